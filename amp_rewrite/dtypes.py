@@ -1,0 +1,109 @@
+"""Facts about the element types that the package converts between.
+
+The only place where enumeration values, ranges and tolerances are written down. Ranges come from
+IEEE 754-2008 (binary16, binary32) and, for bfloat16, from the ONNX specification
+(https://onnx.ai/onnx/technical/float8.html lists the formats' parameters).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One floating-point element type.
+
+    Attributes:
+        name: The name used in options, reports and lists, for example "float16".
+        onnx: The element name inside an ONNX type string, for example "float16" in
+            "tensor(float16)".
+        ir: The onnx_ir enumeration member (its value is the TensorProto enumeration value).
+        numpy: The numpy dtype (from ml_dtypes for bfloat16).
+        label: The word used in the names of inserted Cast nodes.
+        max: The largest finite value.
+        smallest_normal: The smallest positive normal value.
+        smallest_subnormal: The smallest positive value.
+        epsilon: The gap between 1 and the next larger value.
+        rtol: Relative tolerance for comparing a result of this type with a float32 reference.
+        atol: Absolute tolerance for the same.
+    """
+
+    name: str
+    onnx: str
+    ir: ir.DataType
+    numpy: np.dtype
+    label: str
+    max: float
+    smallest_normal: float
+    smallest_subnormal: float
+    epsilon: float
+    rtol: float
+    atol: float
+
+    @property
+    def overflow(self) -> float:
+        """The smallest magnitude that rounds to infinity (round to nearest, ties to even)."""
+        return self.max * (1 + self.epsilon / (2 * (2 - self.epsilon)))
+
+
+def _dtype(name: str, onnx: str, member: ir.DataType, numpy: object, label: str) -> DType:
+    info = ml_dtypes.finfo(numpy)
+    epsilon = float(info.eps)
+    return DType(
+        name=name,
+        onnx=onnx,
+        ir=member,
+        numpy=np.dtype(numpy),  # pyright: ignore[reportArgumentType] ml_dtypes are numpy dtypes
+        label=label,
+        max=float(info.max),
+        smallest_normal=float(info.smallest_normal),
+        smallest_subnormal=float(info.smallest_subnormal),
+        epsilon=epsilon,
+        rtol=4 * epsilon,
+        atol=4 * epsilon,
+    )
+
+
+FLOAT32 = _dtype("float32", "float", ir.DataType.FLOAT, np.float32, "Fp32")
+FLOAT16 = _dtype("float16", "float16", ir.DataType.FLOAT16, np.float16, "Fp16")
+BFLOAT16 = _dtype("bfloat16", "bfloat16", ir.DataType.BFLOAT16, ml_dtypes.bfloat16, "Bf16")
+
+LOW: dict[str, DType] = {FLOAT16.name: FLOAT16, BFLOAT16.name: BFLOAT16}
+"""The types that a rewrite can convert to, by name."""
+
+_BY_IR: dict[ir.DataType, DType] = {t.ir: t for t in (FLOAT32, FLOAT16, BFLOAT16)}
+
+
+def low_dtype(name: str) -> DType:
+    """Return the low-precision type called `name`.
+
+    Raises:
+        OptionError: `name` is neither "float16" nor "bfloat16".
+    """
+    try:
+        return LOW[name]
+    except KeyError:
+        raise OptionError(
+            "unknown precision",
+            found=repr(name),
+            expected=" or ".join(LOW),
+            remedy="pass precision='float16' or precision='bfloat16'",
+        ) from None
+
+
+def of(member: ir.DataType) -> DType | None:
+    """Return the facts about an onnx_ir data type, or None if it is not one of the three."""
+    return _BY_IR.get(member)
+
+
+def dtype_name(member: ir.DataType) -> str:
+    """Return the name of a data type as reports spell it: "float32", "int64", "bool"."""
+    known = _BY_IR.get(member)
+    return known.name if known else member.name.lower()

@@ -1,0 +1,79 @@
+"""Errors that a user can act on.
+
+Every deliberate failure of the package is an `AmpError`: one line that says what went wrong,
+where, what was found, what was expected and what to do. The same facts are attributes, so that a
+program does not have to parse the line.
+"""
+
+from __future__ import annotations
+
+
+class AmpError(Exception):
+    """Base class of every deliberate error.
+
+    Attributes:
+        what: What went wrong, without the place.
+        where: The file, node, value or list entry concerned, or None.
+        found: What was found there, or None.
+        expected: What would have been right, or None.
+        remedy: What the user can do, or None.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        found: object = None,
+        expected: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        """Keep the facts and compose the one-line message from them."""
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.found = None if found is None else str(found)
+        self.expected = None if expected is None else str(expected)
+        self.remedy = remedy
+        super().__init__(self._line())
+
+    def _line(self) -> str:
+        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        if self.found is not None:
+            parts.append(f"found {self.found}")
+        if self.expected is not None:
+            parts.append(f"expected {self.expected}")
+        if self.remedy is not None:
+            parts.append(self.remedy)
+        return " ".join("; ".join(parts).split())
+
+
+class LoadError(AmpError):
+    """A file cannot be read as an ONNX model."""
+
+
+class GraphError(AmpError):
+    """A model was read, but its graph is not valid ONNX."""
+
+
+class SaveError(AmpError):
+    """A model cannot be written where it was asked to go."""
+
+
+class OptionError(AmpError):
+    """An option of the API, the command line or the environment has an impossible value."""
+
+
+class ListError(AmpError):
+    """An op list is unreadable or contradicts itself; `where` is `file:line`."""
+
+
+class KernelTableError(AmpError):
+    """A kernel table is missing or unreadable, or a runtime cannot list its kernels."""
+
+
+class InvariantError(AmpError):
+    """A rewritten model breaks an invariant of the pass: a defect of this package."""
+
+
+class RuntimeMissingError(AmpError):
+    """ONNX Runtime is needed for what was asked and is not installed."""

@@ -1,0 +1,77 @@
+"""ONNX type strings: the notation in which element types are computed.
+
+Schemas and kernel tables speak of types as strings such as `tensor(float)` and
+`seq(tensor(float16))`; inference and painting use the same notation, so that no table has to be
+translated (source: the type strings of `onnx.defs.OpSchema`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+
+_ELEMENT_NAMES: dict[ir.DataType, str] = {
+    member: member.name.lower() for member in ir.DataType if member is not ir.DataType.UNDEFINED
+} | {ir.DataType.FLOAT: "float"}
+_ELEMENT_MEMBERS: dict[str, ir.DataType] = {name: m for m, name in _ELEMENT_NAMES.items()}
+
+FLOAT32_TYPES: frozenset[str] = frozenset(
+    pattern.format(FLOAT32.onnx)
+    for pattern in ("tensor({})", "seq(tensor({}))", "optional(tensor({}))", "optional(seq(tensor({})))")
+)
+"""Every type whose element is float32 and that a rewrite may retype."""
+
+
+def tensor(member: ir.DataType) -> str:
+    """Return the type string of a dense tensor, for example `tensor(float)`."""
+    return f"tensor({_ELEMENT_NAMES[member]})"
+
+
+@cache
+def element(type_string: str) -> ir.DataType | None:
+    """Return the element type inside a type string, or None if it names no ONNX element type."""
+    name = type_string.rsplit("(", 1)[-1].rstrip(")")
+    return _ELEMENT_MEMBERS.get(name)
+
+
+@cache
+def with_element(type_string: str, dtype: DType) -> str:
+    """Return `type_string` with its element replaced: the container stays as it is."""
+    head = type_string.rsplit("(", 1)[0]
+    return f"{head}({dtype.onnx}" + ")" * type_string.count(")")
+
+
+def from_ir(type_: ir.TypeProtocol | None) -> str | None:
+    """Return the type string of an onnx_ir type; None for an absent or undefined one."""
+    if type_ is None:
+        return None
+    if isinstance(type_, ir.TensorType):
+        name = _ELEMENT_NAMES.get(type_.dtype)
+        return None if name is None else f"tensor({name})"
+    if isinstance(type_, ir.SparseTensorType):
+        name = _ELEMENT_NAMES.get(type_.dtype)
+        return None if name is None else f"sparse_tensor({name})"
+    kind = {ir.SequenceType: "seq", ir.OptionalType: "optional"}.get(type(type_))  # pyright: ignore[reportArgumentType,reportCallIssue]
+    if kind is None:
+        return None
+    inner = from_ir(type_.elem_type)  # pyright: ignore[reportArgumentType] a container's element is a type
+    return None if inner is None else f"{kind}({inner})"
+
+
+def to_ir(type_string: str) -> ir.TypeProtocol | None:
+    """Return the onnx_ir type that a type string denotes; None for maps and opaque types."""
+    if type_string.startswith("seq("):
+        inner = to_ir(type_string[4:-1])
+        return None if inner is None else ir.SequenceType(inner)
+    if type_string.startswith("optional("):
+        inner = to_ir(type_string[9:-1])
+        return None if inner is None else ir.OptionalType(inner)
+    member = element(type_string)
+    if member is None:
+        return None
+    if type_string.startswith("sparse_tensor("):
+        return ir.SparseTensorType(member)
+    return ir.TensorType(member)

@@ -1,0 +1,151 @@
+"""Operator schemas: which port has which type variable, and what types a variable admits.
+
+`ai.onnx` and `ai.onnx.ml` come from the installed onnx package; `com.microsoft` from
+lists/schemas/com.microsoft.json, which tools/make_schema_table.py reads out of an installed ONNX
+Runtime, so that rewriting a model with contrib operators needs no runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+import onnx.defs
+
+CONTRIB_DOMAIN = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One formal input or output.
+
+    Attributes:
+        name: The formal name.
+        variable: A type variable ("T") or a fixed type string ("tensor(float)").
+        optional: The port may be absent.
+        variadic: The port stands for every remaining actual.
+        homogeneous: All actuals of a variadic port share one type.
+    """
+
+    name: str
+    variable: str
+    optional: bool
+    variadic: bool
+    homogeneous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An operator's signature at one since-version.
+
+    Attributes:
+        variables: Type variable -> the type strings it admits. A fixed port type is not in it.
+        attributes: The attribute names.
+    """
+
+    domain: str
+    op: str
+    since: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    variables: Mapping[str, frozenset[str]]
+    attributes: frozenset[str]
+    deprecated: bool
+
+    def input_port(self, index: int) -> Port | None:
+        """Return the formal input that actual input `index` belongs to."""
+        return _port(self.inputs, index)
+
+    def output_port(self, index: int) -> Port | None:
+        """Return the formal output that actual output `index` belongs to."""
+        return _port(self.outputs, index)
+
+
+def _port(ports: tuple[Port, ...], index: int) -> Port | None:
+    if index < len(ports):
+        return ports[index]
+    if ports and ports[-1].variadic:
+        return ports[-1]
+    return None
+
+
+@lru_cache(maxsize=None)
+def find(domain: str, op: str, opset: int) -> Schema | None:
+    """Return the schema of `domain::op` in force at `opset`, or None for an unknown operator."""
+    domain = "" if domain == "ai.onnx" else domain
+    if domain == CONTRIB_DOMAIN:
+        return _contrib().get(op)
+    try:
+        return _from_onnx(onnx.defs.get_schema(op, opset, domain))
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def newest_opset(domain: str) -> int | None:
+    """Return the newest opset of a domain that the installed schemas know; None if none."""
+    domain = "" if domain == "ai.onnx" else domain
+    if domain == CONTRIB_DOMAIN:
+        return 1
+    versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain]
+    if not versions:
+        return None
+    return onnx.defs.onnx_opset_version() if domain == "" else max(versions)
+
+
+@cache
+def names(domain: str) -> frozenset[str]:
+    """Return every operator name that a domain has ever had."""
+    domain = "" if domain == "ai.onnx" else domain
+    if domain == CONTRIB_DOMAIN:
+        return frozenset(_contrib())
+    return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain)
+
+
+def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
+    def port(p: onnx.defs.OpSchema.FormalParameter) -> Port:
+        option = onnx.defs.OpSchema.FormalParameterOption
+        return Port(
+            name=p.name,
+            variable=p.type_str,
+            optional=p.option == option.Optional,
+            variadic=p.option == option.Variadic,
+            homogeneous=p.is_homogeneous,
+        )
+
+    return Schema(
+        domain=schema.domain,
+        op=schema.name,
+        since=schema.since_version,
+        inputs=tuple(port(p) for p in schema.inputs),
+        outputs=tuple(port(p) for p in schema.outputs),
+        variables={
+            c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints
+        },
+        attributes=frozenset(schema.attributes),
+        deprecated=schema.deprecated,
+    )
+
+
+@cache
+def _contrib() -> Mapping[str, Schema]:
+    text = files("amp_rewrite.lists").joinpath("schemas", f"{CONTRIB_DOMAIN}.json").read_text("utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return {row["op"]: _from_row(row) for row in table["schemas"]}
+
+
+def _from_row(row: dict[str, Any]) -> Schema:
+    return Schema(
+        domain=CONTRIB_DOMAIN,
+        op=row["op"],
+        since=row["since"],
+        inputs=tuple(Port(**p) for p in row["inputs"]),
+        outputs=tuple(Port(**p) for p in row["outputs"]),
+        variables={name: frozenset(types) for name, types in row["variables"].items()},
+        attributes=frozenset(row["attributes"]),
+        deprecated=False,
+    )
