@@ -1,0 +1,192 @@
+"""Which kernels a runtime has: lists/kernels/<provider>_<version>.json as a frozen table.
+
+A table is made by tools/make_kernel_table.py. Its JSON, version 1:
+
+    {"version": 1, "runtime": "onnxruntime-gpu 1.31.1 ...", "provider": "CUDAExecutionProvider",
+     "source": "...", "types": [["tensor(float)", "tensor(float16)"], ...],
+     "kernels": {"<domain>": {"<op>": [[since, until or null, {"T": <index into types>}], ...]}}}
+
+One row is one registered kernel, or several that differ in a single constraint; a row never stands
+for a combination of types that has no kernel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+from amp_rewrite.errors import KernelTableError
+from amp_rewrite.graph import schemas
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One row of a table.
+
+    Attributes:
+        since: The first operator version that the kernel was registered for.
+        until: The last one, or None if the registration names no end.
+        types: (constraint name, admitted type strings) pairs.
+    """
+
+    since: int
+    until: int | None
+    types: tuple[tuple[str, frozenset[str]], ...]
+
+    def serves(self, version: int) -> bool:
+        """Return whether the kernel serves an operator of this since-version.
+
+        ONNX Runtime takes a kernel without a registered end for its start version only (its
+        kernel registry's rule; RandomNormalLike-22 does not load with the kernel "since 1").
+        """
+        if self.since == version:
+            return True
+        return self.until is not None and self.since < version <= self.until
+
+    def admits(self, types: Mapping[str, str]) -> bool:
+        """Return whether every constraint that `types` speaks of admits its type there."""
+        return all(types[name] in admitted for name, admitted in self.types if name in types)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelTable:
+    """The kernels of one execution provider in one version of ONNX Runtime.
+
+    Attributes:
+        provider: For example "CUDAExecutionProvider".
+        version: The runtime's version, for example "1.31.1".
+        runtime: The runtime in words.
+        kernels: (domain, op) -> its kernels.
+    """
+
+    provider: str
+    version: str
+    runtime: str
+    kernels: Mapping[tuple[str, str], tuple[Kernel, ...]]
+
+    @staticmethod
+    def load(provider: str = "CUDAExecutionProvider", version: str | None = None) -> KernelTable:
+        """Return the shipped table of a provider, read once per process.
+
+        Args:
+            provider: The execution provider.
+            version: The runtime's version; the newest one on file by default.
+
+        Raises:
+            KernelTableError: There is no such table, or it cannot be read.
+        """
+        return _load(provider, version)
+
+    def has_kernel(self, domain: str, op: str, opset: int, types: Mapping[str, str]) -> bool:
+        """Return whether one kernel takes all of `types` at once.
+
+        Args:
+            domain: The operator's domain ("" or "ai.onnx" for the default one).
+            op: The operator.
+            opset: The version of `domain` that the model imports.
+            types: Type variable of the node -> type string such as "tensor(float16)". A variable
+                that a kernel does not constrain, and a constraint whose name is not in `types`
+                (some kernels constrain a formal input such as "shape"), decide nothing.
+        """
+        return _has_kernel(self, _plain(domain), op, opset, tuple(types.items()))
+
+    def supported_types(self, domain: str, op: str, opset: int, variable: str) -> frozenset[str]:
+        """Return the types that some kernel admits for `variable`.
+
+        Empty if the provider has no kernel of the operator, or if its kernels leave the variable
+        free; `has_kernel` tells these apart.
+        """
+        found = (dict(k.types).get(variable) for k in self.matching(_plain(domain), op, opset))
+        return frozenset[str]().union(*(types for types in found if types))
+
+    def matching(self, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
+        """Return the kernels that serve `domain::op` as of `opset`."""
+        return _matching(self, _plain(domain), op, opset)
+
+
+def versions(provider: str) -> tuple[str, ...]:
+    """Return the runtime versions that a table of `provider` is on file for, oldest first."""
+    head = f"{provider}_"
+    found = (p.name for p in _folder().iterdir())
+    named = (n[len(head) : -len(".json")] for n in found if n.startswith(head))
+    return tuple(sorted(named, key=_version_key))
+
+
+def _plain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _folder() -> Any:
+    return files("amp_rewrite.lists").joinpath("kernels")
+
+
+def _version_key(version: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(p), "") if p.isdigit() else (-1, p) for p in version.split("."))
+
+
+@lru_cache(maxsize=None)
+def _matching(table: KernelTable, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
+    rows = table.kernels.get((domain, op), ())
+    schema = schemas.find(domain, op, opset)
+    return tuple(k for k in rows if k.serves(schema.since if schema else opset))
+
+
+@lru_cache(maxsize=None)
+def _has_kernel(
+    table: KernelTable, domain: str, op: str, opset: int, types: tuple[tuple[str, str], ...]
+) -> bool:
+    wanted = dict(types)
+    return any(k.admits(wanted) for k in table.matching(domain, op, opset))
+
+
+@cache
+def _load(provider: str, version: str | None) -> KernelTable:
+    known = versions(provider)
+    chosen = version if version is not None else (known[-1] if known else None)
+    if chosen is None or chosen not in known:
+        raise KernelTableError(
+            "there is no kernel table for this execution provider and version",
+            where=provider,
+            found=version or "no version at all",
+            expected=", ".join(known) or "a provider with a table under lists/kernels",
+            remedy="make one with tools/make_kernel_table.py, or use target='schema'",
+        )
+    path = _folder().joinpath(f"{provider}_{chosen}.json")
+    try:
+        return parse(json.loads(path.read_text("utf-8")), chosen)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise KernelTableError(
+            "the kernel table cannot be read",
+            where=path.name,
+            found=f"{type(error).__name__}: {error}",
+            remedy="reinstall the package or remake it with tools/make_kernel_table.py",
+        ) from error
+
+
+def parse(data: Mapping[str, Any], version: str) -> KernelTable:
+    """Return the table that a decoded JSON file holds.
+
+    Raises:
+        KernelTableError: The file has another format version.
+        KeyError, TypeError, ValueError, IndexError: It is not a kernel table.
+    """
+    if data["version"] != FORMAT_VERSION:
+        raise KernelTableError(
+            "unknown kernel table format", found=data["version"], expected=FORMAT_VERSION
+        )
+    sets = [frozenset(names) for names in data["types"]]
+    kernels = {
+        (domain, op): tuple(
+            Kernel(since, until, tuple((name, sets[index]) for name, index in types.items()))
+            for since, until, types in rows
+        )
+        for domain, ops in data["kernels"].items()
+        for op, rows in ops.items()
+    }
+    return KernelTable(data["provider"], version, data["runtime"], kernels)

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Write lists/kernels/<provider>_<version>.json: the kernels of an ONNX Runtime.
+
+Usage: make_kernel_table.py [--rows ROWS.json --version VERSION] [--provider NAME] [--output DIR]
+
+Without --rows the installed runtime is asked, in a process of its own: a runtime built for CUDA
+dies when it is asked on a machine without the CUDA libraries, and takes its process with it. ROWS
+is what was asked elsewhere: {"runtime": "...", "source": "...", "kernels": [{"provider", "domain",
+"op", "since", "until" (null: no end), "types": {"T": ["tensor(float)"]}}]}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from amp_rewrite.errors import AmpError, KernelTableError
+from amp_rewrite.kernels import FORMAT_VERSION
+
+DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"
+
+SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()"
+
+ASK = """
+import json, sys
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+OPEN = 2**31 - 1
+rows = [
+    {"provider": k.provider, "domain": k.domain, "op": k.op_name, "since": k.version_range[0],
+     "until": None if k.version_range[1] >= OPEN else k.version_range[1],
+     "types": {name: sorted(types) for name, types in k.type_constraints.items()}}
+    for k in state.get_all_opkernel_def()
+]
+json.dump({"version": onnxruntime.__version__, "kernels": rows}, sys.stdout)
+"""
+
+Row = tuple[int, int | None, dict[str, tuple[str, ...]]]
+
+
+def ask_runtime(python: str = sys.executable) -> dict[str, Any]:
+    """Return the kernels of the runtime that `python` has installed.
+
+    Raises:
+        KernelTableError: There is no runtime, it cannot list its kernels, or it died trying.
+    """
+    done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        died = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else lines[-1]
+        raise KernelTableError(
+            "the installed ONNX Runtime cannot list its kernels",
+            found=died,
+            expected="a runtime with get_all_opkernel_def() and the libraries of its providers",
+            remedy="run this where its GPU libraries are, or pass --rows with the rows made there",
+        )
+    answer = json.loads(done.stdout)
+    return {"runtime": f"onnxruntime {answer['version']}", "source": SOURCE, **answer}
+
+
+def read_rows(path: Path, version: str) -> dict[str, Any]:
+    """Return rows that were asked of a runtime elsewhere.
+
+    Raises:
+        KernelTableError: The file cannot be read.
+    """
+    try:
+        return {**json.loads(path.read_text("utf-8")), "version": version}
+    except (OSError, ValueError) as error:
+        raise KernelTableError("the rows cannot be read", where=path, found=str(error)) from error
+
+
+def merge(rows: Iterable[Row]) -> list[Row]:
+    """Return fewer rows with the same meaning.
+
+    Two rows become one only if they differ in a single constraint; the union of two that differ in
+    more would admit combinations of types that have no kernel.
+    """
+    merged = list(rows)
+    while (smaller := _merge_once(merged)) is not None:
+        merged = smaller
+    return sorted(merged, key=lambda r: (r[0], r[1] or 0, sorted(r[2].items())))
+
+
+def _merge_once(rows: list[Row]) -> list[Row] | None:
+    for name in sorted({name for _, _, types in rows for name in types}):
+        groups: dict[object, list[Row]] = {}
+        for since, until, types in rows:
+            rest = tuple(sorted((n, t) for n, t in types.items() if n != name))
+            groups.setdefault((since, until, name in types, rest), []).append((since, until, types))
+        if len(groups) < len(rows):
+            return [_union(group, name) for group in groups.values()]
+    return None
+
+
+def _union(group: list[Row], name: str) -> Row:
+    since, until, types = group[0]
+    if name not in types:
+        return since, until, types
+    return since, until, {**types, name: tuple(sorted({t for r in group for t in r[2][name]}))}
+
+
+def tables(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield one table for every provider in `answer`."""
+    for provider in sorted({row["provider"] for row in answer["kernels"]}):
+        grouped: dict[str, dict[str, list[Row]]] = {}
+        for row in answer["kernels"]:
+            if row["provider"] == provider:
+                types = {name: tuple(sorted(t)) for name, t in row["types"].items()}
+                ops = grouped.setdefault(row["domain"], {})
+                ops.setdefault(row["op"], []).append((row["since"], row["until"], types))
+        yield _table(answer, provider, grouped)
+
+
+def _table(
+    answer: dict[str, Any], provider: str, grouped: dict[str, dict[str, list[Row]]]
+) -> dict[str, Any]:
+    sets: dict[tuple[str, ...], int] = {}
+    kernels = {
+        domain: {
+            op: [
+                [since, until, {n: sets.setdefault(t, len(sets)) for n, t in types.items()}]
+                for since, until, types in merge(grouped[domain][op])
+            ]
+            for op in sorted(grouped[domain])
+        }
+        for domain in sorted(grouped)
+    }
+    return {
+        "version": FORMAT_VERSION,
+        "runtime": answer["runtime"],
+        "provider": provider,
+        "source": answer["source"],
+        "types": [list(t) for t in sets],
+        "kernels": kernels,
+    }
+
+
+def to_text(table: dict[str, Any]) -> str:
+    """Return a table as JSON with one operator a line, so that a change reads well in a diff."""
+    head = {k: v for k, v in table.items() if k not in ("types", "kernels")}
+    types = ",\n  ".join(json.dumps(t) for t in table["types"])
+    domains = ",\n  ".join(
+        f"{json.dumps(domain)}: {{\n   "
+        + ",\n   ".join(f"{json.dumps(op)}: {json.dumps(rows)}" for op, rows in ops.items())
+        + "}"
+        for domain, ops in table["kernels"].items()
+    )
+    opening = json.dumps(head)[:-1]
+    return f'{opening},\n "types": [\n  {types}],\n "kernels": {{\n  {domains}}}}}\n'
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the tables; return the exit status."""
+    parser = argparse.ArgumentParser(description="Write the kernel tables of an ONNX Runtime.")
+    parser.add_argument("--rows", type=Path, help="rows asked of a runtime elsewhere")
+    parser.add_argument("--version", help="the version of the runtime that ROWS came from")
+    parser.add_argument("--provider", help="only this execution provider")
+    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
+    options = parser.parse_args(arguments)
+    if options.rows and not options.version:
+        parser.error("--rows needs --version")
+    try:
+        answer = read_rows(options.rows, options.version) if options.rows else ask_runtime()
+        for table in tables(answer):
+            if options.provider in (None, table["provider"]):
+                path = options.output / f"{table['provider']}_{answer['version']}.json"
+                path.write_text(to_text(table), "utf-8")
+                print(f"{sum(map(len, table['kernels'].values()))} operators -> {path}")
+    except (AmpError, OSError) as error:
+        print(f"make_kernel_table: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
