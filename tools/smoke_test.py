@@ -1,0 +1,71 @@
+"""Smoke test of an installed wheel: import, rewrite, save, run. Run it outside the source tree."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+
+import amp_rewrite as amp
+
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+mlp (float[2, 32] x) => (float[2, 32] y) <float[32, 32] w = {%s}>
+{
+    h = MatMul(x, w)
+    r = Relu(h)
+    y = MatMul(r, w)
+}
+"""
+
+
+def check_imports() -> None:
+    """Import every module and require that all of them come from the environment."""
+    home = Path(str(amp.__file__)).resolve().parent
+    if Path(sys.prefix).resolve() not in home.parents:
+        raise SystemExit(f"amp_rewrite comes from {home}, not from {sys.prefix}")
+    modules = [m.name for m in pkgutil.walk_packages([str(home)], "amp_rewrite.")]
+    for name in modules:
+        importlib.import_module(name)
+    print(f"imported amp_rewrite and {len(modules)} modules from {home}")
+
+
+def check_rewrite(folder: Path, precision: str) -> None:
+    """Rewrite a two-layer model, save it, check it; run it if it is float16."""
+    weights = np.random.default_rng(0).uniform(-0.5, 0.5, 32 * 32).astype(np.float32)
+    model = onnx.parser.parse_model(MODEL % ", ".join(f"{w:.6f}" for w in weights))
+    source, target = folder / "in.onnx", folder / f"{precision}.onnx"
+    onnx.save(model, source)
+    amp.save(amp.rewrite(source, precision=precision).model, target)
+    onnx.checker.check_model(onnx.load(target), full_check=True)
+    if target.stat().st_size >= source.stat().st_size:
+        raise SystemExit(f"{precision}: the rewritten model is not smaller")
+    if precision == "float16":
+        compare(source, target)
+    print(f"{precision}: {source.stat().st_size} -> {target.stat().st_size} bytes")
+
+
+def compare(source: Path, target: Path) -> None:
+    """Run both models on one input and require that they agree to float16's accuracy."""
+    x = np.random.default_rng(1).standard_normal((2, 32)).astype(np.float32)
+    outputs = [
+        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(["y"], {"x": x})
+        for path in (source, target)
+    ]
+    np.testing.assert_allclose(
+        np.asarray(outputs[1][0]), np.asarray(outputs[0][0]), rtol=1e-2, atol=1e-2
+    )
+
+
+if __name__ == "__main__":
+    check_imports()
+    with tempfile.TemporaryDirectory() as name:
+        for chosen in ("float16", "bfloat16"):
+            check_rewrite(Path(name), chosen)
