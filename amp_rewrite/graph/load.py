@@ -33,7 +33,7 @@ def load(
         try:
             base_dir = os.path.dirname(os.path.abspath(source))
             source = onnx.load(source, load_external_data=False)
-        except Exception as error:  # noqa: BLE001 replaced by the full loader
+        except Exception as error:
             raise LoadError("cannot be read", where=source, found=error) from error
     model = ir.from_proto(source)
     if base_dir is not None:
