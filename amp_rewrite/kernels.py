@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -130,14 +130,14 @@ def _version_key(version: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(p), "") if p.isdigit() else (-1, p) for p in version.split("."))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _matching(table: KernelTable, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
     rows = table.kernels.get((domain, op), ())
     schema = schemas.find(domain, op, opset)
     return tuple(k for k in rows if k.serves(schema.since if schema else opset))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _has_kernel(
     table: KernelTable, domain: str, op: str, opset: int, types: tuple[tuple[str, str], ...]
 ) -> bool:

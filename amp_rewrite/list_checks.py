@@ -1,0 +1,85 @@
+"""What an entry of an op list may say about an operator, checked against the schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import onnx.defs
+
+from amp_rewrite.graph import schemas
+from amp_rewrite.list_entries import Condition, Entry
+
+Trouble = tuple[str, str, str]
+"""(what is wrong, what was found, what was expected)."""
+
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "STRING": str,
+    "STRINGS": str,
+    "INT": int,
+    "INTS": int,
+    "FLOAT": (int, float),
+    "FLOATS": (int, float),
+}
+
+
+def operator(domain: str, name: object, *, foreign: bool) -> Trouble | None:
+    """Return what is wrong with an operator's name, or None.
+
+    Args:
+        domain: The domain.
+        name: The operator as written.
+        foreign: Whether an operator of a domain without schemas is fine here.
+    """
+    if not isinstance(name, str) or not name:
+        return "an operator's name is not text", repr(name), "an operator's name, in quotes"
+    known = schemas.names(domain)
+    if name in known or (foreign and not known):
+        return None
+    if not known:
+        expected = "a domain whose operators are known; others can only be unlisted"
+        return f"unknown operator domain {domain!r}", name, expected
+    close = get_close_matches(name, sorted(known), n=3, cutoff=0.7)
+    expected = " or ".join(close) or f"an operator of {domain or 'ai.onnx'}"
+    return "unknown operator", f"{domain}::{name}" if domain else name, expected
+
+
+def entry(given: Entry) -> Iterator[Trouble]:
+    """Yield what is wrong with an entry's opset range and conditions."""
+    newest = schemas.newest_opset(given.domain)
+    for key, opset in (("since", given.since), ("until", given.until)):
+        if opset is not None and newest is not None and opset > newest:
+            yield f"`{key}` is newer than every opset", str(opset), f"at most {newest}"
+    if given.since is not None and given.until is not None and given.since > given.until:
+        yield "empty opset range", f"{given.since} to {given.until}", "since <= until"
+    if newest is not None:
+        for condition in given.when:
+            yield from _condition(given, condition)
+
+
+def _condition(given: Entry, condition: Condition) -> Iterator[Trouble]:
+    known = attributes(given.domain, given.op)
+    if condition.attribute not in known:
+        what = f"{given.qualified} has no attribute of this name"
+        yield what, condition.attribute, ", ".join(sorted(known)) or "no `when`"
+        return
+    kind = known[condition.attribute]
+    for value in condition.values:
+        if kind in _KINDS and (isinstance(value, bool) or not isinstance(value, _KINDS[kind])):
+            yield f"impossible value of {condition.attribute}", repr(value), f"type {kind}"
+
+
+@cache
+def attributes(domain: str, op: str) -> Mapping[str, str]:
+    """Return attribute -> type word, over every version of an operator ("" if unknown)."""
+    if domain == schemas.CONTRIB_DOMAIN:
+        schema = schemas.find(domain, op, 1)
+        return dict.fromkeys(schema.attributes, "") if schema else {}
+    found: dict[str, str] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.name == op and schema.domain == domain:
+            given: Any = schema.attributes
+            found |= {name: a.type.name for name, a in given.items()}
+    return found

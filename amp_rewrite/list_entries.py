@@ -1,0 +1,143 @@
+"""What an op list is made of: frozen records, without any file or environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+import onnx.defs
+import onnx.helper
+
+
+class ListName(StrEnum):
+    """The lists that an operator can be on; `unlisted` says that leaving it off was decided."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    INFER = "infer"
+    CLEAR = "clear"
+    UNLISTED = "unlisted"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One attribute condition of an entry: the attribute has one of these values."""
+
+    attribute: str
+    values: tuple[object, ...]
+
+    def holds(self, domain: str, op: str, opset: int, attributes: Mapping[str, object]) -> bool:
+        """Return whether a node meets the condition.
+
+        A missing attribute takes the schema's default. An attribute that the operator does not
+        have at `opset` restricts nothing: ScatterND-11 has no reduction, so it has "none".
+        """
+        if self.attribute in attributes:
+            return _plain(attributes[self.attribute]) in self.values
+        known, default = _default(domain, op, opset, self.attribute)
+        return not known or default in self.values
+
+    def __str__(self) -> str:
+        """Return the condition as an error message or a report shows it."""
+        return f"{self.attribute} = {' or '.join(map(str, self.values))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One operator on one list.
+
+    Attributes:
+        op: The operator.
+        domain: Its domain, "" for ai.onnx.
+        list: The list it is on.
+        why: The reason, for users.
+        since: The first opset of the domain that the entry is about, or None.
+        until: The last one, or None.
+        when: Conditions on attributes; all must hold.
+        no_kernel: Why the target has no kernel for the low type although the entry stands, or None.
+        where: "file:line" or "environment VARIABLE".
+    """
+
+    op: str
+    domain: str
+    list: ListName
+    why: str
+    since: int | None = None
+    until: int | None = None
+    when: tuple[Condition, ...] = ()
+    no_kernel: str | None = None
+    where: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The operator's identity: (domain, op)."""
+        return self.domain, self.op
+
+    @property
+    def qualified(self) -> str:
+        """The operator as users write it: "MatMul", "com.microsoft::Attention"."""
+        return f"{self.domain}::{self.op}" if self.domain else self.op
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the entry speaks of some opsets or attribute values only."""
+        return bool(self.when) or self.since is not None or self.until is not None
+
+    def applies(self, opset: int, attributes: Mapping[str, object]) -> bool:
+        """Return whether the entry is about a node of its operator."""
+        if self.since is not None and opset < self.since:
+            return False
+        if self.until is not None and opset > self.until:
+            return False
+        return all(c.holds(self.domain, self.op, opset, attributes) for c in self.when)
+
+    def overlaps(self, other: Entry) -> bool:
+        """Return whether some node of one operator could be under both entries."""
+        if self.key != other.key:
+            return False
+        first = max(self.since or 0, other.since or 0)
+        if any(e.until is not None and e.until < first for e in (self, other)):
+            return False
+        theirs = {c.attribute: c.values for c in other.when}
+        return all(
+            set(c.values) & set(theirs[c.attribute]) for c in self.when if c.attribute in theirs
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRule:
+    """One node, or one of its type variables, that a file puts on a list by name.
+
+    Attributes:
+        node: The exact node name.
+        variable: One type variable of it, or None for all.
+        list: The list; only `deny` is a node rule today.
+        why: The reason, for example a measured error.
+        where: "file:line".
+    """
+
+    node: str
+    variable: str | None
+    list: ListName
+    why: str
+    where: str
+
+
+def _plain(value: object) -> object:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+@cache
+def _default(domain: str, op: str, opset: int, attribute: str) -> tuple[bool, object]:
+    """Return (the operator has the attribute at `opset`, its default value or None)."""
+    try:
+        schema: Any = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return True, None
+    if attribute not in schema.attributes:
+        return False, None
+    proto = schema.attributes[attribute].default_value
+    return True, _plain(onnx.helper.get_attribute_value(proto)) if proto.name else None

@@ -1,0 +1,175 @@
+"""Several list files -> one set of entries: extending, overlaying, removing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+
+from amp_rewrite import list_parse
+from amp_rewrite.errors import ListError
+from amp_rewrite.list_entries import Entry, ListName, NodeRule
+from amp_rewrite.list_parse import ListFile, NoKernel, Removal
+
+PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
+"""The lists whose operators can end up in low precision, so that a kernel matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What the files say together; `problems` is empty if they can be used.
+
+    Attributes:
+        entries: All entries that are left.
+        node_rules: All node rules.
+        files: The files in the order of application.
+        problems: Everything wrong with any of them, in file order.
+    """
+
+    entries: tuple[Entry, ...]
+    node_rules: tuple[NodeRule, ...]
+    files: tuple[str, ...]
+    problems: tuple[ListError, ...]
+
+
+def builtin_names() -> tuple[str, ...]:
+    """Return the names of the built-in lists, such as "float16_cuda"."""
+    found = (p.name for p in files("amp_rewrite.lists").iterdir())
+    return tuple(sorted(n.removesuffix(".yaml") for n in found if n.endswith(".yaml")))
+
+
+def read(given: Sequence[str | Path], *, precision: str | None, target: str | None) -> Merged:
+    """Return the given files, a later one laid over the earlier ones.
+
+    An entry replaces the entries of the same operator on the same list that it overlaps, and those
+    that say "unlisted". A reason why there is no kernel is about one precision and target, so a
+    file of another one does not inherit it.
+
+    Args:
+        given: Paths, or names of built-in lists.
+        precision: The precision that the files must be about; None accepts any.
+        target: The target ("cuda" or "cpu") likewise.
+    """
+    stack = _Stack()
+    for item in given:
+        stack.include(_locate(item), extended_by=())
+        stack.require(_locate(item), precision, target)
+    return Merged(
+        tuple(stack.entries), tuple(stack.node_rules), tuple(stack.files), tuple(stack.problems)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a list file is: a built-in one by name, or a path."""
+
+    name: str
+    path: Path | None
+
+    @property
+    def shown(self) -> str:
+        return f"lists/{self.name}.yaml" if self.path is None else self.name
+
+    def text(self) -> str:
+        if self.path is None:
+            return files("amp_rewrite.lists").joinpath(f"{self.name}.yaml").read_text("utf-8")
+        return self.path.read_text("utf-8")
+
+
+def _locate(item: str | Path, folder: Path | None = None) -> _Source:
+    if isinstance(item, str) and item in builtin_names() and not Path(item).is_file():
+        return _Source(item, None)
+    path = Path(item) if folder is None else folder / item
+    return _Source(str(path), path)
+
+
+@dataclass(slots=True)
+class _Stack:
+    """The entries so far, while files are laid over one another."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    node_rules: list[NodeRule] = field(default_factory=list[NodeRule])
+    files: list[str] = field(default_factory=list[str])
+    problems: list[ListError] = field(default_factory=list[ListError])
+    about: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    last: tuple[str, str] | None = None
+
+    def include(self, source: _Source, extended_by: tuple[str, ...]) -> None:
+        """Apply a file after the one that it extends, each file once."""
+        if source.shown in extended_by:
+            chain = " -> ".join((*extended_by, source.shown))
+            self.problem(source.shown, "a list extends itself", chain, "no cycle")
+            return
+        if source.shown in self.about:
+            return
+        try:
+            parsed = list_parse.parse(source.text(), source.shown)
+        except (OSError, UnicodeDecodeError) as error:
+            remedy = "one of the built-in lists: " + ", ".join(builtin_names())
+            self.problem(
+                source.shown, "the list cannot be read", str(error), f"a file, or {remedy}"
+            )
+            return
+        if parsed.extend is not None:
+            folder = None if source.path is None else source.path.parent
+            self.include(_locate(parsed.extend, folder), (*extended_by, source.shown))
+        self.about[source.shown] = (parsed.precision, parsed.target)
+        self.apply(parsed)
+
+    def require(self, source: _Source, precision: str | None, target: str | None) -> None:
+        """Note a problem if a given file is about another precision or target."""
+        said = self.about.get(source.shown, ("any", "any"))
+        for what, found, expected in zip(
+            ("precision", "target"), said, (precision, target), strict=True
+        ):
+            if expected is not None and found not in (expected, "any"):
+                self.problem(source.shown, f"the list is for another {what}", found, expected)
+
+    def problem(self, where: str, what: str, found: str, expected: str) -> None:
+        self.problems.append(ListError(what, where=where, found=found, expected=expected))
+
+    def apply(self, file: ListFile) -> None:
+        self.files.append(file.name)
+        self.problems.extend(file.problems)
+        about = (file.precision, file.target)
+        if self.last is not None and about != self.last and "any" not in about:
+            self.entries = [replace(e, no_kernel=None) for e in self.entries]
+        self.last = about if "any" not in about else self.last
+        for removal in file.removals:
+            self.remove(removal)
+        self.add(file.entries)
+        for reason in file.no_kernels:
+            self.explain(reason)
+        self.node_rules.extend(file.node_rules)
+
+    def remove(self, removal: Removal) -> None:
+        key = (removal.domain, removal.op)
+        lists = set(ListName) if removal.list is None else {removal.list}
+        kept = [e for e in self.entries if e.key != key or e.list not in lists]
+        if len(kept) == len(self.entries):
+            found = f"{removal.op} is not on {removal.list or 'any list'}"
+            self.problem(removal.where, "nothing to remove", found, "an entry read before")
+        self.entries = kept
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        earlier: dict[tuple[str, str], list[Entry]] = {}
+        for old in self.entries:
+            earlier.setdefault(old.key, []).append(old)
+        added = list(entries)
+        gone = {
+            id(old)
+            for new in added
+            for old in earlier.get(new.key, ())
+            if old.overlaps(new) and old.list in (new.list, ListName.UNLISTED)
+        }
+        self.entries = [e for e in self.entries if id(e) not in gone] + added
+
+    def explain(self, reason: NoKernel) -> None:
+        key = (reason.domain, reason.op)
+        found = [i for i, e in enumerate(self.entries) if e.key == key and e.list in PAINTED]
+        for i in found:
+            self.entries[i] = replace(self.entries[i], no_kernel=reason.why)
+        if not found:
+            what = "a missing kernel is explained for an operator that is never painted"
+            self.problem(reason.where, what, reason.op, "an entry on allow, infer or clear")

@@ -1,0 +1,274 @@
+"""One list file: YAML -> frozen entries, every mistake with its file and line.
+
+version: 1
+precision: float16            # or bfloat16; "any" for an overlay that fits both
+target: cuda                  # or cpu, or any
+extend: float16_cuda          # optional: a built-in list, or a path relative to this file
+remove:                       # optional: what to take out of what was read before
+  - {op: Exp, list: deny}
+allow: [...]                  # and deny, infer, clear, unlisted
+  - op: Resize                # or ops: [A, B] that share the rest
+    domain: ""                # optional
+    since: 10                 # optional, first opset
+    until: 18                 # optional, last opset
+    when: {mode: [nearest]}   # optional, attribute conditions: one of these values
+    no_kernel: "..."          # optional: why the target has no kernel for it
+    why: "..."
+no_kernel:                    # optional: the same for entries written elsewhere
+  - {ops: [Pad], why: "..."}
+nodes:                        # optional: single nodes by exact name
+  - {node: Pow_3, variable: T, list: deny, why: "..."}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from amp_rewrite import list_checks, list_yaml
+from amp_rewrite.dtypes import LOW
+from amp_rewrite.errors import ListError
+from amp_rewrite.list_entries import Condition, Entry, ListName, NodeRule
+from amp_rewrite.list_yaml import Located
+
+FORMAT_VERSION = 1
+PRECISIONS = (*LOW, "any")
+TARGETS = ("cuda", "cpu", "any")
+
+_TOP = frozenset({"version", "precision", "target", "extend", "remove", "no_kernel", "nodes"})
+_OPERATOR = frozenset({"op", "ops", "domain"})
+_ENTRY = _OPERATOR | {"since", "until", "when", "no_kernel", "why"}
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An operator taken out of one list, or of all (`list` None)."""
+
+    op: str
+    domain: str
+    list: ListName | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoKernel:
+    """Why an operator has no kernel on the file's target."""
+
+    op: str
+    domain: str
+    why: str
+    where: str
+
+
+@dataclass(slots=True)
+class ListFile:
+    """A parsed file; what could not be understood is in `problems` and nowhere else."""
+
+    name: str
+    precision: str = "any"
+    target: str = "any"
+    extend: str | None = None
+    removals: list[Removal] = field(default_factory=list[Removal])
+    entries: list[Entry] = field(default_factory=list[Entry])
+    no_kernels: list[NoKernel] = field(default_factory=list[NoKernel])
+    node_rules: list[NodeRule] = field(default_factory=list[NodeRule])
+    problems: list[ListError] = field(default_factory=list[ListError])
+
+
+def parse(text: str, name: str) -> ListFile:
+    """Return what a list file says.
+
+    Args:
+        text: The YAML text.
+        name: The file as errors show it.
+    """
+    try:
+        document = list_yaml.load(text, name)
+    except ListError as error:
+        return ListFile(name, problems=[error])
+    return _Parser(name).run(document)
+
+
+class _Parser:
+    """Reads one document into one ListFile."""
+
+    def __init__(self, name: str) -> None:
+        self.file = ListFile(name)
+
+    def run(self, document: Located) -> ListFile:
+        if not isinstance(document.value, dict):
+            self.problem(document.line, "not an op list", document.kind, "a mapping of sections")
+            return self.file
+        top = document.value
+        self.keys(top, _TOP | set(ListName))
+        self.head(top, document.line)
+        sections: tuple[tuple[str, Callable[[dict[str, Located], int], None]], ...] = (
+            ("remove", self.removal),
+            ("no_kernel", self.no_kernel),
+            ("nodes", self.node_rule),
+            *((name, self.entry_reader(name)) for name in ListName),
+        )
+        for section, read in sections:
+            for item in self.items(top, section):
+                read(item.value, item.line)
+        self.repeated()
+        return self.file
+
+    def problem(self, line: int, what: str, found: object = None, expected: object = None) -> None:
+        where = f"{self.file.name}:{line}"
+        self.file.problems.append(ListError(what, where=where, found=found, expected=expected))
+
+    def keys(self, mapping: dict[str, Located], known: frozenset[str] | set[str]) -> None:
+        for key in mapping.keys() - known:
+            self.problem(mapping[key].line, "unknown key", key, ", ".join(sorted(known)))
+
+    def head(self, top: dict[str, Located], line: int) -> None:
+        version = top.get("version", Located(None, line))
+        if version.value != FORMAT_VERSION:
+            self.problem(
+                version.line, "unknown version", version.kind, f"version: {FORMAT_VERSION}"
+            )
+        self.file.precision = self.word(top, "precision", PRECISIONS, line)
+        self.file.target = self.word(top, "target", TARGETS, line)
+        self.file.extend = self.text(top, "extend", line)
+
+    def word(self, top: dict[str, Located], key: str, known: tuple[str, ...], line: int) -> str:
+        found = top.get(key, Located(None, line))
+        if found.value in known:
+            return found.value
+        self.problem(found.line, f"unknown {key}", found.kind, " or ".join(known))
+        return "any"
+
+    def text(self, mapping: dict[str, Located], key: str, line: int) -> str | None:
+        """Return an optional text."""
+        found = mapping.get(key)
+        if found is None or (isinstance(found.value, str) and found.value.strip()):
+            return None if found is None else " ".join(found.value.split())
+        self.problem(found.line or line, f"`{key}` is not text", found.kind, "text, in quotes")
+        return None
+
+    def required(self, mapping: dict[str, Located], key: str, line: int) -> str:
+        """Return a text that must be there ("" if it is not, with a problem noted)."""
+        if key not in mapping:
+            self.problem(line, f"`{key}` is missing", expected=f"{key}: text for users")
+        return self.text(mapping, key, line) or ""
+
+    def items(self, top: dict[str, Located], section: str) -> Iterator[Located]:
+        found = top.get(section)
+        if found is None or found.value is None:
+            return
+        if not isinstance(found.value, list):
+            self.problem(found.line, f"`{section}` is not a list", found.kind, "a list of entries")
+            return
+        for item in found.value:
+            if isinstance(item.value, dict):
+                yield item
+            else:
+                self.problem(item.line, "not an entry", item.kind, "a mapping such as {op: ...}")
+
+    def operators(
+        self, item: dict[str, Located], line: int, *, foreign: bool = False
+    ) -> Iterator[tuple[str, str, int]]:
+        """Yield (domain, op, line) of every known operator that an item names."""
+        domain = self.domain(item)
+        named = [item[k] for k in ("op", "ops") if k in item]
+        if len(named) != 1:
+            self.problem(line, "an entry names its operator once", expected="either `op` or `ops`")
+            return
+        names = named[0].value if isinstance(named[0].value, list) else [named[0]]
+        for name in names:
+            trouble = list_checks.operator(domain, name.value, foreign=foreign)
+            if trouble:
+                self.problem(name.line, *trouble)
+            else:
+                yield domain, name.value, name.line
+
+    def domain(self, item: dict[str, Located]) -> str:
+        found = item.get("domain", Located("", 0))
+        if not isinstance(found.value, str):
+            self.problem(found.line, "`domain` is not text", found.kind, "text, in quotes")
+            return ""
+        return "" if found.value == "ai.onnx" else found.value
+
+    def entry_reader(self, name: ListName) -> Callable[[dict[str, Located], int], None]:
+        return lambda item, line: self.entry(name, item, line)
+
+    def entry(self, name: ListName, item: dict[str, Located], line: int) -> None:
+        self.keys(item, _ENTRY)
+        why = self.required(item, "why", line)
+        since, until = self.opset(item, "since"), self.opset(item, "until")
+        when = self.conditions(item)
+        no_kernel = self.text(item, "no_kernel", line)
+        for domain, op, at in self.operators(item, line, foreign=name == ListName.UNLISTED):
+            where = f"{self.file.name}:{at}"
+            entry = Entry(op, domain, name, why, since, until, when, no_kernel, where)
+            for trouble in list_checks.entry(entry):
+                self.problem(at, *trouble)
+            self.file.entries.append(entry)
+
+    def opset(self, item: dict[str, Located], key: str) -> int | None:
+        found = item.get(key)
+        if found is None:
+            return None
+        if isinstance(found.value, int) and not isinstance(found.value, bool) and found.value > 0:
+            return found.value
+        self.problem(found.line, f"`{key}` is not an opset", found.kind, "a number from 1")
+        return None
+
+    def conditions(self, item: dict[str, Located]) -> tuple[Condition, ...]:
+        found = item.get("when")
+        if found is None:
+            return ()
+        if not isinstance(found.value, dict) or not found.value:
+            self.problem(found.line, "`when` is not a mapping", found.kind, "attribute: [values]")
+            return ()
+        return tuple(Condition(k, self.values(k, v)) for k, v in found.value.items())
+
+    def values(self, attribute: str, found: Located) -> tuple[object, ...]:
+        values: list[Any] = found.value if isinstance(found.value, list) else [found]
+        plain = tuple(v.value for v in values)
+        if not plain or any(v is None or isinstance(v, list | dict) for v in plain):
+            self.problem(
+                found.line, f"`{attribute}` has no values", found.kind, "value or [values]"
+            )
+        return tuple(v for v in plain if not isinstance(v, list | dict))
+
+    def removal(self, item: dict[str, Located], line: int) -> None:
+        self.keys(item, _OPERATOR | {"list", "why"})
+        name = self.text(item, "list", line)
+        if name is not None and name not in set(ListName):
+            self.problem(item["list"].line, "unknown list", name, ", ".join(ListName))
+            return
+        which = None if name is None else ListName(name)
+        for domain, op, at in self.operators(item, line, foreign=True):
+            self.file.removals.append(Removal(op, domain, which, f"{self.file.name}:{at}"))
+
+    def no_kernel(self, item: dict[str, Located], line: int) -> None:
+        self.keys(item, _OPERATOR | {"why"})
+        why = self.required(item, "why", line)
+        for domain, op, at in self.operators(item, line):
+            self.file.no_kernels.append(NoKernel(op, domain, why, f"{self.file.name}:{at}"))
+
+    def node_rule(self, item: dict[str, Located], line: int) -> None:
+        self.keys(item, frozenset({"node", "variable", "list", "why"}))
+        node, why = self.required(item, "node", line), self.required(item, "why", line)
+        name = self.required(item, "list", line)
+        if name and name != ListName.DENY:
+            self.problem(item["list"].line, "a node rule's list", name, ListName.DENY)
+            return
+        variable = self.text(item, "variable", line)
+        where = f"{self.file.name}:{line}"
+        self.file.node_rules.append(NodeRule(node, variable, ListName.DENY, why, where))
+
+    def repeated(self) -> None:
+        by_operator: dict[tuple[str, str], list[Entry]] = {}
+        for entry in self.file.entries:
+            by_operator.setdefault(entry.key, []).append(entry)
+        for found in by_operator.values():
+            for one, other in combinations(found, 2):
+                if one.list == other.list and one.overlaps(other):
+                    line = int(other.where.rpartition(":")[2])
+                    what = f"{other.qualified} is on the {other.list} list twice"
+                    self.problem(line, what, f"the other entry at {one.where}", "one entry")

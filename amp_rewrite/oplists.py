@@ -1,0 +1,259 @@
+"""Op lists: which operators may, must not or need not be in low precision.
+
+A list is YAML (list_files.py parses it); `load_lists` puts files, environment variables and the
+level together into one frozen `OpLists`. Rules: painting.md, section 2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+
+from amp_rewrite import list_environment, list_files
+from amp_rewrite.dtypes import FLOAT16, low_dtype
+from amp_rewrite.errors import ListError, OptionError
+from amp_rewrite.list_entries import Condition, Entry, ListName, NodeRule
+
+__all__ = ["LEVELS", "Condition", "Entry", "ListName", "NodeRule", "OpLists", "load_lists"]
+
+LEVELS = ("default", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY", "UNSAFE_FORCE_ALL")
+"""The levels; any letter case is accepted."""
+
+TARGETS = ("cuda", "cpu", "schema")
+
+LEVEL_VARIABLE = "AMP_REWRITE_LEVEL"
+
+_EMPTIED = frozenset({ListName.DENY, ListName.INFER, ListName.CLEAR})
+
+
+@dataclass(frozen=True)
+class OpLists:
+    """The lists of one precision and target.
+
+    Attributes:
+        precision: "float16" or "bfloat16".
+        target: "cuda", "cpu" or "schema" (the cuda lists, without kernels).
+        entries: All entries, in file order.
+        node_rules: Nodes put on a list by name.
+        level: One of LEVELS.
+        force_all: Level UNSAFE_FORCE_ALL: paint every operator, whatever its list.
+        files: The files that the lists came from, in the order of application.
+    """
+
+    precision: str
+    target: str
+    entries: tuple[Entry, ...]
+    node_rules: tuple[NodeRule, ...] = ()
+    level: str = "default"
+    files: tuple[str, ...] = field(default=(), compare=False)
+
+    @staticmethod
+    def from_names(
+        *,
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        infer: Iterable[str] = (),
+        clear: Iterable[str] = (),
+        precision: str = FLOAT16.name,
+        target: str = "schema",
+    ) -> OpLists:
+        """Return lists of unconditional entries; a name is "Op" or "domain::Op".
+
+        An operator on two of them is no error here but in `checked`, as for every other source.
+        """
+        given = {
+            ListName.ALLOW: allow,
+            ListName.DENY: deny,
+            ListName.INFER: infer,
+            ListName.CLEAR: clear,
+        }
+        entries = (
+            Entry(op, domain, name, "given by name", where=f"the given {name} list")
+            for name, ops in given.items()
+            for domain, op in map(list_environment.split_name, ops)
+        )
+        return OpLists(low_dtype(precision).name, _target(target), tuple(entries))
+
+    @property
+    def force_all(self) -> bool:
+        """Whether the level is UNSAFE_FORCE_ALL."""
+        return self.level == "UNSAFE_FORCE_ALL"
+
+    @cached_property
+    def _index(self) -> Mapping[tuple[str, str], tuple[Entry, ...]]:
+        index: dict[tuple[str, str], list[Entry]] = {}
+        for entry in self.entries:
+            index.setdefault(entry.key, []).append(entry)
+        return {key: tuple(found) for key, found in index.items()}
+
+    def classify(
+        self, domain: str, op: str, opset: int, attributes: Mapping[str, object]
+    ) -> Entry | None:
+        """Return the entry that a node is under, or None if no list knows its operator.
+
+        Args:
+            domain: The operator's domain ("" or "ai.onnx" for the default one).
+            op: The operator.
+            opset: The version of `domain` that the model imports.
+            attributes: The node's own attributes, as plain Python values.
+        """
+        found = self._index.get(("" if domain == "ai.onnx" else domain, op))
+        if found is None:
+            return None
+        for entry in found:
+            if not entry.conditional or entry.applies(opset, attributes):
+                return entry
+        return None
+
+    def knows(self, domain: str, op: str) -> bool:
+        """Return whether any entry is about the operator, under whatever condition."""
+        return ("" if domain == "ai.onnx" else domain, op) in self._index
+
+    def with_environment(self, environ: Mapping[str, str]) -> OpLists:
+        """Return the lists after AMP_REWRITE_<NAME>_ADD and _REMOVE, checked.
+
+        Raises:
+            OptionError: A variable adds an operator that no schema knows.
+            ListError: An operator ends up on two lists.
+        """
+        return self._after_environment(environ).checked()
+
+    def with_level(self, level: str) -> OpLists:
+        """Return the lists as a level changes them.
+
+        TENSOR_CORES_ONLY empties deny, infer and clear; lists of bfloat16 and of target cpu ignore
+        it, for there are no tensor cores that it could be about. TREAT_INFER_AS_DENY moves infer
+        to deny. UNSAFE_FORCE_ALL leaves the lists and sets `force_all`; it is float16 on CUDA (or
+        schema) only.
+
+        Raises:
+            OptionError: The level is unknown, or impossible for this precision and target.
+        """
+        name = _level(level)
+        tensor_cores = self.precision == FLOAT16.name and self.target != "cpu"
+        if name == "UNSAFE_FORCE_ALL" and not tensor_cores:
+            raise OptionError(
+                "level UNSAFE_FORCE_ALL exists for float16 on target cuda or schema only",
+                found=f"{self.precision} on target {self.target}",
+                remedy="choose another level",
+            )
+        entries = self.entries
+        if name == "TENSOR_CORES_ONLY" and tensor_cores:
+            entries = tuple(e for e in entries if e.list not in _EMPTIED)
+        if name == "TREAT_INFER_AS_DENY":
+            entries = tuple(
+                replace(e, list=ListName.DENY) if e.list == ListName.INFER else e for e in entries
+            )
+        return replace(self, entries=entries, level=name)
+
+    def configured(self, level: str | None, environ: Mapping[str, str]) -> OpLists:
+        """Return the lists after environment and level, checked.
+
+        Args:
+            level: A level; None or "default" leaves the choice to AMP_REWRITE_LEVEL.
+            environ: The environment variables.
+
+        Raises:
+            OptionError: A level or an environment variable has an impossible value.
+            ListError: An operator is on two final lists.
+        """
+        chosen = "default" if level is None else level
+        if _level(chosen) == "default":
+            chosen = environ.get(LEVEL_VARIABLE, "").strip() or chosen
+        return self._after_environment(environ).with_level(chosen).checked()
+
+    def checked(self) -> OpLists:
+        """Return the lists unchanged if no operator is on two of them.
+
+        Raises:
+            ListError: One is; the message names both lists and both places.
+        """
+        clash = next(iter(self.conflicts()), None)
+        if clash is not None:
+            raise conflict_error(*clash)
+        return self
+
+    def conflicts(self) -> list[tuple[Entry, Entry]]:
+        """Return the pairs of entries that put one operator on two lists."""
+        return [
+            (one, other)
+            for found in self._index.values()
+            for one, other in combinations(found, 2)
+            if one.list != other.list and one.overlaps(other)
+        ]
+
+    def _after_environment(self, environ: Mapping[str, str]) -> OpLists:
+        return replace(self, entries=list_environment.apply(self.entries, environ))
+
+
+def conflict_error(one: Entry, other: Entry) -> ListError:
+    """Return the error for two entries that put one operator on two lists."""
+    remedy = "give the operator one list; a list file takes it from another with its `remove` key"
+    if ListName.UNLISTED not in (one.list, other.list):
+        remedy = (
+            f"to move it, ADD it on one list and REMOVE it on the other: "
+            f"AMP_REWRITE_{other.list.upper()}LIST_ADD={one.qualified} with "
+            f"AMP_REWRITE_{one.list.upper()}LIST_REMOVE={one.qualified}, "
+            f"or the `remove` key of a list file"
+        )
+    return ListError(
+        f"conflicting entries: {one.qualified} is on the {one.list} list ({one.where}) "
+        f"and on the {other.list} list ({other.where})",
+        where=other.where,
+        expected="one list for an operator, or disjoint since/until or when",
+        remedy=remedy,
+    )
+
+
+def load_lists(
+    paths: Sequence[str | Path] | str | Path | None = None,
+    *,
+    precision: str = FLOAT16.name,
+    target: str = "cuda",
+    level: str | None = "default",
+    environ: Mapping[str, str] | None = None,
+) -> OpLists:
+    """Return the final lists: files, then environment, then level.
+
+    Args:
+        paths: List files, a later one laid over the earlier ones; None for the built-in
+            lists/<precision>_<target>.yaml (target "schema" uses those of "cuda").
+        precision: "float16" or "bfloat16".
+        target: "cuda", "cpu" or "schema".
+        level: One of LEVELS in any letter case; None or "default": AMP_REWRITE_LEVEL decides.
+        environ: The environment; `os.environ` by default.
+
+    Raises:
+        ListError: A file is unreadable, has unknown keys or operators, or is about another
+            precision or target; or an operator is on two final lists.
+        OptionError: A precision, target, level or environment variable has an impossible value.
+    """
+    precision, target = low_dtype(precision).name, _target(target)
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    device = "cuda" if target == "schema" else target
+    given = paths or [f"{precision}_{device}"]
+    merged = list_files.read(given, precision=precision, target=device)
+    if merged.problems:
+        raise merged.problems[0]
+    lists = OpLists(
+        precision, target, merged.entries, node_rules=merged.node_rules, files=merged.files
+    )
+    return lists.configured(level, os.environ if environ is None else environ)
+
+
+def _target(target: str) -> str:
+    if target not in TARGETS:
+        raise OptionError("unknown target", found=repr(target), expected=" or ".join(TARGETS))
+    return target
+
+
+def _level(level: str) -> str:
+    for known in LEVELS:
+        if level.strip().lower() == known.lower():
+            return known
+    raise OptionError("unknown level", found=repr(level), expected=" or ".join(LEVELS))
