@@ -10,6 +10,8 @@ from typing import Any
 import onnx.defs
 
 from amp_rewrite.graph import schemas
+from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.list_entries import Condition, Entry
 
 Trouble = tuple[str, str, str]
@@ -83,3 +85,27 @@ def attributes(domain: str, op: str) -> Mapping[str, str]:
             given: Any = schema.attributes
             found |= {name: a.type.name for name, a in given.items()}
     return found
+
+
+@cache
+def float_operators() -> tuple[tuple[str, str], ...]:
+    """Return (domain, op) of every operator that has a float32 port at some opset."""
+    found = {
+        (s.domain, s.name)
+        for s in onnx.defs.get_all_schemas_with_history()
+        if has_float32(schemas.find(s.domain, s.name, s.since_version))
+    }
+    contrib = schemas.CONTRIB_DOMAIN
+    found |= {
+        (contrib, n) for n in schemas.names(contrib) if has_float32(schemas.find(contrib, n, 1))
+    }
+    return tuple(sorted(found))
+
+
+def has_float32(schema: Schema | None) -> bool:
+    """Return whether a port of the operator admits float32."""
+    if schema is None:
+        return False
+    ports = (*schema.inputs, *schema.outputs)
+    admitted = (schema.variables.get(p.variable, {p.variable}) for p in ports)
+    return any(types & FLOAT32_TYPES for types in admitted)

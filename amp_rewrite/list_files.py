@@ -25,12 +25,18 @@ class Merged:
         node_rules: All node rules.
         files: The files in the order of application.
         problems: Everything wrong with any of them, in file order.
+        shown: The last given file, as errors show it.
+        precision: What it is about ("any" included).
+        target: Likewise.
     """
 
     entries: tuple[Entry, ...]
     node_rules: tuple[NodeRule, ...]
     files: tuple[str, ...]
     problems: tuple[ListError, ...]
+    shown: str
+    precision: str
+    target: str
 
 
 def builtin_names() -> tuple[str, ...]:
@@ -52,11 +58,19 @@ def read(given: Sequence[str | Path], *, precision: str | None, target: str | No
         target: The target ("cuda" or "cpu") likewise.
     """
     stack = _Stack()
+    shown = ""
     for item in given:
-        stack.include(_locate(item), extended_by=())
-        stack.require(_locate(item), precision, target)
+        source = _locate(item)
+        shown = source.shown
+        stack.include(source, extended_by=())
+        stack.require(source, precision, target)
     return Merged(
-        tuple(stack.entries), tuple(stack.node_rules), tuple(stack.files), tuple(stack.problems)
+        tuple(stack.entries),
+        tuple(stack.node_rules),
+        tuple(stack.files),
+        tuple(stack.problems),
+        shown,
+        *stack.about.get(shown, ("any", "any")),
     )
 
 
