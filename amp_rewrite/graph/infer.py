@@ -1,0 +1,229 @@
+"""Element types of every value, from the schemas alone.
+
+A forward sweep binds each operator's type variables to the types of its inputs and reads its
+outputs' types off them; what a sweep cannot know (an output of a custom operator, say) is filled
+in from the types that the file records, or backwards from a consumer whose variable is bound by
+another port. ONNX shape inference is not used, so its failures do not matter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements, special_types
+from amp_rewrite.graph.ports import SEQUENCE_OPS, is_fixed, opset_of, ports_of
+
+Types = dict[ir.Value, str]
+"""Value -> ONNX type string; a value whose type cannot be known is absent."""
+
+
+def infer_types(model: ir.Model) -> Types:
+    """Return the type of every value of the main graph and of its subgraphs, at any depth.
+
+    The bodies of model-local functions are not included: they have one set of types per call.
+    """
+    return _Inference(model).run(model.graph)
+
+
+@dataclass
+class _Inference:
+    """One run over a graph; function bodies get a run of their own."""
+
+    model: ir.Model
+    opsets: Mapping[str, int] | None = None
+    bound_attributes: Mapping[str, ir.Attr] = field(default_factory=dict)
+    types: Types = field(default_factory=dict)
+    incomplete: list[ir.Node] = field(default_factory=list)
+    calls: dict[tuple[object, ...], tuple[str | None, ...]] = field(default_factory=dict)
+
+    def run(self, graph: ir.Graph) -> Types:
+        """Infer `graph` and everything inside it."""
+        self.opsets = self.opsets or self.model.graph.opset_imports
+        self.sweep(graph)
+        self._complete()
+        return self.types
+
+    def sweep(self, graph: ir.Graph, inputs: Sequence[str | None] = ()) -> None:
+        """Infer one graph, whose inputs have the given types where the file records none."""
+        types = self.types
+        for value in graph.initializers.values():
+            _record(types, value, elements.from_ir(value.type) or _constant_type(value))
+        for index, value in enumerate(graph.inputs):
+            given = inputs[index] if index < len(inputs) else None
+            _record(types, value, given or elements.from_ir(value.type))
+        for node in graph:
+            self._node(node)
+
+    def _node(self, node: ir.Node) -> None:
+        types = self.types
+        known = self._special(node)
+        if known is None:
+            known = self._by_schema(node)
+        complete = True
+        for value, type_ in zip(node.outputs, known, strict=True):
+            type_ = type_ or elements.from_ir(value.type)
+            if type_ is not None:
+                types[value] = type_
+            elif value.name:
+                complete = False
+        if not complete or any(v is not None and v not in types for v in node.inputs):
+            self.incomplete.append(node)
+
+    def _by_schema(self, node: ir.Node) -> Iterable[str | None]:
+        """Return output types read off the operator's type variables."""
+        ports = self._ports(node)
+        bound: dict[str, str] = {}
+        types = self.types
+        for name, value in zip(ports.inputs, node.inputs, strict=True):
+            if value is not None and name not in bound and value in types:
+                bound[name] = types[value]
+        return [self._output_type(ports, name, bound) for name in ports.outputs]
+
+    def _output_type(self, ports: object, name: str, bound: Mapping[str, str]) -> str | None:
+        if is_fixed(name):
+            return name
+        found = bound.get(name)
+        schema = ports.schema  # pyright: ignore[reportAttributeAccessIssue]
+        if found is None and schema is not None:
+            admitted = schema.variables.get(name, ())
+            if len(admitted) == 1:
+                return next(iter(admitted))
+        return found
+
+    def _ports(self, node: ir.Node):  # noqa: ANN202
+        return ports_of(
+            node.domain,
+            node.op_type,
+            opset_of(node, self.opsets or {}),
+            len(node.inputs),
+            len(node.outputs),
+        )
+
+    def _special(self, node: ir.Node) -> Sequence[str | None] | None:
+        """Return output types of operators whose outputs do not follow from type variables."""
+        function = self.model.functions.get(node.op_identifier())
+        if function is not None:
+            return self._call(node, function)
+        if node.domain != "":
+            return None
+        control_flow = _CONTROL_FLOW.get(node.op_type)
+        if control_flow is not None:
+            return control_flow(self, node)
+        rule = special_types.RULES.get(node.op_type)
+        if rule is None:
+            return None
+        inputs = [None if v is None else self.types.get(v) for v in node.inputs]
+        return rule(inputs, self._attributes(node), len(node.outputs))
+
+    def _attributes(self, node: ir.Node) -> Mapping[str, ir.Attr]:
+        """Return a node's attributes with references to a function's attributes resolved."""
+        if not self.bound_attributes and not any(a.is_ref() for a in node.attributes.values()):
+            return node.attributes
+        resolved: dict[str, ir.Attr] = {}
+        for name, attribute in node.attributes.items():
+            if not attribute.is_ref():
+                resolved[name] = attribute
+            elif attribute.ref_attr_name in self.bound_attributes:
+                resolved[name] = self.bound_attributes[attribute.ref_attr_name]
+        return resolved
+
+    def _call(self, node: ir.Node, function: ir.Function) -> tuple[str | None, ...]:
+        """Return the output types of a call of a model-local function."""
+        inputs = tuple(None if v is None else self.types.get(v) for v in node.inputs)
+        attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
+        attributes |= self._attributes(node)
+        key = (function.identifier(), inputs, *((n, str(a.value)) for n, a in attributes.items()))
+        if key not in self.calls:
+            self.calls[key] = (None,) * len(function.outputs)  # a recursive call knows nothing
+            inner = _Inference(
+                self.model, function.opset_imports, attributes, calls=self.calls
+            )
+            inner.sweep(function.graph, inputs)
+            inner._complete()
+            self.calls[key] = tuple(inner.types.get(v) for v in function.outputs)
+        known = self.calls[key]
+        return known[: len(node.outputs)] + (None,) * (len(node.outputs) - len(known))
+
+    def _loop(self, node: ir.Node) -> list[str | None]:
+        body = node.attributes["body"].as_graph()
+        carried = [None if v is None else self.types.get(v) for v in node.inputs[2:]]
+        self.sweep(body, ["tensor(int64)", "tensor(bool)", *carried])
+        finals = [self.types.get(v) for v in body.outputs[1:]]
+        merged = [f or (carried[i] if i < len(carried) else None) for i, f in enumerate(finals)]
+        return _fit(merged, len(node.outputs))
+
+    def _scan(self, node: ir.Node) -> list[str | None]:
+        body = node.attributes["body"].as_graph()
+        self.sweep(body, [None if v is None else self.types.get(v) for v in node.inputs])
+        return _fit([self.types.get(v) for v in body.outputs], len(node.outputs))
+
+    def _if(self, node: ir.Node) -> list[str | None]:
+        branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
+        for branch in branches:
+            self.sweep(branch)
+        columns = zip(*(b.outputs for b in branches), strict=False)
+        merged = [next((self.types[v] for v in c if v in self.types), None) for c in columns]
+        return _fit(merged, len(node.outputs))
+
+    def _sequence_map(self, node: ir.Node) -> list[str | None]:
+        body = node.attributes["body"].as_graph()
+        given = [None if v is None else self.types.get(v) for v in node.inputs]
+        self.sweep(body, [t and (special_types.inner(t) or t) for t in given])
+        outputs = [self.types.get(v) for v in body.outputs]
+        return _fit([t and f"seq({t})" for t in outputs], len(node.outputs))
+
+    def _complete(self) -> None:
+        """Fill the remaining gaps from consumers, until nothing changes any more."""
+        waiting = self.incomplete
+        progress = True
+        while progress and waiting:
+            progress = False
+            left: list[ir.Node] = []
+            for node in waiting:
+                progress |= self._unify(node)
+                if any(v is not None and v not in self.types for v in (*node.inputs, *node.outputs)):
+                    left.append(node)
+            waiting = left
+
+    def _unify(self, node: ir.Node) -> bool:
+        """Give every port of a bound variable the variable's type; tell whether any was new."""
+        if node.domain == "" and (node.op_type in _CONTROL_FLOW or node.op_type in SEQUENCE_OPS):
+            return False
+        ports = self._ports(node)
+        pairs = [
+            *zip(ports.inputs, node.inputs, strict=True),
+            *zip(ports.outputs, node.outputs, strict=True),
+        ]
+        bound = {n: self.types[v] for n, v in pairs if v is not None and v in self.types}
+        changed = False
+        for name, value in pairs:
+            type_ = name if is_fixed(name) else bound.get(name)
+            if value is not None and type_ is not None and value not in self.types:
+                self.types[value] = type_
+                changed = True
+        return changed
+
+
+_CONTROL_FLOW = {
+    "If": _Inference._if,
+    "Loop": _Inference._loop,
+    "Scan": _Inference._scan,
+    "SequenceMap": _Inference._sequence_map,
+}
+
+
+def _fit(types: list[str | None], length: int) -> list[str | None]:
+    return (types + [None] * length)[:length]
+
+
+def _record(types: Types, value: ir.Value, type_: str | None) -> None:
+    if type_ is not None:
+        types[value] = type_
+
+
+def _constant_type(value: ir.Value) -> str | None:
+    tensor = value.const_value
+    return None if tensor is None else elements.tensor(tensor.dtype)

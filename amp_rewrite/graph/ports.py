@@ -1,0 +1,98 @@
+"""Which type variable each actual input and output of a node belongs to.
+
+The names follow design.md's notation: a schema's type-constraint letter (`T`), one per index for a
+heterogeneous variadic (`V[0]`), the type string itself for a port of fixed type
+(`tensor(float)`), and `in[0]`/`out[0]` for the ports of an operator without a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx_ir as ir
+
+from amp_rewrite.graph import schemas
+from amp_rewrite.graph.schemas import Port, Schema
+
+SEQUENCE_WRITERS = frozenset({"SequenceInsert", "SequenceConstruct", "SplitToSequence"})
+SEQUENCE_READERS = frozenset({"SequenceAt", "ConcatFromSequence"})
+SEQUENCE_OPS = (
+    SEQUENCE_WRITERS | SEQUENCE_READERS | {"SequenceEmpty", "SequenceErase", "SequenceLength"}
+)
+"""Operators whose element variable T and sequence variable S are one variable, called S."""
+
+HANDLE_CARRIERS = frozenset({"Identity", "If", "Loop"})
+"""Operators that pass a sequence on unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The type variables of one call of an operator.
+
+    Attributes:
+        schema: The operator's schema, or None for a custom operator or a function call.
+        inputs: One variable per actual input.
+        outputs: One variable per actual output.
+    """
+
+    schema: Schema | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def is_fixed(variable: str) -> bool:
+    """Tell whether a variable is a fixed type ("tensor(float)") rather than a letter."""
+    return variable.endswith(")")
+
+
+def schema_variable(variable: str) -> str:
+    """Return the schema's own name of a variable: "V" for "V[3]"."""
+    return variable.split("[", 1)[0]
+
+
+def opset_of(node: ir.Node, opset_imports: Mapping[str, int]) -> int:
+    """Return the opset version in force for a node; 1 where its domain is not imported."""
+    return opset_imports.get(node.domain, 1)
+
+
+@lru_cache(maxsize=None)
+def ports_of(domain: str, op: str, opset: int, n_inputs: int, n_outputs: int) -> Ports:
+    """Return the variables of a call with this many actual inputs and outputs."""
+    schema = schemas.find(domain, op, opset)
+    if schema is None:
+        return opaque_ports(n_inputs, n_outputs)
+    inputs = tuple(_variable(schema.input_port(i), i, len(schema.inputs)) for i in range(n_inputs))
+    outputs = tuple(
+        _variable(schema.output_port(i), i, len(schema.outputs)) for i in range(n_outputs)
+    )
+    if domain == "" and op in SEQUENCE_OPS:
+        inputs = tuple("S" if name == "T" else name for name in inputs)
+        outputs = tuple("S" if name == "T" else name for name in outputs)
+    if domain == "" and op == "Scan":
+        outputs = _scan_outputs(outputs)
+    return Ports(schema, inputs, outputs)
+
+
+@lru_cache(maxsize=None)
+def opaque_ports(n_inputs: int, n_outputs: int) -> Ports:
+    """Return the ports of an operator that the pass cannot see into."""
+    return Ports(
+        None,
+        tuple(f"in[{i}]" for i in range(n_inputs)),
+        tuple(f"out[{i}]" for i in range(n_outputs)),
+    )
+
+
+def _variable(port: Port | None, index: int, n_formals: int) -> str:
+    if port is None:
+        return f"in[{index}]"
+    if port.variadic and not port.homogeneous:
+        return f"{port.variable}[{index - (n_formals - 1)}]"
+    return port.variable
+
+
+def _scan_outputs(outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Name Scan's outputs apart from its inputs; dataflow.py joins the state variables again."""
+    return tuple(f"{name}:out" for name in outputs)

@@ -1,0 +1,167 @@
+"""Output types that an attribute or a container decides, one rule per operator.
+
+A rule takes the input types (None where absent or unknown), the attributes and the number of
+outputs, and returns one type per output (None where unknown). Source of each: the operator's text
+in https://onnx.ai/onnx/operators/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements
+
+Attributes = Mapping[str, ir.Attr]
+Inputs = Sequence[str | None]
+Rule = Callable[[Inputs, Attributes, int], list[str | None]]
+
+
+def inner(type_string: str) -> str | None:
+    """Return the element of a sequence or optional type: "tensor(float)" for "seq(tensor(float))"."""
+    head, _, tail = type_string.partition("(")
+    return tail[:-1] if head in ("seq", "optional") else None
+
+
+def attribute_type(attributes: Attributes, name: str) -> str | None:
+    """Return the tensor type that an element-type attribute names; None if absent or undefined."""
+    attribute = attributes.get(name)
+    if attribute is None or attribute.type != ir.AttributeType.INT:
+        return None
+    try:
+        member = ir.DataType(attribute.as_int())
+    except ValueError:
+        return None
+    return None if member is ir.DataType.UNDEFINED else elements.tensor(member)
+
+
+def _by_attribute(name: str, default: ir.DataType | None = None, follow: int | None = None) -> Rule:
+    """Make a rule: the attribute's type, else that of input `follow`, else the default."""
+
+    def rule(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+        found = attribute_type(attributes, name)
+        if found is None and follow is not None and follow < len(inputs):
+            found = inputs[follow]
+        if found is None and default is not None:
+            found = elements.tensor(default)
+        return [found] * n_outputs
+
+    return rule
+
+
+def _constant(_: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+    for name, member in _CONSTANT_ATTRIBUTES.items():
+        if name in attributes:
+            return [elements.tensor(member)] * n_outputs
+    if "value" in attributes:
+        return [elements.tensor(attributes["value"].as_tensor().dtype)] * n_outputs
+    return [None] * n_outputs  # sparse_value: the value's recorded type stands
+
+
+_CONSTANT_ATTRIBUTES = {
+    "value_float": ir.DataType.FLOAT,
+    "value_floats": ir.DataType.FLOAT,
+    "value_int": ir.DataType.INT64,
+    "value_ints": ir.DataType.INT64,
+    "value_string": ir.DataType.STRING,
+    "value_strings": ir.DataType.STRING,
+}
+
+
+def _constant_of_shape(_: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+    member = attributes["value"].as_tensor().dtype if "value" in attributes else ir.DataType.FLOAT
+    return [elements.tensor(member)] * n_outputs
+
+
+def _quantize(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+    found = attribute_type(attributes, "output_dtype")
+    if found is None and len(inputs) > 2:
+        found = inputs[2]
+    return [found or elements.tensor(ir.DataType.UINT8)] * n_outputs
+
+
+def _dequantize(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+    found = attribute_type(attributes, "output_dtype")
+    if found is None and len(inputs) > 1:
+        found = inputs[1]
+    return [found] * n_outputs
+
+
+def _layer_normalization(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+    statistics = attribute_type(attributes, "stash_type") or elements.tensor(ir.DataType.FLOAT)
+    return [inputs[0] if inputs else None, statistics, statistics][:n_outputs]
+
+
+def _dropout(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
+    return [inputs[0] if inputs else None, elements.tensor(ir.DataType.BOOL)][:n_outputs]
+
+
+def _sequence_empty(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+    del inputs
+    found = attribute_type(attributes, "dtype") or elements.tensor(ir.DataType.FLOAT)
+    return [f"seq({found})"] * n_outputs
+
+
+def _sequence_of_first(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
+    found = next((t for t in inputs if t is not None), None)
+    return [found and f"seq({found})"] * n_outputs
+
+
+def _same_as_first(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
+    return [inputs[0] if inputs else None] * n_outputs
+
+
+def _element_of_first(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
+    first = inputs[0] if inputs else None
+    return [first and (inner(first) or first)] * n_outputs
+
+
+def _content_of_first(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
+    """An optional's content; a tensor or sequence is its own content since opset 18."""
+    first = inputs[0] if inputs else None
+    is_optional = first is not None and first.startswith("optional(")
+    return [inner(first) if is_optional and first else first] * n_outputs
+
+
+def _optional(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+    if inputs and inputs[0] is not None:
+        return [f"optional({inputs[0]})"] * n_outputs
+    if "type" in attributes:
+        found = elements.from_ir(attributes["type"].value.type)
+        return [found and f"optional({found})"] * n_outputs
+    return [None] * n_outputs
+
+
+_FLOAT = ir.DataType.FLOAT
+
+RULES: Mapping[str, Rule] = {
+    "Bernoulli": _by_attribute("dtype", follow=0),
+    "BitCast": _by_attribute("to"),
+    "BlackmanWindow": _by_attribute("output_datatype", _FLOAT),
+    "Cast": _by_attribute("to"),
+    "ConcatFromSequence": _element_of_first,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "DequantizeLinear": _dequantize,
+    "Dropout": _dropout,
+    "EyeLike": _by_attribute("dtype", follow=0),
+    "HammingWindow": _by_attribute("output_datatype", _FLOAT),
+    "HannWindow": _by_attribute("output_datatype", _FLOAT),
+    "LayerNormalization": _layer_normalization,
+    "MelWeightMatrix": _by_attribute("output_datatype", _FLOAT),
+    "Multinomial": _by_attribute("dtype", ir.DataType.INT32),
+    "Optional": _optional,
+    "OptionalGetElement": _content_of_first,
+    "QuantizeLinear": _quantize,
+    "RandomNormal": _by_attribute("dtype", _FLOAT),
+    "RandomNormalLike": _by_attribute("dtype", follow=0),
+    "RandomUniform": _by_attribute("dtype", _FLOAT),
+    "RandomUniformLike": _by_attribute("dtype", follow=0),
+    "SequenceAt": _element_of_first,
+    "SequenceConstruct": _sequence_of_first,
+    "SequenceEmpty": _sequence_empty,
+    "SequenceErase": _same_as_first,
+    "SequenceInsert": _same_as_first,
+    "SplitToSequence": _sequence_of_first,
+}

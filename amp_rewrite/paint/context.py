@@ -1,0 +1,214 @@
+"""What the painting passes know: the type graph, the lists, the target and the user's rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex, VertexKind
+from amp_rewrite.graph.elements import with_element
+from amp_rewrite.graph.ports import schema_variable
+from amp_rewrite.kernels import KernelTable
+from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
+from amp_rewrite.paint.painting import Color, Mark, Reason
+
+STATEFUL = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+"""Operators that draw random numbers; the level UNSAFE_FORCE_ALL leaves them alone."""
+
+
+@dataclass(frozen=True)
+class NodeRules:
+    """The user's rules about single nodes; patterns match a whole node name.
+
+    Attributes:
+        preserve: Names of nodes that the pass must not touch.
+        deny: Patterns of nodes to keep out of low precision.
+        allow: Patterns of nodes to treat as if on the allow list.
+    """
+
+    preserve: frozenset[str] = frozenset()
+    deny: tuple[re.Pattern[str], ...] = ()
+    allow: tuple[re.Pattern[str], ...] = ()
+
+    def denied_by(self, name: str) -> str | None:
+        """Return the deny pattern that matches a node name, or None."""
+        return next((p.pattern for p in self.deny if p.fullmatch(name)), None)
+
+    def allowed_by(self, name: str) -> str | None:
+        """Return the allow pattern that matches a node name, or None."""
+        return next((p.pattern for p in self.allow if p.fullmatch(name)), None)
+
+
+class _AttributeValues(Mapping[str, object]):
+    """A node's attributes as plain values, read only where a list entry has a condition."""
+
+    def __init__(self, node: ir.Node) -> None:
+        self._attributes = node.attributes
+
+    def __getitem__(self, name: str) -> object:
+        attribute = self._attributes[name]
+        return None if attribute.is_ref() else attribute.value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attributes)
+
+    def __len__(self) -> int:
+        return len(self._attributes)
+
+
+@dataclass(frozen=True)
+class PaintContext:
+    """Everything a pass may ask; it never changes while painting.
+
+    Attributes:
+        type_graph: The float32 dataflow.
+        lists: The op lists, with level and environment applied.
+        low: The low-precision type.
+        kernels: The target's kernel table, or None for target "schema".
+        rules: The user's rules about single nodes.
+        infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
+        variables: Values that are training variables; a plain read of one is not painted.
+        excluded: Vertices that must stay float32, with the mark that says why.
+    """
+
+    type_graph: TypeGraph
+    lists: OpLists
+    low: DType
+    kernels: KernelTable | None = None
+    rules: NodeRules = NodeRules()
+    infer_after_allow: bool = True
+    variables: frozenset[ir.Value] = frozenset()
+    excluded: Mapping[Vertex, Mark] = field(default_factory=dict)
+    _entries: dict[ir.Node, Entry | None] = field(default_factory=dict, repr=False)
+    _supports: dict[VertexKind, Reason | None] = field(default_factory=dict, repr=False)
+    _refusals: dict[ir.Node, Mark | None] = field(default_factory=dict, repr=False)
+
+    def entry(self, node: ir.Node) -> Entry | None:
+        """Return the list entry that covers a node, or None if no list knows its operator."""
+        if node in self._entries:
+            return self._entries[node]
+        found = self._classify(node)
+        self._entries[node] = found
+        return found
+
+    def list_of(self, vertex: Vertex) -> ListName | None:
+        """Return the list of a vertex's node; None for an unlisted or unknown operator."""
+        entry = self.entry(vertex.node)
+        return None if entry is None or entry.list is ListName.UNLISTED else entry.list
+
+    def refusal(self, vertex: Vertex) -> Mark | None:
+        """Return why the pass may not touch a vertex, or None if it may."""
+        node = vertex.node
+        if node not in self._refusals:
+            self._refusals[node] = self._refuse(node)
+        return self._refusals[node] or self.excluded.get(vertex) or self._by_node_rule(vertex)
+
+    def process(self, vertex: Vertex) -> bool:
+        """Tell whether the pass may touch a vertex."""
+        return self.refusal(vertex) is None
+
+    def unsupported(self, vertex: Vertex) -> Reason | None:
+        """Return why the target cannot run a vertex in the low type, or None if it can."""
+        kind = vertex.kind
+        if kind not in self._supports:
+            reason = self._unsupported_type(kind)
+            if reason is None and not self._has_kernel(vertex):
+                reason = Reason.NO_KERNEL
+            self._supports[kind] = reason
+        return self._supports[kind]
+
+    def supports(self, vertex: Vertex) -> bool:
+        """Tell whether schema and kernel table admit the low type for a vertex."""
+        return self.unsupported(vertex) is None
+
+    def is_variable_read(self, vertex: Vertex) -> bool:
+        """Tell whether a vertex's node is an Identity that reads a training variable."""
+        node = vertex.node
+        return node.op_type == "Identity" and node.inputs[0] in self.variables
+
+    def is_forced(self, vertex: Vertex) -> bool:
+        """Tell whether the level UNSAFE_FORCE_ALL paints a vertex."""
+        node = vertex.node
+        return self.lists.force_all and node.domain == "" and node.op_type not in STATEFUL | {
+            "Constant"
+        }
+
+    def _classify(self, node: ir.Node) -> Entry | None:
+        pattern = self.rules.allowed_by(node.name or "") if self.rules.allow else None
+        if pattern is not None:
+            why = f"--allow-node {pattern}"
+            return Entry(node.op_type, node.domain, ListName.ALLOW, why, where="option allow_nodes")
+        if node.op_identifier() in self._functions:
+            return None
+        opset = self.type_graph.opset_of(node)
+        return self.lists.classify(node.domain, node.op_type, opset, _AttributeValues(node))
+
+    @cached_property
+    def _functions(self) -> frozenset[object]:
+        return frozenset(self.type_graph.model.functions)
+
+    @cached_property
+    def _node_rules(self) -> Mapping[str, tuple[NodeRule, ...]]:
+        by_name: dict[str, tuple[NodeRule, ...]] = {}
+        for rule in self.lists.node_rules:
+            by_name[rule.node] = (*by_name.get(rule.node, ()), rule)
+        return by_name
+
+    def _refuse(self, node: ir.Node) -> Mark | None:
+        name = node.name or ""
+        if name in self.rules.preserve:
+            return _refusal(Reason.PRESERVED, f"node {name} is in preserve")
+        pattern = self.rules.denied_by(name) if self.rules.deny else None
+        if pattern is not None:
+            return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
+        return None
+
+    def _by_node_rule(self, vertex: Vertex) -> Mark | None:
+        for rule in self._node_rules.get(vertex.node.name or "", ()):
+            if rule.list is ListName.DENY and rule.variable in (None, *vertex.kind.variables):
+                return _refusal(Reason.NODE_RULE, f"{rule.why} ({rule.where})")
+        return None
+
+    def _unsupported_type(self, kind: VertexKind) -> Reason | None:
+        if kind.fixed:
+            return Reason.FIXED_TYPE
+        if kind.schema is None:
+            return Reason.UNKNOWN_OPERATOR
+        for variable in kind.variables:
+            admitted = kind.schema.variables.get(schema_variable(variable), frozenset())
+            if with_element(kind.known[variable], self.low) not in admitted:
+                return Reason.TYPE_UNSUPPORTED
+        return None
+
+    def _has_kernel(self, vertex: Vertex) -> bool:
+        if self.kernels is None:
+            return True
+        kind, node = vertex.kind, vertex.node
+        types = low_types(kind.known, kind.variables, self.low)
+        return self.kernels.has_kernel(node.domain, node.op_type, kind.opset, types)
+
+
+def low_types(known: Mapping[str, str], variables: tuple[str, ...], low: DType) -> dict[str, str]:
+    """Return the types of a call in which `variables` have the low type, by schema variable."""
+    types = {schema_variable(name): type_ for name, type_ in known.items()}
+    for name in variables:
+        types[schema_variable(name)] = with_element(known[name], low)
+    return types
+
+
+def _refusal(reason: Reason, detail: str) -> Mark:
+    return Mark(Color.NONE, reason, None, detail)

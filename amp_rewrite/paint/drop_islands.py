@@ -1,0 +1,46 @@
+"""P7: a painted region without an accelerated operator costs casts and gains nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar
+
+from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.paint.walk import walk
+
+
+@dataclass(frozen=True)
+class DropIslands:
+    """Unpaint connected regions that hold no seed any more.
+
+    Such a region appears where DropUnsupported removed the only allow-list operators of it: Conv in
+    bfloat16 before opset 22, for example, leaves its bias additions behind.
+    """
+
+    name: ClassVar[str] = "drop-islands"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without regions that hold no seed."""
+        graph, handles = context.type_graph.graph, context.type_graph.handles
+
+        def neighbours(vertex: Vertex) -> Iterator[Vertex]:
+            for edges in (graph, handles):
+                if vertex in edges:
+                    yield from chain(edges.predecessors(vertex), edges.successors(vertex))
+
+        seeds = [
+            v
+            for v, m in painting.marks.items()
+            if m.color is Color.ALLOW and m.reason in (Reason.ALLOW_LIST, Reason.FORCED)
+        ]
+        kept = walk(seeds, neighbours, painting.is_allow)
+        marks = {
+            v: Mark(Color.NONE, Reason.ISOLATED, painting.marks[v].because)
+            for v in painting.allowed()
+            if v not in kept
+        }
+        return painting.with_marks(marks)

@@ -1,0 +1,38 @@
+"""Why a vertex that no pass marked stays float32."""
+
+from __future__ import annotations
+
+from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.oplists import ListName
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
+
+
+def why(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:
+    """Return the mark of a vertex, or one that says why no pass gave it any."""
+    mark = painting.marks.get(vertex)
+    if mark is not None:
+        return mark
+    refusal = context.refusal(vertex)
+    if refusal is not None:
+        return refusal
+    return _by_list(context, vertex) or _by_position(context, painting, vertex)
+
+
+def _by_list(context: PaintContext, vertex: Vertex) -> Mark | None:
+    entry = context.entry(vertex.node)
+    if entry is None:
+        return Mark(Color.NONE, Reason.UNKNOWN_OPERATOR, None, "no op list knows the operator")
+    if entry.list is ListName.UNLISTED:
+        return Mark(Color.NONE, Reason.UNLISTED, None, entry.why)
+    unsupported = context.unsupported(vertex)
+    return None if unsupported is None else Mark(Color.NONE, unsupported)
+
+
+def _by_position(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:
+    if next(painting.allowed(), None) is None:
+        return Mark(Color.NONE, Reason.NO_ALLOW)
+    if context.is_variable_read(vertex):
+        return Mark(Color.NONE, Reason.VARIABLE_READ)
+    clear = context.list_of(vertex) is ListName.CLEAR
+    return Mark(Color.NONE, Reason.NOT_NEXT if clear else Reason.NOT_BETWEEN)

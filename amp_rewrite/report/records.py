@@ -1,0 +1,224 @@
+"""The report: frozen records with one JSON form (design.md, section 5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+VERSION = 1
+"""Version of the JSON form: keys may be added, never renamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariableRecord:
+    """One type variable that was float32 before.
+
+    Attributes:
+        dtype: Its type after rewriting.
+        reason: Why, one of paint.painting.Reason.
+        because: The vertex from which the mark spread ("Pow_3/T"), or None for an origin.
+        detail: A sentence for the user, or None.
+    """
+
+    dtype: str
+    reason: str
+    because: str | None
+    detail: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "dtype": self.dtype,
+            "reason": self.reason,
+            "because": self.because,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node.
+
+    Attributes:
+        scope: The path of the enclosing subgraph, "" at the top: "loop/body".
+        list: The op list that it is on: "allow", ..., "unlisted", or "unknown" if no list knows it.
+        variables: Its float32 type variables; empty for a node without any.
+    """
+
+    name: str
+    op: str
+    domain: str
+    scope: str
+    list: str
+    variables: Mapping[str, VariableRecord]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "name": self.name,
+            "op": self.op,
+            "domain": self.domain,
+            "scope": self.scope,
+            "list": self.list,
+            "variables": {name: v.to_dict() for name, v in self.variables.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CastRecord:
+    """One Cast that the rewrite added, or an existing one that it gave consumers."""
+
+    value: str
+    to: str
+    consumers: tuple[str, ...]
+    name: str
+    existing: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "value": self.value,
+            "to": self.to,
+            "consumers": [*self.consumers],
+            "name": self.name,
+            "existing": self.existing,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRecord:
+    """A constant that loses elements.
+
+    Attributes:
+        name: The constant.
+        count: How many elements overflow or flush to zero.
+        largest: Its largest finite magnitude.
+        action: "kept" (float32, with its consumer), "saturated", "unbounded" or "flushed".
+        consumers: The vertices concerned.
+    """
+
+    name: str
+    count: int
+    largest: float
+    action: str
+    consumers: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "name": self.name,
+            "count": self.count,
+            "largest": self.largest,
+            "action": self.action,
+            "consumers": [*self.consumers],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRecord:
+    """What became of the float32 constants."""
+
+    converted: int
+    kept: int
+    overflow: tuple[RangeRecord, ...]
+    underflow: tuple[RangeRecord, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "converted": self.converted,
+            "kept": self.kept,
+            "overflow": [r.to_dict() for r in self.overflow],
+            "underflow": [r.to_dict() for r in self.underflow],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of a rewrite.
+
+    Attributes:
+        nodes_converted: Nodes with at least one low type variable.
+        float_nodes: Nodes that had at least one float32 type variable.
+        casts_added: Cast nodes added.
+        casts_removed: The model's own Casts removed because they became no-ops.
+        compute_converted: The low share of the multiply-accumulates of allow-list operators, from
+            0 to 1, estimated from weights and recorded shapes; 0 if there are none.
+    """
+
+    nodes_converted: int
+    float_nodes: int
+    casts_added: int
+    casts_removed: int
+    compute_converted: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "nodes_converted": self.nodes_converted,
+            "float_nodes": self.float_nodes,
+            "casts_added": self.casts_added,
+            "casts_removed": self.casts_removed,
+            "compute_converted": round(self.compute_converted, 4),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rewrite did and why.
+
+    Attributes:
+        boundaries: Operators that no list knows and function calls, with how often each occurs.
+    """
+
+    precision: str
+    target: str
+    level: str
+    opset: int
+    nodes: tuple[NodeRecord, ...]
+    casts: tuple[CastRecord, ...]
+    weights: WeightsRecord
+    summary: Summary
+    boundaries: Mapping[str, int] = field(default_factory=dict)
+    functions: str = "none"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, version 1."""
+        return {
+            "version": VERSION,
+            "precision": self.precision,
+            "target": self.target,
+            "level": self.level,
+            "model": {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions},
+            "nodes": [n.to_dict() for n in self.nodes],
+            "casts": [c.to_dict() for c in self.casts],
+            "weights": self.weights.to_dict(),
+            "boundaries": dict(self.boundaries),
+            "summary": self.summary.to_dict(),
+        }
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def to_text(self) -> str:
+        """Return a short table: what was converted, and why the rest stayed float32."""
+        from amp_rewrite.report.text import report_text
+
+        return report_text(self)
+
+    def kept_reasons(self) -> dict[tuple[str, str], int]:
+        """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
+        counts: dict[tuple[str, str], int] = {}
+        for node, variable in self._kept():
+            key = (variable.reason, node.op)
+            counts[key] = counts.get(key, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def _kept(self) -> Iterator[tuple[NodeRecord, VariableRecord]]:
+        for node in self.nodes:
+            values = node.variables.values()
+            if values and all(v.dtype == "float32" for v in values):
+                yield node, next(iter(values))

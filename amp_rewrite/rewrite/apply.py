@@ -1,0 +1,134 @@
+"""Carry a plan out: change types, convert weights, insert casts. Nothing is decided here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.tensors import ConvertedTensor
+from amp_rewrite.rewrite.casts import CastPlan, PlannedCast, PlannedWeight, Use
+from amp_rewrite.rewrite.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.rewrite.names import Names
+from amp_rewrite.rewrite.retype import pin_attributes, retype_attributes, retype_value
+
+
+def apply_plan(model: ir.Model, plan: CastPlan) -> None:
+    """Change `model` as `plan` says; the plan must have been made for this very model."""
+    if plan.is_empty:
+        return
+    _Applier(model, plan, Names(model)).run()
+
+
+@dataclass
+class _Applier:
+    model: ir.Model
+    plan: CastPlan
+    names: Names
+    first_nodes: dict[ir.Graph, ir.Node | None] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Retype, then convert, then cast."""
+        low = self.plan.low
+        for vertex in self.plan.vertices:
+            retype_attributes(vertex, low)
+        for vertex in self.plan.vertices:
+            pin_attributes(vertex.node)
+        for value in (*self.plan.retyped, *self.plan.ends):
+            retype_value(value, low)
+        for weight in self.plan.weights:
+            self._convert(weight)
+        for cast in self.plan.casts:
+            self._cast(cast)
+
+    def _convert(self, weight: PlannedWeight) -> None:
+        value, low = weight.value, self.plan.low
+        name = weight.name if weight.keep_float32 else value.name
+        tensor = ConvertedTensor(weight.tensor, low, saturate=weight.saturate, name=name)
+        node = value.producer()
+        if weight.keep_float32:
+            copy = self._copy_constant(weight, tensor)
+            self._redirect(weight.uses, value, copy)
+        elif node is not None:
+            _set_constant(node, tensor)
+            retype_value(value, low)
+        else:
+            value.const_value = tensor
+            retype_value(value, low)
+
+    def _copy_constant(self, weight: PlannedWeight, tensor: ConvertedTensor) -> ir.Value:
+        """Add a low-precision copy beside a constant that something still reads as float32."""
+        value = weight.value
+        node, graph = value.producer(), value.graph
+        copy = _like(value, weight.name, self.plan.low)
+        if node is not None:
+            made = ir.Node("", "Constant", [], outputs=[copy], name=weight.name)
+            _set_constant(made, tensor)
+            node.append(made)
+        elif graph is not None:
+            copy.const_value = tensor
+            copy.type = ir.TensorType(self.plan.low.ir)
+            graph.register_initializer(copy)
+            if self.model.ir_version < FIRST_IR_WITH_OVERRIDES and value.is_graph_input():
+                graph.inputs.append(copy)
+        return copy
+
+    def _cast(self, cast: PlannedCast) -> None:
+        value = cast.value
+        if cast.existing is not None:
+            node = cast.existing
+            if node.graph is not None:
+                node.graph.remove(node)
+        else:
+            to = ir.AttrInt64("to", cast.to.ir.value)
+            output = _like(value, cast.name, cast.to)
+            node = ir.Node("", "Cast", [value], [to], outputs=[output], name=cast.name)
+        self._insert(node, value)
+        self._redirect(cast.uses, value, node.outputs[0])
+
+    def _insert(self, node: ir.Node, value: ir.Value) -> None:
+        """Put a node right after the producer of a value, or at the start of the value's graph."""
+        producer = value.producer()
+        if producer is not None:
+            producer.append(node)
+            return
+        graph = value.graph
+        if graph is None:
+            return
+        if graph not in self.first_nodes:
+            self.first_nodes[graph] = next(iter(graph), None)
+        first = self.first_nodes[graph]
+        if first is None:
+            graph.append(node)
+        else:
+            first.prepend(node)
+
+    def _redirect(self, uses: tuple[Use, ...], old: ir.Value, new: ir.Value) -> None:
+        for use in uses:
+            if use.node is not None:
+                use.node.replace_input_with(use.index, new)
+            elif use.graph is not None:
+                self._replace_output(use.graph, use.index, old, new)
+
+    def _replace_output(self, graph: ir.Graph, index: int, old: ir.Value, new: ir.Value) -> None:
+        """Make `new` a graph output; in the main graph it takes over the output's name."""
+        graph.outputs[index] = new
+        if graph is self.model.graph and old.producer() is not None and not old.is_graph_output():
+            dtype = self.plan.low if new.dtype == FLOAT32.ir else FLOAT32
+            name = old.name or ""
+            old.name = self.names.internal(name, dtype)
+            new.name = name
+
+
+def _like(value: ir.Value, name: str, dtype: DType) -> ir.Value:
+    """Return a value of another type with the same recorded shape."""
+    shape = None if value.shape is None else value.shape.copy()
+    type_ = None if value.type is None else ir.TensorType(dtype.ir)
+    return ir.Value(name=name, type=type_, shape=shape)
+
+
+def _set_constant(node: ir.Node, tensor: ir.TensorProtocol) -> None:
+    for name in ("value_float", "value_floats"):
+        node.attributes.pop(name, None)
+    node.attributes["value"] = ir.AttrTensor("value", tensor)

@@ -1,0 +1,247 @@
+"""The plan: which casts, which weights and which types a painting asks for.
+
+`plan_casts` is pure and its result printable; apply.py carries a plan out and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.paint.painting import Painting
+from amp_rewrite.rewrite.constants import constant_tensor
+from amp_rewrite.rewrite.names import Names
+from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewrite.weights import ConstantFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One consumer of a value: an input of a node, or an output of a graph.
+
+    Attributes:
+        node: The consuming node, or None for a graph output.
+        index: Which input of the node, or which output of the graph.
+        graph: The graph whose output it is, or None for a node.
+        vertex: The consuming vertex; None for an output of the main or of an opaque graph.
+    """
+
+    node: ir.Node | None
+    index: int
+    graph: ir.Graph | None = None
+    vertex: Vertex | None = None
+
+    @property
+    def name(self) -> str:
+        """The consumer as the report spells it: "MatMul_3/T", or the graph output's name."""
+        if self.vertex is not None:
+            return self.vertex.name
+        if self.graph is not None:
+            return self.graph.outputs[self.index].name or ""
+        return "" if self.node is None else f"{self.node.name}/in[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCast:
+    """One Cast, shared by every use of a value that wants the other type.
+
+    Attributes:
+        value: The value to cast.
+        source: Its name in the model as given.
+        to: The type to cast to.
+        uses: The uses that will read the cast.
+        name: The name of the Cast and of its output.
+        existing: A Cast of the model that already does it, or None.
+    """
+
+    value: ir.Value
+    source: str
+    to: DType
+    uses: tuple[Use, ...]
+    name: str
+    existing: ir.Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWeight:
+    """One constant to convert in the file.
+
+    Attributes:
+        value: The initializer's value, or a Constant node's output.
+        tensor: Its float32 contents.
+        uses: The uses that will read the low-precision copy.
+        keep_float32: Whether anything still reads the float32 one.
+        saturate: Whether elements out of range become the lowest finite value.
+        name: The name of the copy if both are kept.
+    """
+
+    value: ir.Value
+    tensor: ir.TensorProtocol
+    uses: tuple[Use, ...]
+    keep_float32: bool
+    saturate: bool
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CastPlan:
+    """Everything that a rewrite changes.
+
+    Attributes:
+        low: The low-precision type.
+        casts: The casts to insert or reuse.
+        weights: The constants to convert.
+        vertices: The vertices whose attributes and output types become low.
+        retyped: The values that become low because of their producer.
+        ends: Graph inputs and outputs whose own type becomes low.
+    """
+
+    low: DType
+    casts: tuple[PlannedCast, ...]
+    weights: tuple[PlannedWeight, ...]
+    vertices: tuple[Vertex, ...]
+    retyped: tuple[ir.Value, ...]
+    ends: tuple[ir.Value, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the plan changes nothing."""
+        return not (self.casts or self.weights or self.vertices or self.ends)
+
+
+def plan_casts(
+    type_graph: TypeGraph, painting: Painting, options: RewriteOptions, facts: ConstantFacts
+) -> CastPlan:
+    """Return the plan for a painting.
+
+    Args:
+        type_graph: The model's type graph.
+        painting: Its painting.
+        options: Which graph inputs and outputs keep their types, and what becomes of weights.
+        facts: The measured constants, for saturation.
+    """
+    return _Planner(type_graph, painting, options, facts).plan()
+
+
+@dataclass
+class _Planner:
+    type_graph: TypeGraph
+    painting: Painting
+    options: RewriteOptions
+    facts: ConstantFacts
+    ends: tuple[ir.Value, ...] = ()
+    low_values: set[ir.Value] = field(default_factory=set)
+    allowed: set[Vertex] = field(default_factory=set)
+
+    def plan(self) -> CastPlan:
+        """Collect every use that wants another type than its value has, and group by value."""
+        low = self.options.low
+        self.allowed = set(self.painting.allowed())
+        retyped = [v for v, p in self.type_graph.producers.items() if p in self.allowed]
+        self.ends = self._converted_ends()
+        inputs = set(self.type_graph.model.graph.inputs)
+        self.low_values = {*retyped, *(v for v in self.ends if v in inputs)}
+        names = Names(self.type_graph.model)
+        casts: list[PlannedCast] = []
+        weights: list[PlannedWeight] = []
+        for value, uses in self._mismatches().items():
+            to = FLOAT32 if value in self.low_values else low
+            tensor = None
+            if self.options.weights == "convert" and to is low:
+                tensor = constant_tensor(self.type_graph, value)
+            name = names.free(value.name or "", to)
+            if tensor is None:
+                existing = self._existing_cast(value, to)
+                casts.append(PlannedCast(value, value.name or "", to, tuple(uses), name, existing))
+            else:
+                weights.append(self._weight(value, tensor, uses, name))
+        vertices = tuple(v for v in self.type_graph.vertices() if v in self.allowed)
+        return CastPlan(
+            low, tuple(casts), tuple(weights), vertices, tuple(retyped), self.ends
+        )
+
+    def _converted_ends(self) -> tuple[ir.Value, ...]:
+        """Return the float32 graph inputs and outputs that give up their type."""
+        keep = self.options.keep_io_types
+        if keep is True:
+            return ()
+        kept = set(keep or ())
+        graph = self.type_graph.model.graph
+        ends = dict.fromkeys(
+            v
+            for v in (*graph.inputs, *graph.outputs)
+            if self.type_graph.types.get(v) == tensor_type(FLOAT32.ir)
+            and v.name not in kept
+            and not v.is_initializer()
+        )
+        return tuple(ends)
+
+    def _mismatches(self) -> dict[ir.Value, list[Use]]:
+        """Return value -> the uses that want the other type, in execution order."""
+        found: dict[ir.Value, list[Use]] = {}
+        low_values, allowed = self.low_values, self.allowed
+        for node, entry in self.type_graph.nodes.items():
+            for index, vertex in enumerate(entry.inputs):
+                if vertex is None:
+                    continue
+                value = node.inputs[index]
+                if (vertex in allowed) != (value in low_values) and value is not None:
+                    if value in low_values and self._reads_any_type(node):
+                        continue
+                    found.setdefault(value, []).append(Use(node, index, None, vertex))
+        for graph, vertices in self._graph_outputs():
+            for index, (value, vertex) in enumerate(zip(graph.outputs, vertices, strict=True)):
+                if self._wants_low(graph, value, vertex) != (value in low_values):
+                    found.setdefault(value, []).append(Use(None, index, graph, vertex))
+        return {v: uses for v, uses in found.items() if self.type_graph.is_float32(v)}
+
+    def _graph_outputs(self) -> Iterator[tuple[ir.Graph, list[Vertex | None]]]:
+        main = self.type_graph.model.graph
+        yield main, [None] * len(main.outputs)
+        yield from self.type_graph.sinks.items()
+
+    def _wants_low(self, graph: ir.Graph, value: ir.Value, vertex: Vertex | None) -> bool:
+        if graph is self.type_graph.model.graph:
+            return value in self.ends
+        return vertex in self.allowed
+
+    def _reads_any_type(self, node: ir.Node) -> bool:
+        """Tell whether a node is a Cast of the model: widening first would change nothing."""
+        return node.op_type == "Cast" and node.domain == "" and self._cast_reads_low(node)
+
+    def _cast_reads_low(self, node: ir.Node) -> bool:
+        schema = self.type_graph.nodes[node].ports.schema
+        admitted = frozenset() if schema is None else schema.variables.get("T1", frozenset())
+        return tensor_type(self.options.low.ir) in admitted
+
+    def _existing_cast(self, value: ir.Value, to: DType) -> ir.Node | None:
+        """Return a Cast of the same value, in its own scope, that already gives the type."""
+        home = value.graph or (None if value.producer() is None else value.producer().graph)  # pyright: ignore[reportOptionalMemberAccess]
+        for use in value.uses():
+            node = use.node
+            if node.op_type != "Cast" or node.domain != "" or node.graph is not home:
+                continue
+            attribute = node.attributes.get("to")
+            target = None if attribute is None or attribute.is_ref() else attribute.as_int()
+            if target == to.ir.value and node.outputs[0] not in self.low_values:
+                return node
+        return None
+
+    def _weight(
+        self, value: ir.Value, tensor: ir.TensorProtocol, uses: list[Use], name: str
+    ) -> PlannedWeight:
+        total = len(value.uses()) + (1 if value.is_graph_output() else 0)
+        vertices = [use.vertex for use in uses if use.vertex is not None]
+        return PlannedWeight(
+            value,
+            tensor,
+            tuple(uses),
+            keep_float32=len(uses) < total,
+            saturate=self.facts.saturates(value, tensor, vertices),
+            name=name,
+        )

@@ -1,0 +1,39 @@
+"""Names of what a rewrite adds: deterministic, unique, and recognisable."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import DType
+
+SUFFIX = "-AutoMixedPrecision"
+"""What the name of everything added ends with, so that it can be told from the model's own."""
+
+
+class Names:
+    """The names in use in a model, and the next free ones."""
+
+    def __init__(self, model: ir.Model) -> None:
+        """Collect the names of every node and value of the main graph and its subgraphs."""
+        self._used: set[str] = set()
+        for graph in (model.graph, *model.graph.subgraphs()):
+            self._used.update(v.name or "" for v in graph.inputs)
+            self._used.update(graph.initializers)
+        for node in model.graph.all_nodes():
+            self._used.add(node.name or "")
+            self._used.update(v.name or "" for v in node.outputs)
+
+    def free(self, value: str, to: DType) -> str:
+        """Return `<value>-CastToFp16-<n>-AutoMixedPrecision` with the first free n; take it."""
+        return self._first(f"{value}-CastTo{to.label}")
+
+    def internal(self, value: str, dtype: DType) -> str:
+        """Return a name for a value that gives its own name to the cast behind it; take it."""
+        return self._first(f"{value}-{dtype.label}")
+
+    def _first(self, stem: str) -> str:
+        n = 0
+        while (name := f"{stem}-{n}{SUFFIX}") in self._used:
+            n += 1
+        self._used.add(name)
+        return name

@@ -1,0 +1,72 @@
+"""Attributes that repeat an element type and must agree with the paint."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.elements import from_ir, to_ir, with_element
+
+TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
+    ("Bernoulli", "T2"): "dtype",
+    ("BlackmanWindow", "T2"): "output_datatype",
+    ("Cast", "T2"): "to",
+    ("DequantizeLinear", "T3"): "output_dtype",
+    ("EyeLike", "T2"): "dtype",
+    ("HammingWindow", "T2"): "output_datatype",
+    ("HannWindow", "T2"): "output_datatype",
+    ("LayerNormalization", "U"): "stash_type",
+    ("MelWeightMatrix", "T3"): "output_datatype",
+    ("RandomNormal", "T"): "dtype",
+    ("RandomNormalLike", "T2"): "dtype",
+    ("RandomUniform", "T"): "dtype",
+    ("RandomUniformLike", "T2"): "dtype",
+    ("SequenceEmpty", "S"): "dtype",
+}
+"""(operator, variable) -> the attribute that names the variable's element type.
+
+Source: the operators' texts in https://onnx.ai/onnx/operators/.
+"""
+
+_LIKE = frozenset({"Bernoulli", "EyeLike", "RandomNormalLike", "RandomUniformLike"})
+"""Operators whose output type follows the first input unless the attribute says otherwise."""
+
+
+def retype_attributes(vertex: Vertex, low: DType) -> None:
+    """Make the attributes of a vertex's node name the low type; the node is modified."""
+    node = vertex.node
+    if node.domain != "":
+        return
+    for variable in vertex.kind.variables:
+        name = TYPE_ATTRIBUTES.get((node.op_type, variable))
+        if name is not None:
+            node.attributes[name] = ir.AttrInt64(name, low.ir.value)
+    if node.op_type == "ConstantOfShape":
+        _retype_fill(node, low)
+
+
+def pin_attributes(node: ir.Node) -> None:
+    """Write down the float32 output type of a node whose input alone was retyped."""
+    if node.op_type in _LIKE and node.domain == "" and "dtype" not in node.attributes:
+        node.attributes["dtype"] = ir.AttrInt64("dtype", ir.DataType.FLOAT.value)
+
+
+def retype_value(value: ir.Value, low: DType) -> None:
+    """Make a value's recorded type low; a value without one is left without one."""
+    recorded = from_ir(value.type)
+    if recorded is not None:
+        type_ = to_ir(with_element(recorded, low))
+        if type_ is not None and value.type is not None:
+            type_.denotation = value.type.denotation
+        value.type = type_
+
+
+def _retype_fill(node: ir.Node, low: DType) -> None:
+    fill = np.zeros(1, np.float32)
+    if "value" in node.attributes:
+        fill = np.asarray(node.attributes["value"].as_tensor().numpy())
+    with np.errstate(over="ignore"):
+        tensor = ir.Tensor(fill.astype(low.numpy), dtype=low.ir)
+    node.attributes["value"] = ir.AttrTensor("value", tensor)

@@ -1,0 +1,156 @@
+"""The 58 painting cases hold: types, casts, unchanged graphs, errors and numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import amp_rewrite as amp
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.ports import opset_of, ports_of
+from amp_rewrite.oplists import OpLists
+from amp_rewrite.rewrite.driver import rewrite_with
+from amp_rewrite.rewrite.options import RewriteOptions
+
+_spec = importlib.util.spec_from_file_location(
+    "painting_cases", Path(__file__).with_name("painting_cases.py")
+)
+assert _spec is not None
+assert _spec.loader is not None
+cases = importlib.util.module_from_spec(_spec)
+sys.modules["painting_cases"] = cases
+_spec.loader.exec_module(cases)
+
+CASES = {case["name"]: case for case in cases.document()["cases"]}
+RUNNABLE = sorted(name for name, case in CASES.items() if "expect_error" not in case)
+NAMES = {"float": "float32"}
+
+
+def rewritten(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, variables: bool = True
+) -> Any:
+    for key, value in case.get("lists_override", {}).items():
+        monkeypatch.setenv(f"AMP_REWRITE_{key}", value)
+    precision = cases.MODES[case["mode"]][0]
+    model, _ = cases.build(case)
+    options = RewriteOptions(
+        precision=precision,
+        target="schema",
+        lists=OpLists.from_names(**cases.lists_of(case["mode"]), precision=precision),
+        level=case.get("level", "default"),
+        preserve=tuple(case["preserve"]),
+        weights="cast",
+        variables=tuple(case.get("variables", ())) if variables else (),
+    )
+    return rewrite_with(model, options)
+
+
+def types_after(result: Any) -> dict[str, str]:
+    """Return "node/variable" -> type name, from the rewritten model itself."""
+    types = infer_types(result.model)
+    found: dict[str, str] = {}
+    for node in result.model.graph.all_nodes():
+        opset = opset_of(node, result.model.graph.opset_imports)
+        ports = ports_of(
+            node.domain, node.op_type, opset, len(node.inputs), len(node.outputs)
+        )
+        for name, value in zip(
+            (*ports.inputs, *ports.outputs), (*node.inputs, *node.outputs), strict=True
+        ):
+            if value is not None and value in types:
+                element = types[value].rsplit("(", 1)[-1].rstrip(")")
+                found.setdefault(f"{node.name}/{name}", NAMES.get(element, element))
+    for node in result.removed:
+        for variable in ("T1", "T2"):
+            found[f"{node.name}/{variable}"] = result.options.precision
+    return found
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_every_variable_has_the_expected_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    found = types_after(rewritten(case, monkeypatch))
+    for variable, expected in case["expect"].items():
+        node, letter = variable.split("/")
+        # Identity's variable is T before opset 14 and V since; the cases write either.
+        names = [variable] if variable in found else [f"{node}/V", f"{node}/T", f"{node}/S"]
+        actual = next((found[n] for n in names if n in found), None)
+        assert actual == expected, f"{variable} ({letter})"
+
+
+@pytest.mark.parametrize("name", [n for n in RUNNABLE if "expect_no_variables" in CASES[n]])
+def test_a_read_of_what_is_no_variable_is_painted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = types_after(rewritten(CASES[name], monkeypatch, variables=False))
+    for variable, expected in CASES[name]["expect_no_variables"].items():
+        assert found.get(variable, found.get(variable.replace("/T", "/V"))) == expected
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_exactly_the_expected_casts_are_added(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    result = rewritten(case, monkeypatch)
+
+    def key(value: str, to: str, consumers: Any) -> tuple[str, str, frozenset[str]]:
+        # As above: an Identity's variable has two names.
+        return value, to, frozenset(c.removesuffix("/T").removesuffix("/V") for c in consumers)
+
+    added = sorted(
+        (key(c.value, c.to, c.consumers) for c in result.report.casts if not c.existing),
+        key=str,
+    )
+    expected = case["expect_casts"]
+    assert len(added) == expected["total"]
+    assert sum(to != "float32" for _, to, _ in added) == expected["to_f16"]
+    assert sum(to == "float32" for _, to, _ in added) == expected["to_f32"]
+    if "list" in expected:
+        wanted = [key(c["value"], c["to"], c["consumers"]) for c in expected["list"]]
+        assert added == sorted(wanted, key=str)
+
+
+@pytest.mark.parametrize("name", sorted(n for n, c in CASES.items() if c.get("expect_unchanged")))
+def test_an_unchanged_graph_comes_back_as_it_was(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = rewritten(CASES[name], monkeypatch)
+    assert not result.changed
+    before, _ = cases.build(CASES[name])
+    after = amp.to_proto(result.model)
+    assert [n.SerializeToString() for n in after.graph.node] == [
+        n.SerializeToString() for n in before.graph.node
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(n for n, c in CASES.items() if "expect_error" in c))
+def test_an_impossible_case_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(amp.AmpError, match=CASES[name]["expect_error"]):
+        rewritten(CASES[name], monkeypatch)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_the_result_is_valid_and_computes_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    model, feeds = cases.build(case)
+    after = amp.to_proto(rewritten(case, monkeypatch).model)
+    onnx.checker.check_model(after, full_check=True)
+    with np.errstate(all="ignore"):
+        expected = ReferenceEvaluator(model).run(None, feeds)
+        actual = ReferenceEvaluator(after).run(None, feeds)
+    tolerance = case["numerics_tolerance"]
+    default = 5 * float(np.finfo(np.float32).eps)
+    atol = default if tolerance["atol"] == -1 else tolerance["atol"]
+    rtol = default if tolerance["rtol"] == -1 else tolerance["rtol"]
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=rtol, atol=atol
+        )
