@@ -1,0 +1,87 @@
+"""Replace a file as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import IO, Self
+
+from amp_rewrite.errors import SaveError
+
+
+class Replacement:
+    """A file that is being written under a hidden temporary name.
+
+    Attributes:
+        file: Where to write.
+    """
+
+    def __init__(self, folder: str, name: str) -> None:
+        """Create the temporary file in `folder`, for a file that will be called like `name`."""
+        self._folder = folder
+        self._path = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self.file: IO[bytes] = open(descriptor, "wb", buffering=1 << 16)  # noqa: SIM115
+
+    def commit(self, name: str) -> None:
+        """Put the file in the place of `name`, whose permissions it takes over."""
+        target = os.path.join(self._folder, name)
+        self.file.flush()
+        with suppress(FileNotFoundError):
+            os.fchmod(self.file.fileno(), stat.S_IMODE(os.stat(target).st_mode))
+        os.fsync(self.file.fileno())
+        os.replace(self._path, target)
+        _sync_folder(self._folder)
+
+    def __enter__(self) -> Self:
+        """Return the replacement."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the temporary file, and remove it if it was not committed."""
+        try:
+            with suppress(OSError):  # a full disk fails again when the buffer is flushed
+                self.file.close()
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a rename durable; not every system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def check_target(folder: str, name: str) -> None:
+    """Refuse a target that cannot or must not be replaced.
+
+    Raises:
+        SaveError: The folder is missing, or the target is no regular file or write-protected.
+    """
+    target = os.path.join(folder, name)
+    if not os.path.isdir(folder):
+        raise SaveError(
+            "the folder of the output does not exist", where=target, remedy="create the folder"
+        )
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise SaveError(
+            "the output cannot be written", where=target, found=error.strerror
+        ) from error
+    if stat.S_ISDIR(mode):
+        raise SaveError("the output is a folder", where=target, remedy="name a file")
+    if not stat.S_ISREG(mode):
+        raise SaveError("the output exists and is not a regular file", where=target)
+    if not os.access(target, os.W_OK):
+        raise SaveError(
+            "the output exists and is write-protected", where=target, remedy="choose another path"
+        )

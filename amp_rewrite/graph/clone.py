@@ -1,0 +1,107 @@
+"""Copy an onnx_ir.Model completely: nothing that can be changed is shared."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph import origin as origins
+from amp_rewrite.graph.origin import Origin
+
+
+def clone(model: ir.Model) -> ir.Model:
+    """Return a copy of `model` that may be changed without touching it.
+
+    `Model.clone` shares types and tensors, which renaming and retyping change in place, and drops
+    the metadata of the model.
+
+    Raises:
+        GraphError: The graph is not sorted, or uses a value that it does not define.
+    """
+    try:
+        copied = model.clone()
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise GraphError(
+            "the model cannot be copied",
+            where="main graph",
+            found=_innermost(error),
+            expected="a graph that is sorted and defines every value it uses",
+        ) from error
+    copied.meta.update(model.meta)
+    source = origins.of(model)
+    pairs = list(zip(_graphs(model), _graphs(copied), strict=True))
+    note = None if source is None else Origin(source.model)
+    for old, new in pairs:
+        _detach(new)
+        if source is not None and note is not None:
+            _carry_over(source, note, old, new)
+    if note is not None:
+        origins.attach(copied, note)
+    return copied
+
+
+def _innermost(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        yield graph
+        yield from graph.subgraphs()
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for value in graph.initializers.values():
+        if not value.is_graph_input():
+            yield value
+    for node in graph:
+        yield from node.outputs
+
+
+def _detach(graph: ir.Graph) -> None:
+    """Stop sharing types, and the tensors of initializers, with the original."""
+    for value in _values(graph):
+        if value.type is not None:
+            value.type = copy.deepcopy(value.type)
+        if value.is_initializer() and value.const_value is not None:
+            value.const_value = copy.copy(value.const_value)
+
+
+def _carry_over(source: Origin, note: Origin, old: ir.Graph, new: ir.Graph) -> None:
+    """Translate the origin of one graph to its copy."""
+    known = source.graphs.get(old)
+    if known is not None:
+        note.graphs[new] = known
+    for before, after in zip(_values(old), _values(new), strict=True):
+        value_note = source.values.get(before)
+        if value_note is not None:
+            changed = not value_note.unchanged(before)
+            value_note = copy.copy(value_note)
+            if not changed:
+                value_note.remember(after)
+            note.values[after] = value_note
+    for before, after in zip(old, new, strict=True):
+        entry = source.nodes.get(before)
+        if entry is None:
+            continue
+        note.nodes[after] = (entry[0], _translated(entry[1], before, after))
+        if before in source.nested:
+            note.nested.add(after)
+        if before in source.given:
+            note.given[after] = source.given[before]
+
+
+def _translated(
+    attributes: tuple[ir.Attr, ...], before: ir.Node, after: ir.Node
+) -> tuple[ir.Attr, ...]:
+    """Replace attributes that were copied, those with graphs, by their copies."""
+    copies = {
+        id(attribute): after.attributes.get(key) for key, attribute in before.attributes.items()
+    }
+    return tuple(copies.get(id(attribute)) or attribute for attribute in attributes)

@@ -1,0 +1,159 @@
+"""The values that a node may name, and what to say when it names none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.errors import GraphError
+
+Proto = onnx.GraphProto | onnx.FunctionProto
+
+_SORT = "sort the graph topologically, for example with onnx_ir's TopologicalSortPass"
+
+
+@dataclass(slots=True)
+class Scope:
+    """The names defined so far in one graph.
+
+    Attributes:
+        proto: The graph that is being read.
+        where: Its path in the model, for messages.
+        outer: The scope of the enclosing graph, or None.
+        values: Name -> value.
+        borrowed: The names that were looked up here and found further out.
+        current: The index of the node that is being read.
+    """
+
+    proto: Proto
+    where: str
+    outer: Scope | None = None
+    values: dict[str, ir.Value] = field(default_factory=dict)
+    borrowed: set[str] = field(default_factory=set)
+    current: int = 0
+
+    def resolve(self, name: str) -> ir.Value:
+        """Return the innermost value called `name` that is not of this graph.
+
+        Raises:
+            GraphError: No enclosing graph has defined it yet.
+        """
+        scope = self.outer
+        while scope is not None:
+            value = scope.values.get(name)
+            if value is not None:
+                self._borrow(name, scope)
+                return value
+            scope = scope.outer
+        raise self._unresolved(name)
+
+    def _borrow(self, name: str, lender: Scope) -> None:
+        scope: Scope | None = self
+        while scope is not None and scope is not lender:
+            scope.borrowed.add(name)
+            scope = scope.outer
+
+    def define(self, name: str, value: ir.Value) -> None:
+        """Add a value.
+
+        Raises:
+            GraphError: The name is no text, taken, or was used for an outer value before.
+        """
+        if type(name) is not str:
+            raise GraphError("a name is not UTF-8", where=self.place(), found=repr(name))
+        if name in self.values:
+            raise GraphError(
+                f"value {name!r} has two producers",
+                where=self.place(),
+                expected="every value to be produced once",
+                remedy="rename one of them",
+            )
+        if name in self.borrowed:
+            raise GraphError(
+                f"value {name!r} is defined after an outer value of that name was used",
+                where=self.place(),
+                remedy="rename one of them",
+            )
+        self.values[name] = value
+
+    def place(self) -> str:
+        """Return where reading has got to: the graph and, among its nodes, the node."""
+        nodes = self.proto.node
+        if self.current < len(nodes):
+            return f"{self.where}, node {describe(nodes[self.current], self.current)}"
+        return self.where
+
+    def _unresolved(self, name: str) -> GraphError:
+        """Return the error for a name that no scope has: cyclic, unsorted or undefined."""
+        scope: Scope | None = self
+        while scope is not None:
+            producer = _producers(scope.proto.node).get(name)
+            if producer is not None:
+                return _wrong_order(scope, name, producer)
+            scope = scope.outer
+        return GraphError(
+            f"undefined value {name!r}",
+            where=self.place(),
+            expected="a graph input, an initializer or the output of an earlier node",
+        )
+
+
+def describe(node: onnx.NodeProto, index: int) -> str:
+    """Return a node's name and operator, or its position if it has no name."""
+    name = repr(node.name) if node.name else f"#{index}"
+    return f"{name} ({node.op_type})"
+
+
+def _producers(nodes: Iterable[onnx.NodeProto]) -> dict[str, int]:
+    return {output: i for i, node in enumerate(nodes) for output in node.output if output}
+
+
+def _wrong_order(scope: Scope, name: str, producer: int) -> GraphError:
+    """Tell a cycle from nodes in the wrong order."""
+    nodes = scope.proto.node
+    user = nodes[scope.current] if scope.current < len(nodes) else None
+    if user is not None and _reaches(scope, scope.current, producer):
+        return GraphError(
+            f"the graph has a cycle through value {name!r}",
+            where=scope.place(),
+            found=f"it is made by {describe(nodes[producer], producer)}, which depends on this node",
+            remedy="break the cycle",
+        )
+    return GraphError(
+        f"the graph is not sorted: value {name!r} is used before it is made",
+        where=scope.place(),
+        found=f"it is made later by {describe(nodes[producer], producer)}",
+        remedy=_SORT,
+    )
+
+
+def _reaches(scope: Scope, source: int, target: int) -> bool:
+    """Return whether node `target` depends on node `source`, or is it."""
+    nodes = scope.proto.node
+    producers = _producers(nodes)
+    waiting, seen = [target], {target}
+    while waiting:
+        index = waiting.pop()
+        if index == source:
+            return True
+        for name in _names_used(nodes[index]):
+            before = producers.get(name)
+            if before is not None and before not in seen:
+                seen.add(before)
+                waiting.append(before)
+    return False
+
+
+def _names_used(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node and the graphs inside it use."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield from current.input
+        for attribute in current.attribute:
+            waiting.extend(attribute.g.node)
+            for graph in attribute.graphs:
+                waiting.extend(graph.node)

@@ -1,0 +1,196 @@
+"""TypeProto and ValueInfoProto <-> onnx_ir types and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.errors import GraphError
+
+_MEMBERS: dict[int, ir.DataType] = {member.value: member for member in ir.DataType}
+_MAX_DEPTH = 64
+
+
+class OpaqueType(ir.TypeProtocol):
+    """A type that onnx_ir has no class for: maps, opaque types, containers without an element.
+
+    Attributes:
+        proto: The type as it stands in the file.
+        denotation: Its denotation.
+    """
+
+    __slots__ = ("denotation", "proto")
+
+    def __init__(self, proto: onnx.TypeProto) -> None:
+        """Keep a copy of the message."""
+        self.proto = onnx.TypeProto()
+        self.proto.CopyFrom(proto)
+        self.denotation: str | None = proto.denotation or None
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """UNDEFINED: there is no single element type."""
+        return ir.DataType.UNDEFINED
+
+    @property
+    def elem_type(self) -> ir.DataType:
+        """UNDEFINED: there is no single element type."""
+        return ir.DataType.UNDEFINED
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the messages."""
+        return isinstance(other, OpaqueType) and self.proto == other.proto
+
+    def __hash__(self) -> int:
+        """Hash the message's bytes."""
+        return hash(self.proto.SerializeToString(deterministic=True))
+
+    def __repr__(self) -> str:
+        """Name the kind of type."""
+        return f"OpaqueType({self.proto.WhichOneof('value')})"
+
+
+def data_type(number: int, where: str) -> ir.DataType:
+    """Return the element type with an enumeration value.
+
+    Raises:
+        GraphError: ONNX has no such type.
+    """
+    try:
+        return _MEMBERS[number]
+    except KeyError:
+        raise GraphError(
+            "unknown element type", where=where, found=number, expected="a TensorProto.DataType"
+        ) from None
+
+
+def text(value: str | bytes) -> str:
+    """Return a text field; bytes that are not UTF-8 (protobuf hands out bytes) are replaced."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+def props(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
+    """Return metadata entries as a dictionary."""
+    return {text(entry.key): text(entry.value) for entry in entries}
+
+
+def read_type(proto: onnx.TypeProto, where: str) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
+    """Return type and shape; (None, None) for an empty message.
+
+    Raises:
+        GraphError: The element type is unknown, or the type is nested too deep.
+    """
+    if proto.WhichOneof("value") is None:
+        return None, None
+    found = _read(proto, where, 0)
+    return found if found is not None else (OpaqueType(proto), None)
+
+
+def _read(
+    proto: onnx.TypeProto, where: str, depth: int
+) -> tuple[ir.TypeProtocol, ir.Shape | None] | None:
+    """Return type and shape, or None where onnx_ir has no class for some part of the type."""
+    if depth > _MAX_DEPTH:
+        raise GraphError("the type is nested too deep", where=where, expected=f"<= {_MAX_DEPTH}")
+    kind = proto.WhichOneof("value")
+    denotation = text(proto.denotation) if proto.HasField("denotation") else None
+    if kind in {"tensor_type", "sparse_tensor_type"}:
+        leaf = proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
+        member = data_type(leaf.elem_type, where)
+        shape = read_shape(leaf.shape) if leaf.HasField("shape") else None
+        if kind == "tensor_type":
+            return ir.TensorType(member, denotation=denotation), shape
+        return ir.SparseTensorType(member, denotation=denotation), shape
+    if kind in {"sequence_type", "optional_type"}:
+        inner_proto = proto.sequence_type if kind == "sequence_type" else proto.optional_type
+        inner = _read(inner_proto.elem_type, where, depth + 1)
+        if inner is None:
+            return None
+        container = ir.SequenceType if kind == "sequence_type" else ir.OptionalType
+        return container(inner[0], denotation=denotation), inner[1]
+    return None
+
+
+def read_shape(proto: onnx.TensorShapeProto) -> ir.Shape:
+    """Return a frozen shape; a negative dimension, which some exporters write, is unknown."""
+    dims: list[int | ir.SymbolicDim | None] = []
+    denotations: list[str | None] = []
+    for dim in proto.dim:
+        kind = dim.WhichOneof("value")
+        if kind == "dim_value":
+            dims.append(dim.dim_value if dim.dim_value >= 0 else None)
+        elif kind == "dim_param":
+            dims.append(ir.SymbolicDim(text(dim.dim_param)))
+        else:
+            dims.append(None)
+        denotations.append(text(dim.denotation) if dim.HasField("denotation") else None)
+    return ir.Shape(dims, denotations=denotations, frozen=True)
+
+
+def read_info(proto: onnx.ValueInfoProto, value: ir.Value) -> None:
+    """Give `value` the type, shape, doc string and metadata of its declaration.
+
+    Raises:
+        GraphError: The element type is unknown.
+    """
+    if proto.HasField("type"):
+        type_, shape = read_type(proto.type, f"value {value.name!r}")
+        if type_ is not None:
+            value.type, value.shape = type_, shape
+    if proto.HasField("doc_string"):
+        value.doc_string = text(proto.doc_string)
+    if proto.metadata_props:
+        value.metadata_props.update(props(proto.metadata_props))
+
+
+def write_type(proto: onnx.TypeProto, type_: ir.TypeProtocol, shape: ir.Shape | None) -> None:
+    """Fill a TypeProto.
+
+    Raises:
+        TypeError: The type is of a class that ONNX has no message for.
+    """
+    if isinstance(type_, OpaqueType):
+        proto.CopyFrom(type_.proto)
+        return
+    if type_.denotation:
+        proto.denotation = type_.denotation
+    if isinstance(type_, ir.TensorType | ir.SparseTensorType):
+        leaf: Any = (
+            proto.tensor_type if isinstance(type_, ir.TensorType) else proto.sparse_tensor_type
+        )
+        leaf.elem_type = type_.dtype.value
+        if shape is not None:
+            _write_shape(leaf.shape, shape)
+    elif isinstance(type_, ir.SequenceType):
+        write_type(proto.sequence_type.elem_type, type_.elem_type, shape)
+    elif isinstance(type_, ir.OptionalType):
+        write_type(proto.optional_type.elem_type, type_.elem_type, shape)
+    else:
+        raise TypeError(f"ONNX has no type like {type_!r}")
+
+
+def _write_shape(proto: onnx.TensorShapeProto, shape: ir.Shape) -> None:
+    proto.SetInParent()  # a scalar has a shape without dimensions, which is not "no shape"
+    for index, dim in enumerate(shape):
+        entry = proto.dim.add()
+        denotation = shape.get_denotation(index)
+        if denotation:
+            entry.denotation = denotation
+        if isinstance(dim, int):
+            entry.dim_value = dim
+        elif dim.value is not None:
+            entry.dim_param = str(dim.value)
+
+
+def write_info(proto: onnx.ValueInfoProto, value: ir.Value) -> None:
+    """Fill a ValueInfoProto from what the value says now."""
+    proto.name = value.name or ""
+    if value.type is not None:
+        write_type(proto.type, value.type, value.shape)
+    if value.doc_string:
+        proto.doc_string = value.doc_string
+    for key, entry in value.metadata_props.items():
+        proto.metadata_props.add(key=key, value=entry)

@@ -1,0 +1,397 @@
+"""onnx_ir.Model -> ModelProto: messages of what has not changed are copied, the others written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.graph import origin as origins
+from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
+from amp_rewrite.graph.read import QUANTIZATION
+from amp_rewrite.graph.tensorproto import SparseTensor
+from amp_rewrite.graph.typeproto import text, write_info, write_type
+
+_KINDS = ir.AttributeType
+_LISTS: dict[ir.AttributeType, str] = {_KINDS.INTS: "ints", _KINDS.FLOATS: "floats"}
+_DEVICES_SINCE = 11  # the IR version that introduced device configurations
+
+
+class Place:
+    """Where the data of a tensor lie in an external file."""
+
+    __slots__ = ("length", "location", "offset")
+
+    def __init__(self, location: str, offset: int, length: int) -> None:
+        """Keep the place."""
+        self.location = location
+        self.offset = offset
+        self.length = length
+
+
+class ModelWriter:
+    """Writes one model; the tensors in `places` become references to a data file."""
+
+    def __init__(self, model: ir.Model, places: Mapping[int, Place] | None = None) -> None:
+        """Prepare to write.
+
+        Args:
+            model: The model.
+            places: id of a tensor -> its place.
+        """
+        self.model = model
+        self.places = places or {}
+        self.origin = origins.of(model) or Origin(onnx.ModelProto())
+
+    def header(self) -> onnx.ModelProto:
+        """Return everything of the model except its main graph."""
+        model, source, proto = self.model, self.origin.model, onnx.ModelProto()
+        proto.ir_version = model.ir_version
+        for field in ("producer_name", "producer_version", "domain", "model_version"):
+            value = getattr(model, field)
+            if value is not None:
+                setattr(proto, field, value)
+        _write_doc(proto, source, model.doc_string)
+        _write_opsets(proto.opset_import, model.opset_imports, source.opset_import)
+        _write_props(proto.metadata_props, model.metadata_props, source.metadata_props)
+        proto.training_info.extend(source.training_info)
+        if source.configuration:
+            proto.configuration.extend(source.configuration)
+        elif model.ir_version >= _DEVICES_SINCE:
+            proto.configuration.extend(
+                ir.serde.serialize_model_configuration(entry)
+                for entry in model.device_configurations
+            )
+        for function in model.functions.values():
+            self._function(proto.functions.add(), function)
+        return proto
+
+    def graph(
+        self, proto: onnx.GraphProto, graph: ir.Graph, deferred: list[ir.Value] | None = None
+    ) -> None:
+        """Fill a GraphProto.
+
+        Args:
+            proto: An empty message.
+            graph: The graph.
+            deferred: Where to put the initializers that are stored in the file itself, for the
+                caller to write; None writes them here.
+        """
+        note = self.origin.graphs.get(graph) or GraphOrigin(onnx.GraphProto())
+        if graph.name is not None:
+            proto.name = graph.name
+        _write_doc(proto, note.proto, graph.doc_string)
+        _write_props(proto.metadata_props, graph.metadata_props, note.proto.metadata_props)
+        for value in graph.inputs:
+            self._declared(proto.input, value, "input")
+        for value in graph.outputs:
+            self._declared(proto.output, value, "output")
+        for value in graph.initializers.values():
+            self._initializer(proto, value, deferred)
+        proto.node.extend([self.node(node) for node in graph])
+        self._infos(proto, graph, note)
+        self._annotations(proto, graph, note)
+
+    def node(self, node: ir.Node) -> onnx.NodeProto:
+        """Return a node's message: the one it was read from if it still says the same."""
+        entry = self.origin.nodes.get(node)
+        if entry is None:
+            return self._new_node(node, None)
+        source, attributes = entry
+        given = self.origin.given.get(node)
+        name = "" if given is not None and node.name == given else node.name
+        domain = source.domain
+        if (
+            source.input == [value.name if value is not None else "" for value in node.inputs]
+            and source.output == [value.name for value in node.outputs]
+            and source.op_type == node.op_type
+            and source.name == name
+            and (domain == node.domain or domain == "ai.onnx")
+            and _same_attributes(node, attributes)
+            and source.overload == node.overload
+            and _same_notes(node, source)
+            and node not in self.origin.nested
+        ):
+            return source
+        return self._new_node(node, entry)
+
+    def _new_node(
+        self, node: ir.Node, entry: tuple[onnx.NodeProto, tuple[ir.Attr, ...]] | None
+    ) -> onnx.NodeProto:
+        source, attributes = entry or (onnx.NodeProto(), ())
+        proto = onnx.NodeProto(op_type=node.op_type)
+        proto.input.extend(value.name or "" if value is not None else "" for value in node.inputs)
+        proto.output.extend(value.name or "" for value in node.outputs)
+        if node.domain:
+            proto.domain = node.domain
+        elif source.domain == "ai.onnx" or source.HasField("domain"):
+            proto.domain = source.domain if source.domain == "ai.onnx" else ""
+        if node.name and node.name != self.origin.given.get(node):
+            proto.name = node.name
+        if node.overload:
+            proto.overload = node.overload
+        _write_doc(proto, source, node.doc_string)
+        _write_props(proto.metadata_props, node.metadata_props, source.metadata_props)
+        known = {id(a): m for a, m in zip(attributes, source.attribute, strict=True)}
+        for attribute in node.attributes.values():
+            self._attribute(proto.attribute.add(), attribute, known.get(id(attribute)))
+        if source.device_configurations:
+            proto.device_configurations.extend(source.device_configurations)
+        elif node.device_configurations and self.model.ir_version >= _DEVICES_SINCE:
+            proto.device_configurations.extend(
+                ir.serde.serialize_node_device_configuration(entry)
+                for entry in node.device_configurations
+            )
+        return proto
+
+    def _attribute(
+        self, proto: onnx.AttributeProto, attribute: ir.Attr, source: onnx.AttributeProto | None
+    ) -> None:
+        kind, value = attribute.type, attribute.value
+        holds_more = kind in {_KINDS.GRAPH, _KINDS.GRAPHS, _KINDS.TENSOR, _KINDS.TENSORS}
+        if source is not None and not (holds_more and value is not None):
+            proto.CopyFrom(source)
+            return
+        proto.name = attribute.name
+        proto.type = kind.value  # pyright: ignore[reportAttributeAccessIssue] the same numbers
+        if attribute.doc_string:
+            proto.doc_string = attribute.doc_string
+        if attribute.is_ref():
+            proto.ref_attr_name = attribute.ref_attr_name or ""
+        elif value is not None:
+            self._value(proto, kind, value)
+
+    def _value(self, proto: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
+        match kind:
+            case _KINDS.INT:
+                proto.i = value
+            case _KINDS.FLOAT:
+                proto.f = value
+            case _KINDS.STRING:
+                proto.s = _bytes(value)
+            case _KINDS.STRINGS:
+                proto.strings.extend(_bytes(entry) for entry in value)
+            case _KINDS.INTS | _KINDS.FLOATS:
+                getattr(proto, _LISTS[kind]).extend(value)
+            case _:
+                self._message(proto, kind, value)
+
+    def _message(self, proto: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
+        match kind:
+            case _KINDS.TENSOR:
+                self.tensor(proto.t, value)
+            case _KINDS.TENSORS:
+                for entry in value:
+                    self.tensor(proto.tensors.add(), entry)
+            case _KINDS.GRAPH:
+                self.graph(proto.g, value)
+            case _KINDS.GRAPHS:
+                for entry in value:
+                    self.graph(proto.graphs.add(), entry)
+            case _KINDS.SPARSE_TENSOR:
+                proto.sparse_tensor.CopyFrom(value)
+            case _KINDS.SPARSE_TENSORS:
+                proto.sparse_tensors.extend(value)
+            case _KINDS.TYPE_PROTO:
+                _write_type_and_shape(proto.tp, value)
+            case _KINDS.TYPE_PROTOS:
+                for entry in value:
+                    _write_type_and_shape(proto.type_protos.add(), entry)
+            case _:
+                raise TypeError(f"attribute {proto.name!r} has no type that ONNX knows: {kind}")
+
+    def tensor(
+        self, proto: onnx.TensorProto, tensor: ir.TensorProtocol, *, data: bool = True
+    ) -> None:
+        """Fill a TensorProto; `data=False` leaves raw_data to the caller."""
+        place = self.places.get(id(tensor))
+        if place is None and isinstance(tensor, ir.ExternalTensor):
+            place = Place(str(tensor.location), tensor.offset or 0, tensor.nbytes)
+        if place is None and isinstance(tensor, ir.TensorProtoTensor) and data:
+            proto.CopyFrom(tensor.raw)
+            return
+        if tensor.name:
+            proto.name = tensor.name
+        if tensor.doc_string:
+            proto.doc_string = tensor.doc_string
+        proto.data_type = tensor.dtype.value
+        proto.dims.extend(tensor.shape.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+        for key, entry in tensor.metadata_props.items():
+            proto.metadata_props.add(key=key, value=entry)
+        if place is not None:
+            proto.data_location = onnx.TensorProto.EXTERNAL
+            proto.external_data.add(key="location", value=place.location)
+            proto.external_data.add(key="offset", value=str(place.offset))
+            proto.external_data.add(key="length", value=str(place.length))
+        elif tensor.dtype is ir.DataType.STRING:
+            proto.string_data.extend(_bytes(entry) for entry in tensor.numpy().reshape(-1))
+        elif data:
+            proto.raw_data = tensor.tobytes()
+
+    def _initializer(
+        self, proto: onnx.GraphProto, value: ir.Value, deferred: list[ir.Value] | None
+    ) -> None:
+        tensor = value.const_value
+        if tensor is None:
+            return
+        if isinstance(tensor, SparseTensor):
+            sparse = proto.sparse_initializer.add()
+            sparse.CopyFrom(tensor.proto)
+            sparse.values.name = value.name or ""
+            return
+        if tensor.name != value.name:
+            tensor.name = value.name
+        if deferred is None or id(tensor) in self.places:
+            self.tensor(proto.initializer.add(), tensor)
+        else:
+            deferred.append(value)
+
+    def _function(self, proto: onnx.FunctionProto, function: ir.Function) -> None:
+        graph = function.graph
+        note = self.origin.graphs.get(graph) or GraphOrigin(onnx.FunctionProto())
+        source = note.proto if isinstance(note.proto, onnx.FunctionProto) else onnx.FunctionProto()
+        proto.name, proto.domain = function.name, function.domain
+        if function.overload:
+            proto.overload = function.overload
+        _write_doc(proto, source, graph.doc_string)
+        proto.input.extend(value.name or "" for value in graph.inputs)
+        proto.output.extend(value.name or "" for value in graph.outputs)
+        for attribute in function.attributes.values():
+            if attribute.value is None and not attribute.is_ref():
+                proto.attribute.append(attribute.name)
+            else:
+                self._attribute(proto.attribute_proto.add(), attribute, None)
+        proto.node.extend([self.node(node) for node in graph])
+        _write_opsets(proto.opset_import, graph.opset_imports, source.opset_import)
+        self._infos(proto, graph, note)
+        _write_props(proto.metadata_props, graph.metadata_props, source.metadata_props)
+
+    def _declared(self, entries: Any, value: ir.Value, role: str) -> None:
+        """Append the declaration of a value to the inputs, outputs or value_info of a graph."""
+        note = self.origin.values.get(value)
+        source: onnx.ValueInfoProto | None = getattr(note, role) if note is not None else None
+        if note is None or source is None or not note.unchanged(value):
+            write_info(entries.add(), value)
+        else:
+            entry = entries.add()
+            entry.CopyFrom(source)
+            if entry.name != value.name:
+                entry.name = value.name or ""
+
+    def _infos(
+        self, proto: onnx.GraphProto | onnx.FunctionProto, graph: ir.Graph, note: GraphOrigin
+    ) -> None:
+        """Write value_info: of what had it, and of new values whose type is known."""
+        body = isinstance(proto, onnx.FunctionProto)
+        values = self.origin.values
+        if values:
+            for value in (*graph.inputs, *graph.initializers.values()):
+                self._known_info(proto, value, values.get(value))
+        for node in graph:
+            for value in node.outputs:
+                known = values.get(value)
+                if value.is_graph_output() and not body:
+                    self._known_info(proto, value, known)
+                elif known is not None or _worth_declaring(value):
+                    self._declared(proto.value_info, value, "info")
+        proto.value_info.extend(note.infos)
+
+    def _known_info(self, proto: Any, value: ir.Value, known: ValueOrigin | None) -> None:
+        """Repeat the value_info of a value that is declared elsewhere as well, if it still holds."""
+        if known is None or known.info is None:
+            return
+        if known.unchanged(value) or not (value.is_graph_input() or value.is_graph_output()):
+            self._declared(proto.value_info, value, "info")
+
+    def _annotations(self, proto: onnx.GraphProto, graph: ir.Graph, note: GraphOrigin) -> None:
+        values = dict.fromkeys([*graph.inputs, *graph.initializers.values()])
+        values.update((value, None) for node in graph for value in node.outputs if value.meta)
+        for value in values:
+            names = value.meta.get(QUANTIZATION)
+            if names:
+                entry = proto.quantization_annotation.add(tensor_name=value.name or "")
+                for key, name in names.items():
+                    entry.quant_parameter_tensor_names.add(key=key, value=name)
+        proto.quantization_annotation.extend(note.annotations)
+
+
+def _worth_declaring(value: ir.Value) -> bool:
+    return bool(value.name) and (
+        value.type is not None or bool(value.doc_string) or bool(value.metadata_props)
+    )
+
+
+def _same_attributes(node: ir.Node, attributes: tuple[ir.Attr, ...]) -> bool:
+    current = node.attributes
+    if len(current) != len(attributes):
+        return False
+    return all(a is b for a, b in zip(current.values(), attributes, strict=True))
+
+
+def _same_notes(node: ir.Node, source: onnx.NodeProto) -> bool:
+    """Compare doc string and metadata."""
+    if text(source.doc_string) != (node.doc_string or ""):
+        return False
+    current = node.metadata_props
+    if not current and not source.metadata_props:
+        return True
+    return {e.key: e.value for e in source.metadata_props} == current
+
+
+def _write_doc(proto: Any, source: Any, doc: str | None) -> None:
+    """Write a doc string; an unchanged one as the bytes that it was."""
+    if doc is None:
+        return
+    original = source.doc_string
+    if text(original) != doc:
+        proto.doc_string = doc
+    elif isinstance(original, str):
+        proto.doc_string = original
+    else:
+        tag = type(proto).DESCRIPTOR.fields_by_name["doc_string"].number << 3 | 2
+        proto.MergeFromString(varint(tag) + varint(len(original)) + original)
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _write_props(entries: Any, current: Mapping[str, str], source: Iterable[Any]) -> None:
+    """Write metadata; unchanged ones exactly as they were, repeated keys included."""
+    original = list(source)
+    if {text(e.key): text(e.value) for e in original} == current:
+        entries.extend(original)
+        return
+    for key, value in current.items():
+        entries.add(key=key, value=value)
+
+
+def _write_opsets(
+    entries: Any, current: Mapping[str, int], source: Sequence[onnx.OperatorSetIdProto]
+) -> None:
+    """Write the imports in their original order and spelling, then the new ones."""
+    left = dict(current)
+    for entry in source:
+        domain = "" if entry.domain == "ai.onnx" else text(entry.domain)
+        if domain in left:
+            copied = entries.add(version=left.pop(domain))
+            if entry.HasField("domain"):
+                copied.domain = entry.domain
+    for domain, version in left.items():
+        entries.add(domain=domain, version=version)
+
+
+def _write_type_and_shape(proto: onnx.TypeProto, value: ir.TypeAndShape) -> None:
+    if value.type is not None:
+        write_type(proto, value.type, value.shape)  # pyright: ignore[reportArgumentType]
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode("utf-8") if isinstance(value, str) else bytes(value)
