@@ -44,19 +44,26 @@ def check_lists(
     it that has floats or that no schema knows.
 
     Args:
-        files: Paths or built-in names; None for all built-in lists.
+        files: Paths or built-in names; all built-in lists if there is none. A path that ends in
+            ".onnx" is a model, so that a tool that appends file names needs no option.
         models: ONNX files; their weights are not read.
 
     Returns:
         The report. Nothing wrong with a list or a model raises.
     """
-    given = [files] if isinstance(files, str | Path) else files
-    checked = [_Checked(item) for item in given or list_files.builtin_names()]
+    given = [files] if isinstance(files, str | Path) else list(files or ())
+    models = [*models, *(f for f in given if _is_model(f))]
+    named = [f for f in given if not _is_model(f)]
+    checked = [_Checked(item) for item in named or list_files.builtin_names()]
     findings = [finding for one in checked for finding in one.findings()]
     lists = {one.name: one.lists for one in checked}
     for model in models:
         findings.extend(check_models.check_model(model, lists))
     return CheckReport(tuple(lists), tuple(map(str, models)), tuple(dict.fromkeys(findings)))
+
+
+def _is_model(file: str | Path) -> bool:
+    return Path(file).suffix.lower() == ".onnx"
 
 
 class _Checked:

@@ -82,9 +82,11 @@ class CheckReport:
         """Return one line a finding, and a last line that sums up."""
         lines = [f"{f.where}: {f.severity}: {f.message}" for f in self.findings]
         errors = sum(f.severity == Severity.ERROR for f in self.findings)
-        checked = f"{_count(self.lists, 'list')} and {_count(self.models, 'model')} checked"
+        checked = (
+            f"{_count(len(self.lists), 'list')} and {_count(len(self.models), 'model')} checked"
+        )
         warned = len(self.findings) - errors
-        lines.append(f"{checked}: {errors or 'no'} errors, {warned or 'no'} warnings")
+        lines.append(f"{checked}: {_count(errors, 'error')}, {_count(warned, 'warning')}")
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -108,8 +110,8 @@ class CheckReport:
         return "\n".join(_annotation(f) for f in self.findings)
 
 
-def _count(things: tuple[str, ...], word: str) -> str:
-    return f"{len(things)} {word}" + ("" if len(things) == 1 else "s")
+def _count(number: int, word: str) -> str:
+    return f"{number or 'no'} {word}" + ("" if number == 1 else "s")
 
 
 def _annotation(finding: Finding) -> str:

@@ -119,7 +119,7 @@ class _Stack:
             return
         try:
             parsed = list_parse.parse(source.text(), source.shown)
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # not text, or no file name
             remedy = "one of the built-in lists: " + ", ".join(builtin_names())
             self.problem(
                 source.shown, "the list cannot be read", str(error), f"a file, or {remedy}"

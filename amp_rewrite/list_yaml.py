@@ -56,8 +56,9 @@ def load(text: str, name: str) -> Located:
     Raises:
         ListError: The text is not YAML, or uses aliases, non-text keys, a key twice, or a tag.
     """
-    loader = _Loader(text)
     try:
+        # Constructing the loader reads the text already: it refuses control characters.
+        loader = _Loader(text)
         node = loader.get_single_node()
         return Located({}, 1) if node is None else _convert(node, loader, name)
     except yaml.MarkedYAMLError as error:
@@ -68,8 +69,6 @@ def load(text: str, name: str) -> Located:
         raise ListError(f"not readable as YAML: {error}", where=name) from error
     except RecursionError:
         raise ListError("not readable as YAML: nested too deeply", where=name) from None
-    finally:
-        loader.dispose()
 
 
 def _convert(node: yaml.Node, loader: _Loader, name: str) -> Located:

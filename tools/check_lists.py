@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check op lists, and models against them: `amp-rewrite check-lists` without the installed command.
 
-Usage: check_lists.py [LIST.yaml]... [--model MODEL]... [--format text|json|github]
+Usage: check_lists.py [LIST.yaml | MODEL.onnx]... [--model MODEL]... [--format text|json|github]
 
 Exit status: 0 if everything holds, 1 if something does not, 2 for wrong usage.
 """
@@ -17,7 +17,7 @@ from amp_rewrite.check_lists import check_lists
 def main(arguments: list[str] | None = None) -> int:
     """Check and print; return the exit status."""
     parser = argparse.ArgumentParser(description="Check op lists, and models against them.")
-    parser.add_argument("files", nargs="*", help="list files; the built-in lists by default")
+    parser.add_argument("files", nargs="*", help="lists (the built-in ones by default) or models")
     parser.add_argument("--model", action="append", default=[], help="an ONNX model to check")
     parser.add_argument("--format", choices=("text", "json", "github"), default="text")
     options = parser.parse_args(arguments)

@@ -1,0 +1,180 @@
+"""Kernel tables: what they say, how one is made, and how a broken one fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from amp_rewrite import kernels
+from amp_rewrite.errors import KernelTableError
+from amp_rewrite.kernels import KernelTable
+
+TOOL = Path(__file__).parent.parent / "tools" / "make_kernel_table.py"
+F16, F32, BF16 = "tensor(float16)", "tensor(float)", "tensor(bfloat16)"
+
+
+@pytest.fixture(scope="module")
+def cuda() -> KernelTable:
+    return KernelTable.load()
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_kernel_table", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_cuda_multiplies_float16_and_the_table_is_read_once(cuda: KernelTable) -> None:
+    assert cuda.has_kernel("", "MatMul", 17, {"T": F16})
+    assert KernelTable.load("CUDAExecutionProvider") is cuda
+    assert cuda.version == kernels.versions("CUDAExecutionProvider")[-1]
+
+
+def test_the_cpu_has_no_float16_matrix_product() -> None:
+    cpu = KernelTable.load("CPUExecutionProvider", "1.31.1")
+    assert cpu.has_kernel("", "MatMul", 17, {"T": F32})
+    assert not cpu.has_kernel("", "MatMul", 17, {"T": F16})
+
+
+@pytest.mark.parametrize(
+    ("t", "t1", "t2", "expected"),
+    [(F16, F16, F16, True), (F32, F32, F32, True), (F16, F32, F32, False), (F32, F32, F16, False)],
+)
+def test_cuda_ties_the_variables_of_batch_normalization(
+    cuda: KernelTable, t: str, t1: str, t2: str, expected: bool
+) -> None:
+    types = {"T": t, "T1": t1, "T2": t2}
+    assert cuda.has_kernel("", "BatchNormalization", 15, types) is expected
+
+
+def test_a_kernel_serves_the_versions_it_was_registered_for(cuda: KernelTable) -> None:
+    assert not cuda.has_kernel("", "Conv", 21, {"T": BF16})
+    assert cuda.has_kernel("", "Conv", 22, {"T": BF16})
+    assert cuda.has_kernel("", "Conv", 23, {"T": BF16})  # Conv-22 is in force at opset 23
+
+
+def test_a_kernel_without_an_end_serves_its_start_version_only() -> None:
+    # RandomNormalLike-22 does not load in ONNX Runtime 1.31.1: its kernel is "since 1".
+    cpu = KernelTable.load("CPUExecutionProvider")
+    assert cpu.has_kernel("", "RandomNormalLike", 21, {"T2": F32})
+    assert not cpu.has_kernel("", "RandomNormalLike", 22, {"T2": F32})
+
+
+def test_the_long_name_of_the_default_domain_is_the_same_domain(cuda: KernelTable) -> None:
+    assert cuda.has_kernel("ai.onnx", "MatMul", 17, {"T": F16})
+
+
+def test_a_constraint_on_a_formal_name_decides_nothing_unless_it_is_asked(
+    cuda: KernelTable,
+) -> None:
+    assert cuda.has_kernel("", "Reshape", 13, {"T": F16})
+    assert not cuda.has_kernel("", "Reshape", 13, {"T": F16, "shape": F32})
+
+
+def test_an_operator_that_the_table_lacks_has_no_kernel(cuda: KernelTable) -> None:
+    assert not cuda.has_kernel("", "Mean", 13, {"T": F32})
+    assert not cuda.has_kernel("my.domain", "Foo", 1, {})
+
+
+def test_supported_types_are_the_union_over_the_kernels(cuda: KernelTable) -> None:
+    assert cuda.supported_types("", "Conv", 21, "T") == {F16, F32, "tensor(double)"}
+    assert cuda.supported_types("", "Conv", 21, "T9") == frozenset()
+
+
+def test_an_unknown_provider_or_version_names_the_tables_there_are() -> None:
+    with pytest.raises(KernelTableError, match="NoSuchProvider: there is no kernel table"):
+        KernelTable.load("NoSuchProvider")
+    with pytest.raises(KernelTableError, match=r"found 0\.0\.1; expected 1\.31\.1"):
+        KernelTable.load("CUDAExecutionProvider", "0.0.1")
+
+
+def test_versions_are_ordered_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in ("1.9.2", "1.31.1", "1.4.0"):
+        (tmp_path / f"P_{version}.json").write_text("{}")
+    monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
+    assert kernels.versions("P") == ("1.4.0", "1.9.2", "1.31.1")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"version": 1}', '{"version": 2}', "\udcff"])
+def test_a_broken_table_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "Broken_1.0.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
+    with pytest.raises(KernelTableError, match="table"):
+        KernelTable.load("Broken", "1.0")
+
+
+def test_merging_rows_keeps_exactly_the_combinations_that_exist(tool: ModuleType) -> None:
+    rows = [
+        (1, None, {"T": (a,), "U": (b,)})
+        for a, b in [(F32, F32), (F32, F16), (F16, F16), (BF16, BF16), (BF16, F32)]
+    ]
+    merged = tool.merge(rows)
+    combinations = {pair for _, _, t in merged for pair in itertools.product(t["T"], t["U"])}
+    assert combinations == {(r[2]["T"][0], r[2]["U"][0]) for r in rows}
+    assert len(merged) < len(rows)
+
+
+def test_rows_of_different_versions_or_constraints_stay_apart(tool: ModuleType) -> None:
+    rows = [
+        (1, 5, {"T": (F32,)}),
+        (6, None, {"T": (F16,)}),
+        (6, None, {}),
+        (6, None, {"U": (F16,)}),
+    ]
+    assert len(tool.merge(rows)) == len(rows)
+
+
+def test_a_made_table_reads_back_with_the_same_answers(tool: ModuleType, tmp_path: Path) -> None:
+    row = {"provider": "P", "domain": "", "op": "MatMul", "since": 13, "until": None}
+    rows = {
+        "runtime": "some runtime",
+        "source": "by hand",
+        "kernels": [row | {"types": {"T": [t]}} for t in (F32, F16)],
+    }
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    arguments = [
+        "--rows",
+        str(tmp_path / "rows.json"),
+        "--version",
+        "9.9",
+        "--output",
+        str(tmp_path),
+    ]
+    assert tool.main(arguments) == 0
+    table = kernels.parse(json.loads((tmp_path / "P_9.9.json").read_text()), "9.9")
+    assert table.has_kernel("", "MatMul", 13, {"T": F16})
+    assert not table.has_kernel("", "MatMul", 13, {"T": BF16})
+
+
+def test_the_installed_runtime_can_be_asked(tool: ModuleType) -> None:
+    pytest.importorskip("onnxruntime")
+    answer = tool.ask_runtime()
+    assert any(k["op"] == "MatMul" and F32 in k["types"]["T"] for k in answer["kernels"])
+
+
+def test_a_runtime_that_dies_when_asked_is_one_line(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dying = tmp_path / "python"
+    dying.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    dying.chmod(0o755)
+    with pytest.raises(KernelTableError, match=r"killed by signal 11; expected a runtime with"):
+        tool.ask_runtime(str(dying))
+    assert tool.main(["--rows", str(tmp_path / "none.json"), "--version", "1"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_python_without_a_runtime_is_one_line(tool: ModuleType) -> None:
+    with pytest.raises(KernelTableError, match="cannot list its kernels; found no message"):
+        tool.ask_runtime("/bin/false")
