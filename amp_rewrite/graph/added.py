@@ -1,7 +1,8 @@
 """The nodes that the pass adds, recognised by their names.
 
 `<value>-CastToFp16|CastToBf16|CastToFp32-<n>-AutoMixedPrecision`, as TensorFlow's rewrite names
-them; whoever opens a rewritten model in a viewer can tell them apart as well.
+them; whoever opens a rewritten model in a viewer can tell them apart as well. A value whose name
+goes to the cast behind it (a graph output) is called `<value>-Fp16-<n>-AutoMixedPrecision`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from amp_rewrite.dtypes import FLOAT32, LOW
 SUFFIX = "-AutoMixedPrecision"
 
 _LABELS = "|".join(t.label for t in (*LOW.values(), FLOAT32))
-_ADDED = re.compile(rf"(?P<value>.*)-CastTo(?:{_LABELS})-\d+{SUFFIX}", re.DOTALL)
+_ADDED = re.compile(rf"(?P<value>.*)-(?:CastTo)?(?:{_LABELS})-\d+{SUFFIX}", re.DOTALL)
 
 
 def is_added(node: ir.Node | None) -> bool:

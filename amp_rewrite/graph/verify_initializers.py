@@ -35,17 +35,17 @@ def _unused(model: ir.Model) -> Iterator[tuple[str, ir.Value]]:
                     yield scope, value
 
 
-def _tensors(model: ir.Model) -> Iterator[tuple[str, str, ir.TensorProtocol]]:
-    """Yield (scope, value name, tensor) of every initializer and Constant node."""
+def _tensors(model: ir.Model) -> Iterator[tuple[str, ir.Value, ir.TensorProtocol]]:
+    """Yield (scope, value, tensor) of every initializer and Constant node."""
     for scope, graph in graphs(model):
         if isinstance(graph, ir.Graph):
-            for name, value in graph.initializers.items():
+            for value in graph.initializers.values():
                 if value.const_value is not None:
-                    yield scope, name, value.const_value
+                    yield scope, value, value.const_value
         for node in graph:
             tensor = _constant(node)
             if tensor is not None:
-                yield scope, node.outputs[0].name or "", tensor
+                yield scope, node.outputs[0], tensor
 
 
 def _constant(node: ir.Node) -> ir.TensorProtocol | None:
@@ -59,16 +59,18 @@ def check_initializers_intact(original: ir.Model, rewritten: ir.Model) -> tuple[
     """Initializers and Constants hold what they held, or its nearest value in a low type.
 
     Shape and size agree with the type. A float32 tensor may have become low: rounded to nearest,
-    ties to even; NaN, infinities and signs kept; a finite value beyond the range is the largest
-    finite one, never infinity. A tensor with an added name is compared with its origin.
+    ties to even; NaN, infinities and signs kept. A finite value beyond the range is the largest
+    finite one, never infinity, unless it is a bound of Clip. A tensor with an added name is
+    compared with its origin.
     """
     originals: dict[str, list[ir.TensorProtocol]] = defaultdict(list)
-    for _, name, tensor in _tensors(original):
-        originals[name].append(tensor)
+    for _, value, tensor in _tensors(original):
+        originals[value.name or ""].append(tensor)
     found: list[Violation] = []
-    for scope, name, tensor in _tensors(rewritten):
-        sources = originals.get(name) or originals.get(origin(name))
-        problem = _size_problem(tensor) or _problem(sources or [], tensor)
+    for scope, value, tensor in _tensors(rewritten):
+        name = value.name or ""
+        sources = originals.get(name) or originals.get(origin(name)) or []
+        problem = _size_problem(tensor) or _problem(sources, tensor, _is_bound(value))
         if problem:
             found.append(Violation("initializers-intact", place(scope, name), problem))
     return (*found, *_type_problems(rewritten))
@@ -93,13 +95,20 @@ def _size_problem(tensor: ir.TensorProtocol) -> str | None:
     return None if found == expected else f"has {found} bytes, its shape and type need {expected}"
 
 
-def _problem(sources: list[ir.TensorProtocol], tensor: ir.TensorProtocol) -> str | None:
+def _is_bound(value: ir.Value) -> bool:
+    """Tell whether a constant only bounds Clips: infinity bounds as little as 1e38 does."""
+    return all(use.node.op_type == "Clip" and use.idx > 0 for use in value.uses())
+
+
+def _problem(
+    sources: list[ir.TensorProtocol], tensor: ir.TensorProtocol, bound: bool
+) -> str | None:
     """Return why `tensor` comes from none of the tensors that had its name; None if it is new."""
-    problems = [_difference(source, tensor) for source in sources]
+    problems = [_difference(source, tensor, bound) for source in sources]
     return None if not problems or None in problems else problems[0]
 
 
-def _difference(source: ir.TensorProtocol, tensor: ir.TensorProtocol) -> str | None:
+def _difference(source: ir.TensorProtocol, tensor: ir.TensorProtocol, bound: bool) -> str | None:
     if source is tensor:
         return None
     if source.shape != tensor.shape:
@@ -110,7 +119,7 @@ def _difference(source: ir.TensorProtocol, tensor: ir.TensorProtocol) -> str | N
     low = of(tensor.dtype)
     if source.dtype != FLOAT32.ir or low is None or low.name not in LOW:
         return f"type was {source.dtype}, is {tensor.dtype}"
-    return _rounding_problem(source.numpy(), tensor.numpy(), low)
+    return _rounding_problem(source.numpy(), tensor.numpy(), low, bound)
 
 
 def _same_place(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
@@ -125,17 +134,23 @@ def _same_data(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
     return a.tobytes() == b.tobytes()
 
 
-def _rounding_problem(source: Array, found: Array, low: DType) -> str | None:
+def _rounding_problem(source: Array, found: Array, low: DType, bound: bool) -> str | None:
     """Return how `found` (low) differs from `source` (float32) rounded; None if it does not."""
     with np.errstate(over="ignore", invalid="ignore"):
         expected = source.astype(low.numpy)
     finite = np.isfinite(source)
     largest = np.array(low.max, low.numpy)
-    expected = np.where(finite & np.isinf(expected), np.copysign(largest, expected), expected)
-    bits = np.dtype(f"u{low.numpy.itemsize}")
-    equal = found.view(bits) == expected.astype(low.numpy).view(bits)
+    saturated = np.where(finite & np.isinf(expected), np.copysign(largest, expected), expected)
+    equal = _same_bits(found, saturated.astype(low.numpy))
     equal |= np.isnan(source) & np.isnan(found)
+    if bound:
+        equal |= _same_bits(found, expected)
     if equal.all():
         return None
     index = tuple(int(i) for i in np.argwhere(~equal)[0]) if source.ndim else ()
     return f"element {index} was {source[index]}, is {found[index]}"
+
+
+def _same_bits(a: Array, b: Array) -> Array:
+    bits = np.dtype(f"u{a.dtype.itemsize}")
+    return np.asarray(a.view(bits) == b.view(bits))

@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterator
 
 import onnx
 import onnx.checker
+import onnx.helper
 import onnx.shape_inference
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import to_proto
 from amp_rewrite.graph.violation import (
     AnyGraph,
     Violation,
@@ -22,6 +21,7 @@ from amp_rewrite.graph.violation import (
     scope_of,
     subgraphs,
 )
+from amp_rewrite.graph.write import ModelWriter
 
 KeepIoTypes = bool | Collection[str]
 
@@ -32,32 +32,32 @@ _FIRST_IR_WITH_FREE_INITIALIZERS = 4
 """Before it every initializer had to be a graph input as well (onnx/docs/IR.md)."""
 
 
-def slim_proto(model: ir.Model) -> onnx.ModelProto:
+def _slim_proto(model: ir.Model) -> onnx.ModelProto:
     """Return the model as a proto in which large initializers are graph inputs.
 
     Neither reads external data nor exceeds protobuf's 2 GB because of weights; names, types,
     shapes and all nodes stay.
     """
-    model = load(model)
-    graph = model.graph
-    for name, value in list(graph.initializers.items()):
+    writer, deferred = ModelWriter(model), list[ir.Value]()
+    proto = writer.header()
+    writer.graph(proto.graph, model.graph, deferred)
+    for value in deferred:
         tensor = value.const_value
         if tensor is None:
             continue
         if tensor.nbytes <= _INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
-            continue
-        value.type = value.type or ir.TensorType(tensor.dtype)
-        value.shape = value.shape or ir.Shape(tensor.shape.numpy())
-        del graph.initializers[name]
-        value.const_value = None
-        if not value.is_graph_input():
-            graph.inputs.append(value)
-    return to_proto(model)
+            writer.tensor(proto.graph.initializer.add(), tensor)
+        elif not value.is_graph_input():
+            shape = list(tensor.shape.numpy())
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(value.name or "", tensor.dtype.value, shape)
+            )
+    return proto
 
 
 def _checker_error(model: ir.Model) -> str | None:
     try:
-        onnx.checker.check_model(slim_proto(model), full_check=True)
+        onnx.checker.check_model(_slim_proto(model), full_check=True)
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,

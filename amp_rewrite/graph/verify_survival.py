@@ -8,9 +8,12 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
+from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.added import is_added, is_added_cast
-from amp_rewrite.graph.verify_structure import slim_proto
-from amp_rewrite.graph.violation import AnyGraph, Violation, place, scope_of, subgraphs
+from amp_rewrite.graph.read import QUANTIZATION
+from amp_rewrite.graph.tensorproto import SparseTensor
+from amp_rewrite.graph.violation import Violation, place, scope_of, subgraphs
+from amp_rewrite.graph.write import ModelWriter
 
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "value", "stash_type", "output_dtype", "type"})
 """Attributes of known operators that name or carry an element type, and so follow the paint."""
@@ -77,22 +80,24 @@ def _bytes(function: ir.Function) -> bytes:
 
 
 def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
-    """What onnx_ir does not model survives: training_info, sparse initializers, annotations."""
-    before, after = slim_proto(original), slim_proto(rewritten)
-    parts = {
-        "training_info": (before.training_info, after.training_info),
-        "sparse_initializer": (before.graph.sparse_initializer, after.graph.sparse_initializer),
-        "quantization_annotation": (
-            before.graph.quantization_annotation,
-            after.graph.quantization_annotation,
-        ),
-    }
-    return tuple(
-        Violation("opaque-parts", name, f"had {len(old)} entries, has {len(new)} or others")
-        for name, (old, new) in parts.items()
-        if [p.SerializeToString(deterministic=True) for p in old]
-        != [p.SerializeToString(deterministic=True) for p in new]
-    )
+    """What onnx_ir has no place for survives: training_info, sparse initializers, annotations."""
+    found: list[Violation] = []
+    headers = ModelWriter(original).header(), ModelWriter(rewritten).header()
+    for part in ("training_info", "configuration"):
+        before, after = ([m.SerializeToString() for m in getattr(h, part)] for h in headers)
+        if before != after:
+            message = f"had {len(before)} entries, has {len(after)} or others"
+            found.append(Violation("opaque-parts", part, message))
+    values = dict(_values("", rewritten.graph))
+    for key, old in _values("", original.graph):
+        new = values.get(key)
+        if isinstance(old.const_value, SparseTensor) and not (
+            new is not None and isinstance(new.const_value, SparseTensor)
+        ):
+            found.append(Violation("opaque-parts", place(*key), "is no longer sparse"))
+        if new is not None and old.meta.get(QUANTIZATION) != new.meta.get(QUANTIZATION):
+            found.append(Violation("opaque-parts", place(*key), "lost its annotation"))
+    return tuple(found)
 
 
 def check_nodes(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
@@ -157,7 +162,9 @@ def _twin(node: ir.Node, producers: dict[tuple[str, str, str], ir.Node]) -> ir.N
 
 def _compare_nodes(where: str, old: ir.Node, new: ir.Node, model: ir.Model) -> Iterator[Violation]:
     yield from _described("nodes", where, old, new)
-    if old.name and old.name != new.name:
+    source = origins.of(model)
+    unnamed = source is not None and old in source.given  # the reader gave it a name
+    if old.name != new.name and not unnamed:
         yield Violation("nodes", where, f"is now called {new.name}")
     if old.overload != new.overload:
         yield Violation("nodes", where, f"overload was {old.overload!r}, is {new.overload!r}")
@@ -252,8 +259,8 @@ def _compare_recorded(where: str, old: ir.Value, new: ir.Value) -> Iterator[Viol
         yield Violation("value-infos", where, f"type was {before}, is {after}")
 
 
-def _values(scope: str, graph: AnyGraph) -> Iterator[tuple[tuple[str, str], ir.Value]]:
-    for value in graph.inputs:
+def _values(scope: str, graph: ir.Graph) -> Iterator[tuple[tuple[str, str], ir.Value]]:
+    for value in (*graph.inputs, *graph.initializers.values()):
         yield (scope, value.name or ""), value
     for node in graph:
         for value in node.outputs:

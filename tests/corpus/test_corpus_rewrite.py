@@ -1,0 +1,151 @@
+"""Every model of the corpus, rewritten: valid, loadable, close to float32, stable, no larger."""
+
+import itertools
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import catalog
+import inputs
+import numpy as np
+import onnx
+import pytest
+import runs
+
+import amp_rewrite as amp
+from amp_rewrite.graph.added import SUFFIX
+from amp_rewrite.graph.verify import verify_invariants
+
+MODELS = (*catalog.REAL, "loop_capture")
+BYTES_PER_CAST = 400
+"""What an added Cast may take: its name and its output's, which contain the value's name."""
+
+FLOAT16_DISTANCE = 0.02
+"""How far, relative to the output's norm, a float16 model may be from float32 on the CPU."""
+
+BY_MODEL = dict[str, float]()
+"""Models with a tolerance of their own, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model before and after."""
+
+    name: str
+    precision: str
+    source: Path
+    target: Path
+    result: amp.RewriteResult
+    options: dict[str, Any]
+
+
+@pytest.fixture(
+    scope="module",
+    params=itertools.product(MODELS, ("float16", "bfloat16"), ("schema", "cuda")),
+    ids="-".join,
+)
+def case(
+    request: pytest.FixtureRequest,
+    corpus: Any,
+    synthetic: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Case:
+    name, precision, target = request.param
+    source = synthetic / f"{name}.onnx" if name == "loop_capture" else corpus.path(name)
+    options = {"precision": precision, "target": target}
+    result = amp.rewrite(source, **options)
+    output = tmp_path_factory.mktemp(name) / "rewritten.onnx"
+    amp.save(result.model, output)
+    return Case(name, precision, source, output, result, options)
+
+
+def test_every_invariant_holds(case: Case) -> None:
+    violations = verify_invariants(amp.load(case.source), amp.load(case.target))
+    assert [str(v) for v in violations] == []
+
+
+def test_inputs_and_outputs_are_as_before(case: Case) -> None:
+    before, after = (
+        onnx.load(path, load_external_data=False) for path in (case.source, case.target)
+    )
+    assert inputs.real_inputs(after) == inputs.real_inputs(before)
+    assert list(after.graph.output) == list(before.graph.output)
+
+
+def test_onnx_runtime_loads_it_wherever_it_loads_the_original(case: Case) -> None:
+    assert runs.loads(case.source)
+    try:
+        runs.session_of(case.target)
+    except runs.NoKernel:
+        assert case.precision == "bfloat16"  # the CPU provider lacks most bfloat16 kernels
+
+
+def test_float16_outputs_are_close_to_float32(case: Case, corpus: Any) -> None:
+    if case.precision != "float16":
+        pytest.skip("the CPU provider lacks most bfloat16 kernels")
+    spec = corpus.spec(case.name) if case.name in corpus.entries else {}
+    feeds = inputs.make_inputs(onnx.load(case.source), spec)
+    before, after = runs.run(case.source, feeds), runs.run(case.target, feeds)
+    assert list(after) == list(before)
+    for name, reference in before.items():
+        assert after[name].dtype == reference.dtype
+        assert np.isfinite(after[name]).all() == np.isfinite(reference).all()
+        limit = BY_MODEL.get(case.name, FLOAT16_DISTANCE)
+        assert runs.distance(reference, after[name]) <= limit
+
+
+def test_rewriting_again_changes_nothing(case: Case, tmp_path: Path) -> None:
+    again = amp.rewrite(case.target, **case.options)
+    assert not again.changed
+    amp.save(again.model, tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == case.target.read_bytes()
+
+
+def test_the_same_input_gives_the_same_bytes(case: Case, tmp_path: Path) -> None:
+    amp.save(amp.rewrite(case.source, **case.options).model, tmp_path / "second.onnx")
+    assert (tmp_path / "second.onnx").read_bytes() == case.target.read_bytes()
+
+
+def test_the_file_does_not_grow_but_for_the_casts(case: Case) -> None:
+    model = onnx.load(case.target)
+    casts = sum(SUFFIX in node.name for node in model.graph.node)
+    limit = case.source.stat().st_size + casts * BYTES_PER_CAST
+    assert case.target.stat().st_size <= limit
+
+
+@pytest.mark.parametrize("name", ["minilm_l3", "resnet50_rand"])
+def test_a_model_that_is_nearly_all_weights_is_halved(
+    name: str, corpus: Any, tmp_path: Path
+) -> None:
+    source, target = corpus.path(name), tmp_path / "rewritten.onnx"
+    amp.save(amp.rewrite(source).model, target)
+    assert target.stat().st_size < 0.51 * source.stat().st_size
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_shared_weights_stay_shared(precision: str, synthetic: Path, tmp_path: Path) -> None:
+    source, target = synthetic / "rxnmap_like.onnx", tmp_path / "rewritten.onnx"
+    amp.save(amp.rewrite(source, precision=precision).model, target)
+    model = onnx.load(target)
+    used = [name for node in model.graph.node for name in node.input]
+    weights = {i.name for i in model.graph.initializer}
+    assert len(weights) == 28
+    assert sum(name in weights for name in used) == 186
+    assert target.stat().st_size < 0.75 * source.stat().st_size
+
+
+@pytest.mark.parametrize("name", ["loop_capture", "silero_v4", "ppocr_cls"])
+def test_bytes_do_not_depend_on_the_hash_seed(
+    name: str, corpus: Any, synthetic: Path, tmp_path: Path
+) -> None:
+    source = synthetic / f"{name}.onnx" if name == "loop_capture" else corpus.path(name)
+    code = "import sys, amp_rewrite as a; a.save(a.rewrite(sys.argv[1]).model, sys.argv[2])"
+    outputs = [tmp_path / f"{seed}.onnx" for seed in ("1", "2")]
+    for output in outputs:
+        environment = {**os.environ, "PYTHONHASHSEED": output.stem}
+        command = [sys.executable, "-P", "-c", code, str(source), str(output)]
+        subprocess.run(command, check=True, env=environment)
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
