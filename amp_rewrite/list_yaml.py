@@ -77,7 +77,12 @@ def _convert(node: yaml.Node, loader: _Loader, name: str) -> Located:
         return Located(_mapping(node, loader, name), line)
     if isinstance(node, yaml.SequenceNode):
         return Located([_convert(item, loader, name) for item in node.value], line)
-    value = loader.construct_object(node, deep=True)
+    try:
+        value = loader.construct_object(node, deep=True)
+    except (ValueError, IndexError, KeyError, AttributeError, OverflowError) as error:
+        # What PyYAML lets through for a tag that does not fit, such as `!!int ""`, `!!bool x`.
+        what = f"not readable as YAML: {type(error).__name__}: {error}"
+        raise ListError(what, where=f"{name}:{line}", found=node.tag) from error
     if value is not None and not isinstance(value, Scalar):
         raise ListError(
             "unexpected kind of value",

@@ -124,6 +124,10 @@ def test_node_rules_are_read(tmp_path: Path) -> None:
         (HEAD + "extend: 2024-01-01\n", r":4: unexpected kind of value; found a date"),
         (HEAD + "allow: &a []\ndeny: *a\n", r":5: not readable as YAML: aliases are not allowed"),
         (HEAD + "extend: !!python/name:os.system\n", r":4: not readable as YAML: could not determ"),
+        (HEAD + 'extend: !!int ""\n', r":4: not readable as YAML: IndexError"),
+        (HEAD + "extend: !!bool x\n", r":4: not readable as YAML: KeyError"),
+        (HEAD + "extend: !!timestamp x\n", r":4: not readable as YAML: AttributeError"),
+        (HEAD + "extend: 2024-99-99\n", r":4: not readable as YAML: ValueError: month"),
         ("[" * 5000, r"nested too deeply"),
         ("\x00", r"not readable as YAML"),
         ("precision: float16\ntarget: cuda\n", r":1: unknown version; found nothing"),
@@ -219,7 +223,23 @@ _WORDS = st.one_of(
     st.sampled_from(["version", "precision", "float16", "target", "cuda", "extend", "allow", "op"]),
     st.sampled_from(["remove", "ops", "when", "why", "MatMul", "Pad", "mode", "since", "nodes"]),
     st.sampled_from(["1", "~", ": ", "\n", "  ", "- ", "{", "}", "[", "]", ",", "&a ", "*a", "<<"]),
-    st.sampled_from(["!!int ", '"', "'", "#", "|", "2024-01-01", "2024-99-99", "0x", "0b", "1:99"]),
+    st.sampled_from(
+        [
+            "!!int ",
+            "!!bool ",
+            "!!timestamp ",
+            "!!set ",
+            '"',
+            "'",
+            "#",
+            "|",
+            "2024-01-01",
+            "2024-99-99",
+            "0x",
+            "0b",
+            "1:99",
+        ]
+    ),
 )
 
 
