@@ -33,7 +33,7 @@ def clone(model: ir.Model) -> ir.Model:
     copied.meta.update(model.meta)
     source = origins.of(model)
     pairs = list(zip(_graphs(model), _graphs(copied), strict=True))
-    note = None if source is None else Origin(source.model)
+    note = None if source is None else Origin(source.model, annotated=source.annotated)
     for old, new in pairs:
         _detach(new)
         if source is not None and note is not None:

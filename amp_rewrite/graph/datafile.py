@@ -38,9 +38,7 @@ def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
         if value.const_value is not None:
             yield value.const_value
     for node in graph:
-        attributes = node.attributes
-        if not attributes:
-            continue
+        attributes = node.attributes.data
         for attribute in attributes.values():
             yield from _attribute_tensors(attribute)
 

@@ -8,7 +8,7 @@ message whose object has not changed since and writes a new one for any other. T
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -88,6 +88,7 @@ class Origin:
         nested: The nodes whose attributes hold graphs or external data.
         values: Value -> the messages that declared it; only values that were declared.
         graphs: Graph or function body -> its message.
+        annotated: Whether any value has a quantization annotation.
     """
 
     model: onnx.ModelProto
@@ -96,6 +97,7 @@ class Origin:
     nested: set[ir.Node] = field(default_factory=set)
     values: dict[ir.Value, ValueOrigin] = field(default_factory=dict)
     graphs: dict[ir.Graph, GraphOrigin] = field(default_factory=dict)
+    annotated: bool = False
 
 
 def of(model: ir.Model) -> Origin | None:
@@ -121,12 +123,19 @@ def training_names(model: ir.Model) -> frozenset[str]:
 
 
 @contextmanager
-def paused_gc() -> Iterator[None]:
-    """Suspend cyclic garbage collection: building 100,000 nodes otherwise takes 60% longer."""
+def paused_gc() -> Generator[None]:
+    """Suspend cyclic garbage collection: building 100,000 nodes otherwise takes 60% longer.
+
+    Afterwards the new objects count as old ones: freezing and unfreezing moves them there unseen,
+    where the first collection would otherwise look at all of them (0.3 s for 100,000 nodes).
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

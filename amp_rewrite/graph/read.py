@@ -15,23 +15,17 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import origin as origins
+from amp_rewrite.graph.attributes import AttributeReader
 from amp_rewrite.graph.external import ExternalFiles
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.scope import Scope
 from amp_rewrite.graph.tensorproto import SparseTensor, check_sparse, read_tensor
-from amp_rewrite.graph.typeproto import props, read_info, read_type, text
+from amp_rewrite.graph.typeproto import props, read_info, text
 
 QUANTIZATION = "quant_parameter_tensor_names"
 """The key of Value.meta under which onnx_ir keeps quantization annotations."""
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
-_NESTED = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
-_SCALARS: dict[int, tuple[ir.AttributeType, str]] = {
-    ir.AttributeType.INT.value: (ir.AttributeType.INT, "i"),
-    ir.AttributeType.FLOAT.value: (ir.AttributeType.FLOAT, "f"),
-    ir.AttributeType.INTS.value: (ir.AttributeType.INTS, "ints"),
-    ir.AttributeType.FLOATS.value: (ir.AttributeType.FLOATS, "floats"),
-}
 
 
 def read_model(proto: onnx.ModelProto, base_dir: str | None) -> ir.Model:
@@ -103,8 +97,8 @@ class _Reader:
     def __init__(self, proto: onnx.ModelProto, files: ExternalFiles) -> None:
         self.origin = Origin(proto)
         self.files = files
+        self._attributes = AttributeReader(files, self.graph)
         self._unnamed: list[tuple[ir.Node, str]] = []
-        self._names: set[str] = set()
         self._depth = 0
 
     def graph(self, proto: onnx.GraphProto, outer: Scope | None, where: str) -> ir.Graph:
@@ -159,7 +153,7 @@ class _Reader:
         )
         self.origin.graphs[graph] = GraphOrigin(proto, self._unused(infos, scope))
         self._remember(scope)
-        attributes = [self._attribute(entry, scope) for entry in proto.attribute_proto]
+        attributes = [self._attributes.read(entry, scope) for entry in proto.attribute_proto]
         attributes += [
             ir.Attr(text(entry), ir.AttributeType.UNDEFINED, None) for entry in proto.attribute
         ]
@@ -173,114 +167,72 @@ class _Reader:
 
     def name_nodes(self) -> None:
         """Give the nodes without a name one that reports can use; saving leaves it out."""
+        if not self._unnamed:
+            return
+        taken = {node.name for node in self.origin.nodes}
         for node, base in self._unnamed:
             name, count = base, 1
-            while name in self._names:
+            while name in taken:
                 count += 1
                 name = f"{base}_{count}"
-            self._names.add(name)
+            taken.add(name)
             node.name = name
             self.origin.given[node] = name
 
     def _nodes(self, scope: Scope, infos: dict[str, onnx.ValueInfoProto]) -> list[ir.Node]:
         """Build the nodes in order; every name must be defined before it is used."""
-        values, note, names = scope.values, self.origin.nodes, self._names
-        get, define, resolve = values.get, scope.define, scope.resolve
-        check_borrowed = scope.outer is not None
+        get, resolve, note = scope.values.get, scope.resolve, self.origin.nodes
+        reader = self._attributes
         nodes: list[ir.Node] = []
         for index, proto in enumerate(scope.proto.node):
             scope.current = index
             inputs = [(get(name) or resolve(name)) if name else None for name in proto.input]
-            attributes = self._attributes(proto, scope) if proto.attribute else ()
-            outputs: list[ir.Value] = []
-            for name in proto.output:
-                value = ir.Value(name=name)
-                outputs.append(value)
-                if not name:
-                    continue
-                if check_borrowed or name in values or type(name) is not str:
-                    define(name, value)
-                else:
-                    values[name] = value
-                if name in infos:
-                    self._declare(value, infos)
+            attributes = reader.read_all(proto.attribute, scope) if proto.attribute else ()
+            outputs = self._outputs(proto, scope, infos)
             name, domain, op_type = proto.name, proto.domain, proto.op_type
-            if type(name) is not str or type(domain) is not str or type(op_type) is not str:
-                raise GraphError("a node's name or operator is not UTF-8", where=scope.place())
-            if not op_type:
-                raise GraphError("a node without an operator", where=scope.place())
+            if not op_type or not type(name) is type(domain) is type(op_type) is str:
+                raise GraphError(
+                    "a node needs an operator, and names in UTF-8",
+                    where=scope.place(),
+                    found=f"operator {op_type!r} of domain {domain!r}, name {name!r}",
+                )
+            doc, overload, metadata = proto.doc_string, proto.overload, proto.metadata_props
             node = ir.Node(
                 domain,
                 op_type,
                 inputs,
                 attributes,
-                overload=text(proto.overload),
+                overload=text(overload) if overload else "",
                 outputs=outputs,
                 name=name,
-                doc_string=_optional(proto, "doc_string"),
-                metadata_props=props(proto.metadata_props) if proto.metadata_props else None,
+                doc_string=text(doc) if doc else None,
+                metadata_props=props(metadata) if metadata else None,
             )
             note[node] = (proto, attributes)
-            if name:
-                names.add(name)
-            else:
+            if not name:
                 self._unnamed.append((node, f"{op_type}_{index}"))
-            if attributes and any(map(_is_nested, attributes)):
+            if reader.take_nested():
                 self.origin.nested.add(node)
             nodes.append(node)
         scope.current = len(nodes)
         return nodes
 
-    def _attributes(self, proto: onnx.NodeProto, scope: Scope) -> tuple[ir.Attr, ...]:
-        attributes = tuple([self._attribute(entry, scope) for entry in proto.attribute])
-        if len(attributes) > 1 and len({a.name for a in attributes}) < len(attributes):
-            raise GraphError("a node has two attributes of one name", where=scope.place())
-        return attributes
-
-    def _attribute(self, proto: onnx.AttributeProto, scope: Scope) -> ir.Attr:
-        number, name = proto.type, proto.name
-        if type(name) is not str:
-            raise GraphError("an attribute's name is not UTF-8", where=scope.place())
-        doc = _optional(proto, "doc_string")
-        if proto.ref_attr_name:
-            kind = ir.AttributeType(number)
-            return ir.RefAttr(name, text(proto.ref_attr_name), kind, doc_string=doc)
-        scalar = _SCALARS.get(number)
-        if scalar is not None:
-            return ir.Attr(name, scalar[0], getattr(proto, scalar[1]), doc_string=doc)
-        kind = ir.AttributeType(number)
-        return ir.Attr(name, kind, self._value(proto, kind, scope), doc_string=doc)
-
-    def _value(self, proto: onnx.AttributeProto, kind: ir.AttributeType, scope: Scope) -> Any:
-        """Return an attribute's value; strings that are not UTF-8 stay bytes."""
-        kinds = ir.AttributeType
-        place = f"{scope.place()}, attribute {proto.name!r}"
-        match kind:
-            case kinds.STRING:
-                return _string(proto.s)
-            case kinds.STRINGS:
-                return [_string(entry) for entry in proto.strings]
-            case kinds.TENSOR:
-                return read_tensor(proto.t, self.files, place)
-            case kinds.TENSORS:
-                return [read_tensor(entry, self.files, place) for entry in proto.tensors]
-            case kinds.GRAPH:
-                return self.graph(proto.g, scope, place)
-            case kinds.GRAPHS:
-                return [self.graph(entry, scope, place) for entry in proto.graphs]
-            case kinds.SPARSE_TENSOR:
-                check_sparse(proto.sparse_tensor, self.files, place)
-                return proto.sparse_tensor
-            case kinds.SPARSE_TENSORS:
-                for entry in proto.sparse_tensors:
-                    check_sparse(entry, self.files, place)
-                return list(proto.sparse_tensors)
-            case kinds.TYPE_PROTO:
-                return ir.TypeAndShape(*read_type(proto.tp, place))
-            case kinds.TYPE_PROTOS:
-                return [ir.TypeAndShape(*read_type(entry, place)) for entry in proto.type_protos]
-            case _:
-                return None
+    def _outputs(
+        self, proto: onnx.NodeProto, scope: Scope, infos: dict[str, onnx.ValueInfoProto]
+    ) -> list[ir.Value]:
+        values, outputs = scope.values, list[ir.Value]()
+        for name in proto.output:
+            value = ir.Value(name=name)
+            outputs.append(value)
+            if not name:
+                continue
+            if name in values or scope.borrowed or type(name) is not str:
+                scope.define(name, value)
+            else:
+                values[name] = value
+            if name in infos:
+                self._declare(value, infos)
+        return outputs
 
     def _input(self, info: onnx.ValueInfoProto, scope: Scope) -> ir.Value:
         value = ir.Value(name=info.name)
@@ -342,7 +294,7 @@ class _Reader:
         scope.define(name, value)
         self._declare(value, infos)
         value.type = ir.TensorType(tensor.dtype)
-        value.shape = ir.Shape(tensor.shape, frozen=True)
+        value.shape = ir.Shape(tensor.shape.numpy(), frozen=True)  # pyright: ignore[reportAttributeAccessIssue]
         return value
 
     def _unused(
@@ -365,6 +317,7 @@ class _Reader:
                 note.annotations.append(annotation)
             else:
                 value.meta[QUANTIZATION] = props(annotation.quant_parameter_tensor_names)
+                self.origin.annotated = True
 
     def _remember(self, scope: Scope) -> None:
         noted = self.origin.values
@@ -394,21 +347,3 @@ def _outward(scope: Scope) -> Iterable[Scope]:
     while current is not None:
         yield current
         current = current.outer
-
-
-def _string(value: bytes) -> str | bytes:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value
-
-
-def _is_nested(attribute: ir.Attr) -> bool:
-    """Return whether an attribute holds what a copy of its message would not keep up with."""
-    if attribute.type in _NESTED:
-        return True
-    if attribute.type is ir.AttributeType.TENSOR:
-        return isinstance(attribute.value, ir.ExternalTensor)
-    if attribute.type is ir.AttributeType.TENSORS:
-        return any(isinstance(tensor, ir.ExternalTensor) for tensor in attribute.value)
-    return False

@@ -28,7 +28,8 @@ from amp_rewrite.graph.datafile import (
 )
 from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.graph.tensors import byte_chunks
-from amp_rewrite.graph.write import ModelWriter, Place, varint
+from amp_rewrite.graph.wire import varint
+from amp_rewrite.graph.write import ModelWriter, Place
 
 Path = str | os.PathLike[str]
 
@@ -118,7 +119,7 @@ def _save(
 ) -> None:
     stale = old_files(folder, name)
     with Replacement(folder, name) as model_file:
-        data_name = None
+        data_name, is_new = None, False
         places: dict[int, Place] = {}
         if external:
             with Replacement(folder, name) as data_file:

@@ -119,7 +119,7 @@ def _wrong_order(scope: Scope, name: str, producer: int) -> GraphError:
         return GraphError(
             f"the graph has a cycle through value {name!r}",
             where=scope.place(),
-            found=f"it is made by {describe(nodes[producer], producer)}, which depends on this node",
+            found=f"its producer {describe(nodes[producer], producer)} depends on this node",
             remedy="break the cycle",
         )
     return GraphError(

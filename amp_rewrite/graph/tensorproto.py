@@ -31,7 +31,7 @@ _PACKED = {2: 4, 4: 2}  # bit width -> elements in one entry of int32_data
 
 
 class ProtoTensor(ir.TensorProtoTensor):
-    """A tensor in a TensorProto that somebody else may own: renaming it leaves the message alone."""
+    """A tensor in a TensorProto that somebody else may own: renaming does not change it."""
 
     __slots__ = ("_own_name",)
 

@@ -22,23 +22,14 @@ class OpaqueType(ir.TypeProtocol):
         denotation: Its denotation.
     """
 
-    __slots__ = ("denotation", "proto")
+    __slots__ = ("denotation", "dtype", "elem_type", "proto")
 
     def __init__(self, proto: onnx.TypeProto) -> None:
-        """Keep a copy of the message."""
+        """Keep a copy of the message; the element type is UNDEFINED, there is no single one."""
         self.proto = onnx.TypeProto()
         self.proto.CopyFrom(proto)
-        self.denotation: str | None = proto.denotation or None
-
-    @property
-    def dtype(self) -> ir.DataType:
-        """UNDEFINED: there is no single element type."""
-        return ir.DataType.UNDEFINED
-
-    @property
-    def elem_type(self) -> ir.DataType:
-        """UNDEFINED: there is no single element type."""
-        return ir.DataType.UNDEFINED
+        self.denotation = text(proto.denotation) if proto.denotation else None
+        self.dtype = self.elem_type = ir.DataType.UNDEFINED
 
     def __eq__(self, other: object) -> bool:
         """Compare the messages."""

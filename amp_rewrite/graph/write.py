@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx
@@ -12,10 +13,22 @@ from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.read import QUANTIZATION
 from amp_rewrite.graph.tensorproto import SparseTensor
-from amp_rewrite.graph.typeproto import text, write_info, write_type
+from amp_rewrite.graph.typeproto import props, text, write_info
+from amp_rewrite.graph.wire import (
+    to_bytes,
+    write_doc,
+    write_opsets,
+    write_props,
+    write_type_and_shape,
+)
 
 _KINDS = ir.AttributeType
-_LISTS: dict[ir.AttributeType, str] = {_KINDS.INTS: "ints", _KINDS.FLOATS: "floats"}
+_FIELDS: dict[ir.AttributeType, str] = {_KINDS.INT: "i", _KINDS.FLOAT: "f"}
+_LISTS: dict[ir.AttributeType, str] = {
+    _KINDS.INTS: "ints",
+    _KINDS.FLOATS: "floats",
+    _KINDS.SPARSE_TENSORS: "sparse_tensors",
+}
 _DEVICES_SINCE = 11  # the IR version that introduced device configurations
 
 
@@ -43,7 +56,7 @@ class ModelWriter:
         """
         self.model = model
         self.places = places or {}
-        self.origin = origins.of(model) or Origin(onnx.ModelProto())
+        self.origin = origins.of(model) or Origin(onnx.ModelProto(), annotated=True)
 
     def header(self) -> onnx.ModelProto:
         """Return everything of the model except its main graph."""
@@ -53,9 +66,9 @@ class ModelWriter:
             value = getattr(model, field)
             if value is not None:
                 setattr(proto, field, value)
-        _write_doc(proto, source, model.doc_string)
-        _write_opsets(proto.opset_import, model.opset_imports, source.opset_import)
-        _write_props(proto.metadata_props, model.metadata_props, source.metadata_props)
+        write_doc(proto, source, model.doc_string)
+        write_opsets(proto.opset_import, model.opset_imports, source.opset_import)
+        write_props(proto.metadata_props, model.metadata_props, source.metadata_props)
         proto.training_info.extend(source.training_info)
         if source.configuration:
             proto.configuration.extend(source.configuration)
@@ -82,16 +95,15 @@ class ModelWriter:
         note = self.origin.graphs.get(graph) or GraphOrigin(onnx.GraphProto())
         if graph.name is not None:
             proto.name = graph.name
-        _write_doc(proto, note.proto, graph.doc_string)
-        _write_props(proto.metadata_props, graph.metadata_props, note.proto.metadata_props)
+        write_doc(proto, note.proto, graph.doc_string)
+        write_props(proto.metadata_props, graph.metadata_props, note.proto.metadata_props)
         for value in graph.inputs:
             self._declared(proto.input, value, "input")
         for value in graph.outputs:
             self._declared(proto.output, value, "output")
         for value in graph.initializers.values():
             self._initializer(proto, value, deferred)
-        proto.node.extend([self.node(node) for node in graph])
-        self._infos(proto, graph, note)
+        self._nodes(proto, graph, note)
         self._annotations(proto, graph, note)
 
     def node(self, node: ir.Node) -> onnx.NodeProto:
@@ -132,8 +144,8 @@ class ModelWriter:
             proto.name = node.name
         if node.overload:
             proto.overload = node.overload
-        _write_doc(proto, source, node.doc_string)
-        _write_props(proto.metadata_props, node.metadata_props, source.metadata_props)
+        write_doc(proto, source, node.doc_string)
+        write_props(proto.metadata_props, node.metadata_props, source.metadata_props)
         known = {id(a): m for a, m in zip(attributes, source.attribute, strict=True)}
         for attribute in node.attributes.values():
             self._attribute(proto.attribute.add(), attribute, known.get(id(attribute)))
@@ -164,43 +176,21 @@ class ModelWriter:
             self._value(proto, kind, value)
 
     def _value(self, proto: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
-        match kind:
-            case _KINDS.INT:
-                proto.i = value
-            case _KINDS.FLOAT:
-                proto.f = value
-            case _KINDS.STRING:
-                proto.s = _bytes(value)
-            case _KINDS.STRINGS:
-                proto.strings.extend(_bytes(entry) for entry in value)
-            case _KINDS.INTS | _KINDS.FLOATS:
-                getattr(proto, _LISTS[kind]).extend(value)
-            case _:
-                self._message(proto, kind, value)
-
-    def _message(self, proto: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
-        match kind:
-            case _KINDS.TENSOR:
-                self.tensor(proto.t, value)
-            case _KINDS.TENSORS:
-                for entry in value:
-                    self.tensor(proto.tensors.add(), entry)
-            case _KINDS.GRAPH:
-                self.graph(proto.g, value)
-            case _KINDS.GRAPHS:
-                for entry in value:
-                    self.graph(proto.graphs.add(), entry)
-            case _KINDS.SPARSE_TENSOR:
-                proto.sparse_tensor.CopyFrom(value)
-            case _KINDS.SPARSE_TENSORS:
-                proto.sparse_tensors.extend(value)
-            case _KINDS.TYPE_PROTO:
-                _write_type_and_shape(proto.tp, value)
-            case _KINDS.TYPE_PROTOS:
-                for entry in value:
-                    _write_type_and_shape(proto.type_protos.add(), entry)
-            case _:
-                raise TypeError(f"attribute {proto.name!r} has no type that ONNX knows: {kind}")
+        if kind in _FIELDS:
+            setattr(proto, _FIELDS[kind], value)
+        elif kind in _LISTS:
+            getattr(proto, _LISTS[kind]).extend(value)
+        elif kind is _KINDS.STRING:
+            proto.s = to_bytes(value)
+        elif kind is _KINDS.STRINGS:
+            proto.strings.extend(to_bytes(entry) for entry in value)
+        elif kind in _MESSAGES:
+            field, several, fill = _MESSAGES[kind]
+            target = getattr(proto, field)
+            for entry in value if several else (value,):
+                fill(self, target.add() if several else target, entry)
+        else:
+            raise TypeError(f"attribute {proto.name!r} has no type that ONNX knows: {kind}")
 
     def tensor(
         self, proto: onnx.TensorProto, tensor: ir.TensorProtocol, *, data: bool = True
@@ -226,7 +216,7 @@ class ModelWriter:
             proto.external_data.add(key="offset", value=str(place.offset))
             proto.external_data.add(key="length", value=str(place.length))
         elif tensor.dtype is ir.DataType.STRING:
-            proto.string_data.extend(_bytes(entry) for entry in tensor.numpy().reshape(-1))
+            proto.string_data.extend(to_bytes(entry) for entry in tensor.numpy().reshape(-1))
         elif data:
             proto.raw_data = tensor.tobytes()
 
@@ -255,7 +245,7 @@ class ModelWriter:
         proto.name, proto.domain = function.name, function.domain
         if function.overload:
             proto.overload = function.overload
-        _write_doc(proto, source, graph.doc_string)
+        write_doc(proto, source, graph.doc_string)
         proto.input.extend(value.name or "" for value in graph.inputs)
         proto.output.extend(value.name or "" for value in graph.outputs)
         for attribute in function.attributes.values():
@@ -263,10 +253,9 @@ class ModelWriter:
                 proto.attribute.append(attribute.name)
             else:
                 self._attribute(proto.attribute_proto.add(), attribute, None)
-        proto.node.extend([self.node(node) for node in graph])
-        _write_opsets(proto.opset_import, graph.opset_imports, source.opset_import)
-        self._infos(proto, graph, note)
-        _write_props(proto.metadata_props, graph.metadata_props, source.metadata_props)
+        self._nodes(proto, graph, note)
+        write_opsets(proto.opset_import, graph.opset_imports, source.opset_import)
+        write_props(proto.metadata_props, graph.metadata_props, source.metadata_props)
 
     def _declared(self, entries: Any, value: ir.Value, role: str) -> None:
         """Append the declaration of a value to the inputs, outputs or value_info of a graph."""
@@ -280,41 +269,45 @@ class ModelWriter:
             if entry.name != value.name:
                 entry.name = value.name or ""
 
-    def _infos(
+    def _nodes(
         self, proto: onnx.GraphProto | onnx.FunctionProto, graph: ir.Graph, note: GraphOrigin
     ) -> None:
-        """Write value_info: of what had it, and of new values whose type is known."""
+        """Write nodes and value_info: of what had it, and of new values whose type is known."""
         body = isinstance(proto, onnx.FunctionProto)
-        values = self.origin.values
+        values, nodes = self.origin.values, list[onnx.NodeProto]()
         if values:
             for value in (*graph.inputs, *graph.initializers.values()):
                 self._known_info(proto, value, values.get(value))
         for node in graph:
+            nodes.append(self.node(node))
             for value in node.outputs:
                 known = values.get(value)
                 if value.is_graph_output() and not body:
                     self._known_info(proto, value, known)
                 elif known is not None or _worth_declaring(value):
                     self._declared(proto.value_info, value, "info")
+        proto.node.extend(nodes)
         proto.value_info.extend(note.infos)
 
     def _known_info(self, proto: Any, value: ir.Value, known: ValueOrigin | None) -> None:
-        """Repeat the value_info of a value that is declared elsewhere as well, if it still holds."""
+        """Repeat the value_info of a value declared elsewhere as well, if it still holds."""
         if known is None or known.info is None:
             return
         if known.unchanged(value) or not (value.is_graph_input() or value.is_graph_output()):
             self._declared(proto.value_info, value, "info")
 
     def _annotations(self, proto: onnx.GraphProto, graph: ir.Graph, note: GraphOrigin) -> None:
+        proto.quantization_annotation.extend(note.annotations)
+        if not self.origin.annotated:
+            return
         values = dict.fromkeys([*graph.inputs, *graph.initializers.values()])
-        values.update((value, None) for node in graph for value in node.outputs if value.meta)
+        values.update((value, None) for node in graph for value in node.outputs)
         for value in values:
             names = value.meta.get(QUANTIZATION)
             if names:
                 entry = proto.quantization_annotation.add(tensor_name=value.name or "")
                 for key, name in names.items():
                     entry.quant_parameter_tensor_names.add(key=key, value=name)
-        proto.quantization_annotation.extend(note.annotations)
 
 
 def _worth_declaring(value: ir.Value) -> bool:
@@ -324,74 +317,33 @@ def _worth_declaring(value: ir.Value) -> bool:
 
 
 def _same_attributes(node: ir.Node, attributes: tuple[ir.Attr, ...]) -> bool:
-    current = node.attributes
+    current = node.attributes.data
     if len(current) != len(attributes):
         return False
-    return all(a is b for a, b in zip(current.values(), attributes, strict=True))
+    return not current or all(map(operator.is_, current.values(), attributes))
 
 
 def _same_notes(node: ir.Node, source: onnx.NodeProto) -> bool:
     """Compare doc string and metadata."""
-    if text(source.doc_string) != (node.doc_string or ""):
+    doc = source.doc_string
+    if doc != (node.doc_string or "") and text(doc) != node.doc_string:
         return False
-    current = node.metadata_props
-    if not current and not source.metadata_props:
-        return True
-    return {e.key: e.value for e in source.metadata_props} == current
+    current, original = node.metadata_props, source.metadata_props
+    return (not current and not original) or props(original) == current
 
 
-def _write_doc(proto: Any, source: Any, doc: str | None) -> None:
-    """Write a doc string; an unchanged one as the bytes that it was."""
-    if doc is None:
-        return
-    original = source.doc_string
-    if text(original) != doc:
-        proto.doc_string = doc
-    elif isinstance(original, str):
-        proto.doc_string = original
-    else:
-        tag = type(proto).DESCRIPTOR.fields_by_name["doc_string"].number << 3 | 2
-        proto.MergeFromString(varint(tag) + varint(len(original)) + original)
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _write_props(entries: Any, current: Mapping[str, str], source: Iterable[Any]) -> None:
-    """Write metadata; unchanged ones exactly as they were, repeated keys included."""
-    original = list(source)
-    if {text(e.key): text(e.value) for e in original} == current:
-        entries.extend(original)
-        return
-    for key, value in current.items():
-        entries.add(key=key, value=value)
-
-
-def _write_opsets(
-    entries: Any, current: Mapping[str, int], source: Sequence[onnx.OperatorSetIdProto]
-) -> None:
-    """Write the imports in their original order and spelling, then the new ones."""
-    left = dict(current)
-    for entry in source:
-        domain = "" if entry.domain == "ai.onnx" else text(entry.domain)
-        if domain in left:
-            copied = entries.add(version=left.pop(domain))
-            if entry.HasField("domain"):
-                copied.domain = entry.domain
-    for domain, version in left.items():
-        entries.add(domain=domain, version=version)
-
-
-def _write_type_and_shape(proto: onnx.TypeProto, value: ir.TypeAndShape) -> None:
-    if value.type is not None:
-        write_type(proto, value.type, value.shape)  # pyright: ignore[reportArgumentType]
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode("utf-8") if isinstance(value, str) else bytes(value)
+_Fill = Callable[[ModelWriter, Any, Any], None]
+_MESSAGES: dict[ir.AttributeType, tuple[str, bool, _Fill]] = {
+    _KINDS.TENSOR: ("t", False, ModelWriter.tensor),
+    _KINDS.TENSORS: ("tensors", True, ModelWriter.tensor),
+    _KINDS.GRAPH: ("g", False, ModelWriter.graph),
+    _KINDS.GRAPHS: ("graphs", True, ModelWriter.graph),
+    _KINDS.SPARSE_TENSOR: ("sparse_tensor", False, lambda _, proto, value: proto.CopyFrom(value)),
+    _KINDS.TYPE_PROTO: ("tp", False, lambda _, proto, value: write_type_and_shape(proto, value)),
+    _KINDS.TYPE_PROTOS: (
+        "type_protos",
+        True,
+        lambda _, proto, value: write_type_and_shape(proto, value),
+    ),
+}
+"""Attribute type -> its field, whether that is a list, and what fills one message of it."""
