@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_rewrite import list_parse
+from amp_rewrite.oplists import parse
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import ListName, OpLists, load_lists
 
@@ -245,6 +245,6 @@ _WORDS = st.one_of(
 
 @given(st.one_of(st.text(), st.lists(_WORDS).map("".join)))
 def test_any_text_parses_or_says_what_is_wrong_with_it(text: str) -> None:
-    parsed = list_parse.parse(text, "t.yaml")
+    parsed = parse.parse(text, "t.yaml")
     assert all(p.where and p.where.startswith("t.yaml") for p in parsed.problems)
     assert parsed.problems or text.strip()  # an empty file lacks its version

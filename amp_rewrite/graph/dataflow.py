@@ -212,9 +212,10 @@ class _Builder:
         if vertices.ports.schema is None:
             self._note_sequence_ends((*node.inputs, *node.outputs))
         for attribute in node.attributes.values():
-            if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-                graphs = attribute.value if isinstance(attribute.value, Sequence) else None
-                for graph in [attribute.as_graph()] if graphs is None else graphs:
+            if attribute.type is ir.AttributeType.GRAPH:
+                self._add_subgraph(node, vertices, attribute.as_graph())
+            elif attribute.type is ir.AttributeType.GRAPHS:
+                for graph in attribute.as_graphs():
                     self._add_subgraph(node, vertices, graph)
 
     def _feed(self, value: ir.Value, vertex: Vertex) -> None:
@@ -264,8 +265,9 @@ class _Builder:
         outputs = [types.get(v) for v in node.outputs]
         known: dict[str, str] = {}
         for name, type_ in zip((*ports.inputs, *ports.outputs), (*inputs, *outputs), strict=True):
-            if type_ is not None:
-                known.setdefault(name, type_)
+            # A sequence operator's S stands for the sequence and for its elements.
+            if type_ is not None and (name not in known or type_.startswith("seq(")):
+                known[name] = type_
         opset = self.result.opset_of(node)
         groups = self._groups(node, opset, known)
         kinds = tuple(VertexKind(ports.schema, opset, g, known[g[0]], known) for g in groups)

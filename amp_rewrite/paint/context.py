@@ -10,6 +10,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex, VertexKind
 from amp_rewrite.graph.elements import with_element
 from amp_rewrite.graph.ports import schema_variable
@@ -200,6 +201,21 @@ class PaintContext:
         kind, node = vertex.kind, vertex.node
         types = low_types(kind.known, kind.variables, self.low)
         return self.kernels.has_kernel(node.domain, node.op_type, kind.opset, types)
+
+
+def admitting_opset(vertex: Vertex, low: DType) -> int | None:
+    """Return the first opset at which an operator's schema admits the low type, or None."""
+    node, kind = vertex.node, vertex.kind
+    newest = schemas.newest_opset(node.domain) or 0
+    for opset in range(kind.opset + 1, newest + 1):
+        schema = schemas.find(node.domain, node.op_type, opset)
+        if schema is not None and all(
+            with_element(kind.known[name], low)
+            in schema.variables.get(schema_variable(name), frozenset())
+            for name in kind.variables
+        ):
+            return opset
+    return None
 
 
 def low_types(known: Mapping[str, str], variables: tuple[str, ...], low: DType) -> dict[str, str]:

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     CLEAR = "clear-next-to-allow"
     SEQUENCE = "sequence-cluster"
     RETARGETED = "retargeted-cast"
+    CONVERTED = "converted-constant"
 
     DENY_LIST = "deny-list"
     DOWNSTREAM_OF_DENY = "downstream-of-deny"
@@ -53,6 +54,7 @@ class Reason(StrEnum):
     NOT_BETWEEN = "not-between-allow"
     NOT_NEXT = "not-next-to-allow"
     NO_ALLOW = "no-allow-operator"
+    CONSTANT = "constant"
 
 
 class Mark(NamedTuple):

@@ -10,7 +10,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.painting import Painting
+from amp_rewrite.paint.painting import Painting, Reason
 from amp_rewrite.report.compute import compute_share
 from amp_rewrite.report.reasons import why
 from amp_rewrite.report.records import (
@@ -36,7 +36,8 @@ def build_report(
     removed: int,
 ) -> Report:
     """Return the report; `removed` counts the model's Casts that became no-ops."""
-    nodes = tuple(_nodes(context, painting))
+    converted = frozenset(w.value for w in plan.weights if not w.keep_float32)
+    nodes = tuple(_nodes(context, painting, converted))
     model = context.type_graph.model
     return Report(
         precision=options.precision,
@@ -57,7 +58,11 @@ def summarize(
 ) -> Summary:
     """Return the figures alone, without a record per node."""
     type_graph = context.type_graph
-    entries = {n: context.entry(n) for n, v in type_graph.nodes.items() if v.all}
+    entries = {
+        n: context.entry(n)
+        for n, v in type_graph.nodes.items()
+        if v.all and not is_constant_node(n)
+    }
     allow = frozenset(n for n, e in entries.items() if e is not None and e.list is ListName.ALLOW)
     return Summary(
         nodes_converted=len({v.node for v in painting.allowed()}),
@@ -68,7 +73,14 @@ def summarize(
     )
 
 
-def _nodes(context: PaintContext, painting: Painting) -> Iterator[NodeRecord]:
+def is_constant_node(node: ir.Node) -> bool:
+    """Tell whether a node is a source of the graph like an initializer, and no computation."""
+    return node.op_type == "Constant" and node.domain == ""
+
+
+def _nodes(
+    context: PaintContext, painting: Painting, converted: frozenset[ir.Value]
+) -> Iterator[NodeRecord]:
     scopes: dict[ir.Graph, str] = {}
     for node, vertices in context.type_graph.nodes.items():
         scope = "" if node.graph is None else scopes.get(node.graph, "")
@@ -83,7 +95,11 @@ def _nodes(context: PaintContext, painting: Painting) -> Iterator[NodeRecord]:
             domain=node.domain,
             scope=scope,
             list="unknown" if entry is None else entry.list.value,
-            variables=_variables(context, painting, vertices.all),
+            variables=(
+                _constant_variables(context, node, vertices.all, converted)
+                if is_constant_node(node)
+                else _variables(context, painting, vertices.all)
+            ),
         )
 
 
@@ -98,6 +114,20 @@ def _variables(
         record = VariableRecord(dtype, mark.reason.value, because, mark.detail)
         records |= dict.fromkeys(vertex.kind.variables, record)
     return records
+
+
+def _constant_variables(
+    context: PaintContext,
+    node: ir.Node,
+    vertices: tuple[Vertex, ...],
+    converted: frozenset[ir.Value],
+) -> dict[str, VariableRecord]:
+    low = node.outputs[0] in converted
+    dtype, reason = (
+        (context.low.name, Reason.CONVERTED) if low else (FLOAT32.name, Reason.CONSTANT)
+    )
+    record = VariableRecord(dtype, reason.value, None, None)
+    return dict.fromkeys((name for v in vertices for name in v.kind.variables), record)
 
 
 def _casts(plan: CastPlan) -> tuple[CastRecord, ...]:

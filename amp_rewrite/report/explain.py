@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.paint.painting import Reason
@@ -34,21 +36,33 @@ PHRASES: dict[str, str] = {
     Reason.CAST_MOVED: "moving the cast across it saves casts or bytes",
     Reason.NOT_BETWEEN: "an infer operator that is neither between nor right behind allow ones",
     Reason.NOT_NEXT: "a clear operator that is not next to an allow one",
+    Reason.CONVERTED: "every consumer is low, so it is stored in {precision}",
+    Reason.CONSTANT: "a constant that something reads as float32",
     Reason.NO_ALLOW: "the model has no allow operator to be next to",
 }
 """What each reason says, for people."""
 
 
-def explain(report: Report, node: str) -> str:
+class HasReport(Protocol):
+    """Something with a report, such as the result of `rewrite`."""
+
+    @property
+    def report(self) -> Report:
+        """The report."""
+        ...
+
+
+def explain(result: Report | HasReport, node: str) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
 
     Args:
-        report: A rewrite's report.
+        result: What `rewrite` returned, or its report.
         node: The node's name.
 
     Raises:
         OptionError: The model has no such node.
     """
+    report = result if isinstance(result, Report) else result.report
     found = [record for record in report.nodes if record.name == node]
     if not found:
         close = [r.name for r in report.nodes if node.lower() in r.name.lower()][:5]
@@ -107,7 +121,8 @@ def _chain(
         return f"{text}{_detail(variable)}"
     origin = path[-1]
     known = index.get(origin)
-    note = "" if known is None else f" ({_phrase(report, known[1])}{_detail(known[1])})"
+    reason = "" if known is None else _phrase(report, known[1]).removeprefix("it is on the ")
+    note = "" if known is None else f" ({reason}{_detail(known[1])})"
     through = ", ".join(_node_name(p, index) for p in reversed(path[1:-1]))
     return f"{text} {_node_name(origin, index)}{note}" + (f" through {through}" if through else "")
 

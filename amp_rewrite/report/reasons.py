@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
-from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.context import PaintContext, admitting_opset
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
 
@@ -12,7 +12,7 @@ def why(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:
     """Return the mark of a vertex, or one that says why no pass gave it any."""
     mark = painting.marks.get(vertex)
     if mark is not None:
-        return mark
+        return _with_opset(context, vertex, mark)
     refusal = context.refusal(vertex)
     if refusal is not None:
         return refusal
@@ -26,7 +26,23 @@ def _by_list(context: PaintContext, vertex: Vertex) -> Mark | None:
     if entry.list is ListName.UNLISTED:
         return Mark(Color.NONE, Reason.UNLISTED, None, entry.why)
     unsupported = context.unsupported(vertex)
-    return None if unsupported is None else Mark(Color.NONE, unsupported)
+    return None if unsupported is None else _with_opset(
+        context, vertex, Mark(Color.NONE, unsupported)
+    )
+
+
+def _with_opset(context: PaintContext, vertex: Vertex, mark: Mark) -> Mark:
+    """Add to a type that the schema does not admit yet from which opset on it does."""
+    if mark.reason is not Reason.TYPE_UNSUPPORTED or mark.detail is not None:
+        return mark
+    opset = admitting_opset(vertex, context.low)
+    if opset is None:
+        return mark
+    detail = (
+        f"{vertex.node.op_type} admits it since opset {opset}, the model imports "
+        f"{vertex.kind.opset}; onnx.version_converter raises it"
+    )
+    return mark._replace(detail=detail)
 
 
 def _by_position(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:

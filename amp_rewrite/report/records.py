@@ -220,5 +220,7 @@ class Report:
     def _kept(self) -> Iterator[tuple[NodeRecord, VariableRecord]]:
         for node in self.nodes:
             values = node.variables.values()
+            if node.op == "Constant" and node.domain == "":
+                continue
             if values and all(v.dtype == "float32" for v in values):
                 yield node, next(iter(values))

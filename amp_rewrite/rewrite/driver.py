@@ -11,6 +11,7 @@ from functools import cached_property
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex, build_type_graph
 from amp_rewrite.graph.load import load
@@ -137,6 +138,8 @@ def rewrite_with(
     lists = _resolve_lists(options)
     with clock.step("load"):
         model = load(source)
+        if options.inline_functions and model.functions:
+            InlinePass()(model)
         options.check_names(model)
     with clock.step("type_graph"):
         kernels = _kernels(options)

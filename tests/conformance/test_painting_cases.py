@@ -33,9 +33,7 @@ RUNNABLE = sorted(name for name, case in CASES.items() if "expect_error" not in 
 NAMES = {"float": "float32"}
 
 
-def rewritten(
-    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, variables: bool = True
-) -> Any:
+def rewritten(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, variables: bool = True) -> Any:
     for key, value in case.get("lists_override", {}).items():
         monkeypatch.setenv(f"AMP_REWRITE_{key}", value)
     precision = cases.MODES[case["mode"]][0]
@@ -58,9 +56,7 @@ def types_after(result: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in result.model.graph.all_nodes():
         opset = opset_of(node, result.model.graph.opset_imports)
-        ports = ports_of(
-            node.domain, node.op_type, opset, len(node.inputs), len(node.outputs)
-        )
+        ports = ports_of(node.domain, node.op_type, opset, len(node.inputs), len(node.outputs))
         for name, value in zip(
             (*ports.inputs, *ports.outputs), (*node.inputs, *node.outputs), strict=True
         ):

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from amp_rewrite import list_checks, list_yaml
+from amp_rewrite.oplists import located, validate
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import ListError
-from amp_rewrite.list_entries import Condition, Entry, ListName, NodeRule
-from amp_rewrite.list_yaml import Located
+from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
+from amp_rewrite.oplists.located import Located
 
 FORMAT_VERSION = 1
 PRECISIONS = (*LOW, "any")
@@ -85,7 +85,7 @@ def parse(text: str, name: str) -> ListFile:
         name: The file as errors show it.
     """
     try:
-        document = list_yaml.load(text, name)
+        document = located.load(text, name)
     except ListError as error:
         return ListFile(name, problems=[error])
     return _Parser(name).run(document)
@@ -179,7 +179,7 @@ class _Parser:
             return
         names = named[0].value if isinstance(named[0].value, list) else [named[0]]
         for name in names:
-            trouble = list_checks.operator(domain, name.value, foreign=foreign)
+            trouble = validate.operator(domain, name.value, foreign=foreign)
             if trouble:
                 self.problem(name.line, *trouble)
             else:
@@ -204,7 +204,7 @@ class _Parser:
         for domain, op, at in self.operators(item, line, foreign=name == ListName.UNLISTED):
             where = f"{self.file.name}:{at}"
             entry = Entry(op, domain, name, why, since, until, when, no_kernel, where)
-            for trouble in list_checks.entry(entry):
+            for trouble in validate.entry(entry):
                 self.problem(at, *trouble)
             self.file.entries.append(entry)
 

@@ -13,10 +13,11 @@ from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
-from amp_rewrite import list_environment, list_files
+from amp_rewrite.oplists import environment
+from amp_rewrite.oplists import files as list_files
 from amp_rewrite.dtypes import FLOAT16, low_dtype
 from amp_rewrite.errors import ListError, OptionError
-from amp_rewrite.list_entries import Condition, Entry, ListName, NodeRule
+from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
 
 __all__ = ["LEVELS", "Condition", "Entry", "ListName", "NodeRule", "OpLists", "load_lists"]
 
@@ -74,7 +75,7 @@ class OpLists:
         entries = (
             Entry(op, domain, name, "given by name", where=f"the given {name} list")
             for name, ops in given.items()
-            for domain, op in map(list_environment.split_name, ops)
+            for domain, op in map(environment.split_name, ops)
         )
         return OpLists(low_dtype(precision).name, _target(target), tuple(entries))
 
@@ -187,7 +188,7 @@ class OpLists:
         ]
 
     def _after_environment(self, environ: Mapping[str, str]) -> OpLists:
-        return replace(self, entries=list_environment.apply(self.entries, environ))
+        return replace(self, entries=environment.apply(self.entries, environ))
 
 
 def conflict_error(one: Entry, other: Entry) -> ListError:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
-from amp_rewrite import list_parse
+from amp_rewrite.oplists import parse
 from amp_rewrite.errors import ListError
-from amp_rewrite.list_entries import Entry, ListName, NodeRule
-from amp_rewrite.list_parse import ListFile, NoKernel, Removal
+from amp_rewrite.oplists.entries import Entry, ListName, NodeRule
+from amp_rewrite.oplists.parse import ListFile, NoKernel, Removal
 
 PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 """The lists whose operators can end up in low precision, so that a kernel matters."""
@@ -118,7 +118,7 @@ class _Stack:
         if source.shown in self.about:
             return
         try:
-            parsed = list_parse.parse(source.text(), source.shown)
+            parsed = parse.parse(source.text(), source.shown)
         except (OSError, ValueError) as error:  # not text, or no file name
             remedy = "one of the built-in lists: " + ", ".join(builtin_names())
             self.problem(

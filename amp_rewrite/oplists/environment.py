@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import schemas
-from amp_rewrite.list_entries import Entry, ListName
+from amp_rewrite.oplists.entries import Entry, ListName
 
 # The older names come last: they apply after the new ones, as TensorFlow's aliases do.
 _VARIABLES = (

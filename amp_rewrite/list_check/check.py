@@ -13,14 +13,16 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from amp_rewrite import check_models, list_checks, list_files
-from amp_rewrite.check_report import CheckReport, Finding, Severity
+from amp_rewrite.list_check import models as model_check
+from amp_rewrite.oplists import files as list_files
+from amp_rewrite.oplists import validate
+from amp_rewrite.list_check.report import CheckReport, Finding, Severity
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES, with_element
 from amp_rewrite.kernels import Kernel, KernelTable, runtime_operators
-from amp_rewrite.list_entries import Entry
+from amp_rewrite.oplists.entries import Entry
 from amp_rewrite.oplists import OpLists, conflict_error
 
 __all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
@@ -58,7 +60,7 @@ def check_lists(
     findings = [finding for one in checked for finding in one.findings()]
     lists = {one.name: one.lists for one in checked}
     for model in models:
-        findings.extend(check_models.check_model(model, lists))
+        findings.extend(model_check.check_model(model, lists))
     return CheckReport(tuple(lists), tuple(map(str, models)), tuple(dict.fromkeys(findings)))
 
 
@@ -88,7 +90,7 @@ class _Checked:
 
     def uncovered(self) -> Iterator[Finding]:
         """Yield a finding if operators with a float32 port are on no list."""
-        missing = [o for o in list_checks.float_operators() if not self.lists.knows(*o)]
+        missing = [o for o in validate.float_operators() if not self.lists.knows(*o)]
         if missing:
             yield Finding.at(
                 f"{self.name}:1",

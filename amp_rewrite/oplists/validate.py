@@ -12,7 +12,7 @@ import onnx.defs
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.schemas import Schema
-from amp_rewrite.list_entries import Condition, Entry
+from amp_rewrite.oplists.entries import Condition, Entry
 
 Trouble = tuple[str, str, str]
 """(what is wrong, what was found, what was expected)."""

@@ -1,0 +1,64 @@
+"""The entry point: one typer application, and errors as one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from amp_rewrite.cli.check_lists import check_lists
+from amp_rewrite.cli.common import FAILED, error_console
+from amp_rewrite.cli.convert import convert
+from amp_rewrite.cli.demo import demo
+from amp_rewrite.cli.explain import explain
+from amp_rewrite.errors import AmpError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Automatic mixed precision for ONNX, as a compiler pass.",
+)
+app.command()(convert)
+app.command()(explain)
+app.command(name="check-lists")(check_lists)
+app.command()(demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("amp-rewrite"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del debug, version  # --debug is read from the arguments, for it matters outside of typer too
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line and leave with its exit status.
+
+    Args:
+        arguments: The arguments; those of the process by default.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        app(given, prog_name="amp-rewrite")
+    except AmpError as error:
+        if "--debug" in given:
+            raise
+        error_console().print(f"amp-rewrite: {error}", markup=False)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        error_console().print("amp-rewrite: interrupted; no output was written", markup=False)
+        sys.exit(130)

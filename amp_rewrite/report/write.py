@@ -1,0 +1,27 @@
+"""Write a report as a whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.atomic import Replacement
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file at `path` by `text` and a final newline, atomically.
+
+    Raises:
+        SaveError: The file cannot be written.
+    """
+    try:
+        with Replacement(str(path.parent), path.name) as replacement:
+            replacement.file.write(f"{text}\n".encode())
+            replacement.commit(path.name)
+    except OSError as error:
+        raise SaveError(
+            "the file cannot be written",
+            where=path,
+            found=error.strerror or error,
+            remedy="choose a writable folder with enough room",
+        ) from error
