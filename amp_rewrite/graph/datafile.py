@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from amp_rewrite.graph.atomic import Replacement
+from amp_rewrite.graph.tensorproto import SparseTensor
 from amp_rewrite.graph.tensors import ConvertedTensor, byte_chunks
 from amp_rewrite.graph.write import Place
 
@@ -28,15 +29,16 @@ T = TypeVar("T")
 
 
 def all_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Yield the tensors of a model in a fixed order: initializers and attributes, at any depth."""
+    """Yield the dense tensors of a model, of initializers and attributes, in a fixed order."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         yield from _tensors(graph)
 
 
 def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
     for value in graph.initializers.values():
-        if value.const_value is not None:
-            yield value.const_value
+        tensor = value.const_value
+        if tensor is not None and not isinstance(tensor, SparseTensor):
+            yield tensor
     for node in graph:
         attributes = node.attributes.data
         for attribute in attributes.values():

@@ -64,7 +64,9 @@ def opset_imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dic
     """
     found: dict[str, int] = {}
     for entry in entries:
-        domain = "" if entry.domain == "ai.onnx" else text(entry.domain)
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if type(domain) is not str:
+            raise GraphError("a domain is not UTF-8", where=where, found=repr(domain))
         if found.setdefault(domain, entry.version) != entry.version:
             raise GraphError(
                 f"domain {domain or 'ai.onnx'!r} is imported twice",

@@ -276,7 +276,7 @@ class ModelWriter:
         body = isinstance(proto, onnx.FunctionProto)
         values, nodes = self.origin.values, list[onnx.NodeProto]()
         if values:
-            for value in (*graph.inputs, *graph.initializers.values()):
+            for value in dict.fromkeys((*graph.inputs, *graph.initializers.values())):
                 self._known_info(proto, value, values.get(value))
         for node in graph:
             nodes.append(self.node(node))
