@@ -11,6 +11,9 @@ from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.ports import is_fixed, opset_of, ports_of, schema_variable
 from amp_rewrite.graph.violation import Violation, graphs, place, scope_of, subgraphs
 
+Problem = tuple[tuple[str, str], str]
+"""((place, value), what is wrong): the same problem of another type has the same key."""
+
 
 def check_types(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
     """Types recorded and types inferred agree, and every operator admits its types.
@@ -21,18 +24,23 @@ def check_types(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...
     carried values from initial input to final output. What is wrong in the original already does
     not count.
     """
-    known = {(v.where, v.message) for v in _type_problems(original)}
-    return tuple(v for v in _type_problems(rewritten) if (v.where, v.message) not in known)
+    known = {key for key, _ in _type_problems(original)}
+    return tuple(
+        Violation("types", key[0], f"{key[1]} {problem}")
+        for key, problem in _type_problems(rewritten)
+        if key not in known
+    )
 
 
-def _type_problems(model: ir.Model) -> Iterator[Violation]:
+def _type_problems(model: ir.Model) -> Iterator[Problem]:
     types = infer_types(model)
     for scope, graph in graphs(model):
         if scope.startswith("function "):
             continue  # a function body has one set of types per call
         for node in graph:
-            for problem in _node_problems(model, node, types):
-                yield Violation("types", place(scope, node.name or node.op_type), problem)
+            where = place(scope, node.name or node.op_type)
+            for subject, problem in _node_problems(model, node, types):
+                yield (where, subject), problem
             for value in node.outputs:
                 yield from _recorded(scope, value, types)
             for attribute, subgraph in subgraphs(node):
@@ -43,13 +51,13 @@ def _type_problems(model: ir.Model) -> Iterator[Violation]:
             yield from _recorded(scope, value, types)
 
 
-def _recorded(scope: str, value: ir.Value, types: Types) -> Iterator[Violation]:
+def _recorded(scope: str, value: ir.Value, types: Types) -> Iterator[Problem]:
     recorded, inferred = elements.from_ir(value.type), types.get(value)
     if recorded is not None and inferred is not None and recorded != inferred:
-        yield Violation("types", place(scope, value.name), f"records {recorded}, is {inferred}")
+        yield (scope, value.name or ""), f"records {recorded}, is {inferred}"
 
 
-def _node_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[str]:
+def _node_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[tuple[str, str]]:
     if node.domain == "" and node.op_type in _CONTROL_FLOW:
         yield from _CONTROL_FLOW[node.op_type](node, types)
         return
@@ -58,7 +66,7 @@ def _node_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[str
     yield from _schema_problems(model, node, types)
 
 
-def _schema_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[str]:
+def _schema_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[tuple[str, str]]:
     opset = opset_of(node, model.graph.opset_imports)
     ports = ports_of(node.domain, node.op_type, opset, len(node.inputs), len(node.outputs))
     if ports.schema is None:
@@ -73,30 +81,31 @@ def _schema_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[s
         if value is None or type_ is None:
             continue
         admitted = ports.schema.variables.get(schema_variable(variable))
+        name = value.name or ""
         if is_fixed(variable) and type_ != variable:
-            yield f"{value.name} is {type_}, must be {variable}"
+            yield name, f"is {type_}, must be {variable}"
         if admitted is not None and type_ not in admitted:
-            yield f"{value.name} is {type_}, which {node.op_type} does not admit for {variable}"
+            yield name, f"is {type_}, which {node.op_type} does not admit for {variable}"
         if variable != "S" and bound.setdefault(variable, type_) != type_:
-            yield f"{value.name} is {type_}, but {variable} is {bound[variable]}"
+            yield name, f"is {type_}, but {variable} is {bound[variable]}"
 
 
 def _pairs(
     left: Sequence[ir.Value | None], right: Sequence[ir.Value | None], types: Types, what: str
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     for a, b in zip(left, right, strict=False):
         pair = None if a is None else types.get(a), None if b is None else types.get(b)
         if a is not None and b is not None and None not in pair and pair[0] != pair[1]:
-            yield f"{what}: {a.name} is {pair[0]}, {b.name} is {pair[1]}"
+            yield a.name or "", f"({what}) is {pair[0]}, {b.name} is {pair[1]}"
 
 
-def _if(node: ir.Node, types: Types) -> Iterator[str]:
+def _if(node: ir.Node, types: Types) -> Iterator[tuple[str, str]]:
     for name in ("then_branch", "else_branch"):
         branch = node.attributes[name].as_graph()
         yield from _pairs(branch.outputs, node.outputs, types, name)
 
 
-def _loop(node: ir.Node, types: Types) -> Iterator[str]:
+def _loop(node: ir.Node, types: Types) -> Iterator[tuple[str, str]]:
     body = node.attributes["body"].as_graph()
     carried = len(node.inputs) - 2
     starts, finals = body.inputs[2:], body.outputs[1:]
@@ -105,7 +114,7 @@ def _loop(node: ir.Node, types: Types) -> Iterator[str]:
     yield from _pairs(finals, node.outputs, types, "output")
 
 
-def _scan(node: ir.Node, types: Types) -> Iterator[str]:
+def _scan(node: ir.Node, types: Types) -> Iterator[tuple[str, str]]:
     body = node.attributes["body"].as_graph()
     scanned = node.attributes["num_scan_inputs"].as_int()
     states = len(body.inputs) - scanned

@@ -1,0 +1,183 @@
+"""The models of onnx's own backend tests, rewritten: one or a few of each operator."""
+
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.backend.test.case.node
+import pytest
+import runs
+
+import amp_rewrite as amp
+from amp_rewrite.dtypes import DType, low_dtype
+from amp_rewrite.graph.load import OLDEST_OPSET
+from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.oplists import OpLists, load_lists
+
+CHUNKS = 24
+PRECISIONS = ("float16", "bfloat16")
+
+RANDOM = frozenset(
+    {
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
+        *("RandomUniform", "RandomUniformLike"),
+    }
+)
+"""Operators whose outputs are drawn anew at every run; Dropout is drawn in training mode only."""
+
+TIES = 0.35
+"""Share of the elements of an integer, boolean or string output that may differ.
+
+Such an output is a decision (an index, a comparison, a rounded value); inputs rounded to the low
+type can make two candidates equal, which flips it. A share, because rounding may move all of a
+small output; a floor of two elements, because some outputs have two or three.
+"""
+
+
+@cache
+def all_cases() -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
+        return onnx.backend.test.case.node.collect_testcases(None)
+
+
+def is_too_old(model: onnx.ModelProto) -> bool:
+    return any(o.domain == "" and o.version < OLDEST_OPSET for o in model.opset_import)
+
+
+@cache
+def lists_of(precision: str) -> OpLists:
+    """Parse the built-in lists once, not for each of thousands of models."""
+    return load_lists(None, precision=precision, target="cuda")
+
+
+def rewrite(model: Any, precision: str) -> amp.RewriteResult:
+    return amp.rewrite(model, precision=precision, target="schema", lists=lists_of(precision))
+
+
+def operators(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield node.op_type
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from operators(attribute.g)
+
+
+def is_random(model: onnx.ModelProto) -> bool:
+    used = set(operators(model.graph))
+    for function in model.functions:
+        used |= {node.op_type for node in function.node}
+    return bool(used & RANDOM) or ("Dropout" in used and len(model.graph.input) > 2)
+
+
+def chunk(index: int) -> list[Any]:
+    return [case for case in all_cases()[index::CHUNKS] if not is_too_old(case.model)]
+
+
+@pytest.mark.parametrize("index", range(CHUNKS))
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_model_converts_and_holds_every_invariant(precision: str, index: int) -> None:
+    problems: list[str] = []
+    for case in chunk(index):
+        try:
+            result = rewrite(case.model, precision)
+        except Exception as error:  # noqa: BLE001 nothing may come out, whatever it is
+            problems.append(f"{case.name}: {type(error).__name__}: {error}")
+            continue
+        found = verify_invariants(amp.load(case.model), result.model)
+        problems += [f"{case.name}: {violation}" for violation in found]
+        if rewrite(result.model, precision).changed:
+            problems.append(f"{case.name}: a second rewrite changes it")
+    assert problems == []
+
+
+def feeds_of(model: onnx.ModelProto, arrays: list[Any]) -> dict[str, Any]:
+    return {i.name: a for i, a in zip(model.graph.input, arrays, strict=False) if a is not None}
+
+
+def mismatch(reference: Any, found: Any, low: DType) -> str | None:
+    """Return how an output differs from float32 by more than its type explains."""
+    if isinstance(reference, list):
+        if len(reference) != len(found):
+            return f"{len(found)} elements instead of {len(reference)}"
+        pairs = zip(reference, found, strict=True)
+        return next((m for a, b in pairs if (m := mismatch(a, b, low))), None)
+    if reference is None or found is None:
+        return None if reference is found else "only one is empty"
+    a, b = np.asarray(reference), np.asarray(found)
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return f"{b.dtype}{b.shape} instead of {a.dtype}{a.shape}"
+    return discrete_mismatch(a, b) if a.dtype.kind in "iubSUO" else float_mismatch(a, b, low)
+
+
+def discrete_mismatch(a: Any, b: Any) -> str | None:
+    flipped = int(np.count_nonzero(a != b))
+    if flipped <= max(2, TIES * a.size):
+        return None
+    return f"{flipped} of {a.size} elements flipped"
+
+
+def float_mismatch(a: Any, b: Any, low: DType) -> str | None:
+    """Compare element by element, with the tolerance of the type and the output's own scale."""
+    a, b = a.astype(np.complex128), b.astype(np.complex128)
+    finite = np.isfinite(a) & (np.abs(a) < low.max)
+    scale = float(np.abs(a[finite]).max(initial=0.0))
+    allowed = low.rtol * np.abs(a) + low.atol * max(scale, 1.0)
+    with np.errstate(invalid="ignore"):
+        wrong = finite & ~(np.abs(a - b) <= allowed)
+    if not wrong.any():
+        return None
+    worst = float(np.nanmax(np.abs(a - b)[wrong])) if np.isfinite(b[wrong]).any() else np.inf
+    return (
+        f"{int(wrong.sum())} of {a.size} elements are off by up to {worst:.3g} (scale {scale:.3g})"
+    )
+
+
+def compare_runs(case: Any, low: DType) -> str | None:
+    """Run a case before and after; return what is wrong, None if nothing or if it cannot run."""
+    result = rewrite(case.model, low.name)
+    if not result.changed:
+        return None
+    feeds = [feeds_of(case.model, inputs) for inputs, _ in case.data_sets]
+    try:
+        before = [runs.run(case.model.SerializeToString(), feed) for feed in feeds]
+    except (runs.NoKernel, *runs.LOAD_ERRORS, ValueError, TypeError, RuntimeError):
+        return None
+    try:
+        data = amp.to_proto(result.model).SerializeToString()
+        after = [runs.run(data, feed) for feed in feeds]
+    except runs.NoKernel as error:
+        return None if low.name == "bfloat16" else f"no kernel: {error}"
+    except runs.LOAD_ERRORS as error:
+        return f"does not run: {error}"
+    for old, new in zip(before, after, strict=True):
+        for name, reference in old.items():
+            message = mismatch(reference, new[name], low)
+            if message is not None:
+                return f"{name}: {message}"
+    return None
+
+
+@pytest.mark.parametrize("index", range(CHUNKS))
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_onnx_runtime_ran_still_runs_and_agrees(precision: str, index: int) -> None:
+    low = low_dtype(precision)
+    found = {
+        case.name: compare_runs(case, low) for case in chunk(index) if not is_random(case.model)
+    }
+    assert {name: message for name, message in found.items() if message is not None} == {}
+
+
+def test_there_are_as_many_models_as_ever() -> None:
+    assert len(all_cases()) >= 1884
+
+
+def test_models_of_an_opset_before_the_oldest_are_refused() -> None:
+    old = [case.model for case in all_cases() if is_too_old(case.model)]
+    assert old
+    for model in old:
+        with pytest.raises(amp.AmpError, match=r"opset of ai\.onnx is too old"):
+            amp.rewrite(model)
