@@ -34,6 +34,11 @@ class Replacement:
         os.replace(self._path, target)
         _sync_folder(self._folder)
 
+    @property
+    def committed(self) -> bool:
+        """Whether the file has been put in place, even if making that durable failed."""
+        return not os.path.lexists(self._path)
+
     def __enter__(self) -> Self:
         """Return the replacement."""
         return self

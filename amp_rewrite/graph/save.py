@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import IO
 
 import onnx
@@ -118,24 +118,27 @@ def _save(
     sources: set[str],
 ) -> None:
     stale = old_files(folder, name)
-    with Replacement(folder, name) as model_file:
-        data_name, is_new = None, False
-        places: dict[int, Place] = {}
+    with Replacement(folder, name) as model_file, ExitStack() as on_failure:
+        data_name, places = None, dict[int, Place]()
         if external:
             with Replacement(folder, name) as data_file:
                 data_name, places = write_data(external, data_file, name)
                 _write_model(model, places, model_file.file)
-                is_new = not os.path.lexists(os.path.join(folder, data_name))
+                new_file = os.path.join(folder, data_name)
+                if not os.path.lexists(new_file):
+                    on_failure.callback(_remove_unless_used, new_file, model_file)
                 data_file.commit(data_name)
         else:
             _write_model(model, places, model_file.file)
-        try:
-            model_file.commit(name)
-        except BaseException:
-            if data_name is not None and is_new:
-                os.unlink(os.path.join(folder, data_name))
-            raise
+        model_file.commit(name)
     _remove_stale(stale, data_name, sources)
+
+
+def _remove_unless_used(data_file: str, model_file: Replacement) -> None:
+    """Remove a new data file if the model file that names it has not been put in place."""
+    if not model_file.committed:
+        with suppress(FileNotFoundError):
+            os.unlink(data_file)
 
 
 def _remove_stale(stale: list[str], data_name: str | None, sources: set[str]) -> None:

@@ -99,7 +99,7 @@ class Scope:
         while scope is not None:
             producer = _producers(scope.proto.node).get(name)
             if producer is not None:
-                return _wrong_order(scope, name, producer)
+                return _wrong_order(scope, name, producer, self.place())
             scope = scope.outer
         return GraphError(
             f"undefined value {name!r}",
@@ -118,20 +118,20 @@ def _producers(nodes: Iterable[onnx.NodeProto]) -> dict[str, int]:
     return {output: i for i, node in enumerate(nodes) for output in node.output if output}
 
 
-def _wrong_order(scope: Scope, name: str, producer: int) -> GraphError:
-    """Tell a cycle from nodes in the wrong order."""
+def _wrong_order(scope: Scope, name: str, producer: int, place: str) -> GraphError:
+    """Tell a cycle from nodes in the wrong order; `place` is where the name is used."""
     nodes = scope.proto.node
     user = nodes[scope.current] if scope.current < len(nodes) else None
     if user is not None and _reaches(scope, scope.current, producer):
         return GraphError(
             f"the graph has a cycle through value {name!r}",
-            where=scope.place(),
+            where=place,
             found=f"its producer {describe(nodes[producer], producer)} depends on this node",
             remedy="break the cycle",
         )
     return GraphError(
         f"the graph is not sorted: value {name!r} is used before it is made",
-        where=scope.place(),
+        where=place,
         found=f"it is made later by {describe(nodes[producer], producer)}",
         remedy=_SORT,
     )
