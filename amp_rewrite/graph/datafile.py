@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from amp_rewrite.graph.atomic import Replacement
+from amp_rewrite.graph.places import Place
 from amp_rewrite.graph.tensorproto import SparseTensor
 from amp_rewrite.graph.tensors import ConvertedTensor, byte_chunks
-from amp_rewrite.graph.write import Place
 
 INLINE_LIMIT = (1 << 31) - (1 << 27)
 """How many bytes of weights a model file may hold: protobuf's 2 GiB less what the rest may need."""

@@ -9,16 +9,14 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from amp_rewrite.errors import AmpError, GraphError, LoadError
-from amp_rewrite.graph import schemas
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.magic import describe
 from amp_rewrite.graph.origin import paused_gc
-from amp_rewrite.graph.read import opset_imports, read_model
+from amp_rewrite.graph.read import read_model
+from amp_rewrite.graph.versions import check_versions
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
-OLDEST_IR = 3
-OLDEST_OPSET = 7
 _PROTOBUF_LIMIT = 1 << 31
 
 
@@ -96,7 +94,7 @@ def _parse(content: bytes, where: str) -> onnx.ModelProto:
 def _build(proto: onnx.ModelProto, folder: str | None, where: str) -> ir.Model:
     """Check the versions and build the model; errors say which file they are about."""
     try:
-        _check_versions(proto)
+        check_versions(proto)
         return read_model(proto, folder)
     except AmpError as error:
         raise type(error)(
@@ -108,46 +106,3 @@ def _build(proto: onnx.ModelProto, folder: str | None, where: str) -> ir.Model:
         ) from error
     except RecursionError as error:
         raise GraphError("the model is nested too deep", where=where) from error
-
-
-def _check_versions(proto: onnx.ModelProto) -> None:
-    if not proto.HasField("graph"):
-        raise LoadError("the model holds no graph", expected="a graph")
-    if not OLDEST_IR <= proto.ir_version <= onnx.IR_VERSION:
-        newer = proto.ir_version > onnx.IR_VERSION
-        raise LoadError(
-            "unknown IR version" if newer else "the IR version is missing or too old",
-            found=proto.ir_version,
-            expected=f"{OLDEST_IR} to {onnx.IR_VERSION} (onnx {onnx.__version__})",
-            remedy="install a newer onnx" if newer else "export the model again",
-        )
-    if not proto.opset_import:
-        raise GraphError("the model imports no opset", expected="at least one opset_import")
-    for domain, version in opset_imports(proto.opset_import, "model").items():
-        _check_opset(domain, version)
-    for function in proto.functions:
-        for domain, version in opset_imports(function.opset_import, function.name).items():
-            _check_opset(domain, version)
-
-
-def _check_opset(domain: str, version: int) -> None:
-    name = domain or "ai.onnx"
-    newest = None
-    if domain == "":
-        newest = onnx.defs.onnx_opset_version()
-    elif domain.startswith("ai.onnx."):
-        newest = schemas.newest_opset(domain)
-    if newest is not None and version > newest:
-        raise GraphError(
-            f"unknown opset of {name}",
-            found=version,
-            expected=f"at most {newest}, the newest that onnx {onnx.__version__} knows",
-            remedy="install a newer onnx, or convert with onnx.version_converter",
-        )
-    if version < (OLDEST_OPSET if domain == "" else 1):
-        raise GraphError(
-            f"the opset of {name} is too old",
-            found=version,
-            expected=f"at least {OLDEST_OPSET if domain == '' else 1}",
-            remedy="convert the model with onnx.version_converter",
-        )

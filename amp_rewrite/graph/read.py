@@ -17,10 +17,12 @@ from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.attributes import AttributeReader
 from amp_rewrite.graph.external import ExternalFiles
+from amp_rewrite.graph.functions import check_functions
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.scope import Scope
 from amp_rewrite.graph.tensorproto import SparseTensor, check_sparse, read_tensor
 from amp_rewrite.graph.typeproto import props, read_info, text
+from amp_rewrite.graph.versions import opset_imports
 
 QUANTIZATION = "quant_parameter_tensor_names"
 """The key of Value.meta under which onnx_ir keeps quantization annotations."""
@@ -39,7 +41,7 @@ def read_model(proto: onnx.ModelProto, base_dir: str | None) -> ir.Model:
     graph = reader.graph(proto.graph, None, "main graph")
     graph.opset_imports.update(opset_imports(proto.opset_import, "model"))
     functions = [reader.function(function) for function in proto.functions]
-    _check_unique(functions)
+    check_functions(functions)
     reader.name_nodes()
     model = ir.Model(
         graph,
@@ -56,41 +58,12 @@ def read_model(proto: onnx.ModelProto, base_dir: str | None) -> ir.Model:
     return model
 
 
-def opset_imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """Return domain -> version, the domain "ai.onnx" spelled "".
-
-    Raises:
-        GraphError: One domain is imported in two versions.
-    """
-    found: dict[str, int] = {}
-    for entry in entries:
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
-        if type(domain) is not str:
-            raise GraphError("a domain is not UTF-8", where=where, found=repr(domain))
-        if found.setdefault(domain, entry.version) != entry.version:
-            raise GraphError(
-                f"domain {domain or 'ai.onnx'!r} is imported twice",
-                where=where,
-                found=f"versions {found[domain]} and {entry.version}",
-                expected="one version",
-            )
-    return found
-
-
 def _optional(proto: Any, field: str) -> Any:
     """Return a field, or None if it is not set."""
     if not proto.HasField(field):
         return None
     value = getattr(proto, field)
     return text(value) if isinstance(value, bytes) else value
-
-
-def _check_unique(functions: list[ir.Function]) -> None:
-    seen: set[tuple[str, str, str]] = set()
-    for function in functions:
-        if function.identifier() in seen:
-            raise GraphError("two functions of one name", where=f"function {function.name!r}")
-        seen.add(function.identifier())
 
 
 class _Reader:

@@ -27,9 +27,10 @@ from amp_rewrite.graph.datafile import (
     write_data,
 )
 from amp_rewrite.graph.origin import paused_gc
+from amp_rewrite.graph.places import Place
 from amp_rewrite.graph.tensors import byte_chunks
 from amp_rewrite.graph.wire import varint
-from amp_rewrite.graph.write import ModelWriter, Place
+from amp_rewrite.graph.write import ModelWriter
 
 Path = str | os.PathLike[str]
 

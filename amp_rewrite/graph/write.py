@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
+from amp_rewrite.graph.places import Place, fill_tensor
 from amp_rewrite.graph.read import QUANTIZATION
 from amp_rewrite.graph.tensorproto import SparseTensor
 from amp_rewrite.graph.typeproto import props, text, write_info
@@ -30,18 +31,6 @@ _LISTS: dict[ir.AttributeType, str] = {
     _KINDS.SPARSE_TENSORS: "sparse_tensors",
 }
 _DEVICES_SINCE = 11  # the IR version that introduced device configurations
-
-
-class Place:
-    """Where the data of a tensor lie in an external file."""
-
-    __slots__ = ("length", "location", "offset")
-
-    def __init__(self, location: str, offset: int, length: int) -> None:
-        """Keep the place."""
-        self.location = location
-        self.offset = offset
-        self.length = length
 
 
 class ModelWriter:
@@ -196,29 +185,7 @@ class ModelWriter:
         self, proto: onnx.TensorProto, tensor: ir.TensorProtocol, *, data: bool = True
     ) -> None:
         """Fill a TensorProto; `data=False` leaves raw_data to the caller."""
-        place = self.places.get(id(tensor))
-        if place is None and isinstance(tensor, ir.ExternalTensor):
-            place = Place(str(tensor.location), tensor.offset or 0, tensor.nbytes)
-        if place is None and isinstance(tensor, ir.TensorProtoTensor) and data:
-            proto.CopyFrom(tensor.raw)
-            return
-        if tensor.name:
-            proto.name = tensor.name
-        if tensor.doc_string:
-            proto.doc_string = tensor.doc_string
-        proto.data_type = tensor.dtype.value
-        proto.dims.extend(tensor.shape.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-        for key, entry in tensor.metadata_props.items():
-            proto.metadata_props.add(key=key, value=entry)
-        if place is not None:
-            proto.data_location = onnx.TensorProto.EXTERNAL
-            proto.external_data.add(key="location", value=place.location)
-            proto.external_data.add(key="offset", value=str(place.offset))
-            proto.external_data.add(key="length", value=str(place.length))
-        elif tensor.dtype is ir.DataType.STRING:
-            proto.string_data.extend(to_bytes(entry) for entry in tensor.numpy().reshape(-1))
-        elif data:
-            proto.raw_data = tensor.tobytes()
+        fill_tensor(proto, tensor, self.places.get(id(tensor)), data=data)
 
     def _initializer(
         self, proto: onnx.GraphProto, value: ir.Value, deferred: list[ir.Value] | None

@@ -95,15 +95,31 @@ NEWEST = onnx.defs.onnx_opset_version()
     ("make", "kind", "expected"),
     [
         (without_opsets, GraphError, "the model imports no opset"),
-        (lambda: model(opsets=f'"": {NEWEST + 1}'), GraphError, f"found {NEWEST + 1}; expected at most {NEWEST}"),
-        (lambda: model(opsets='"": 17, "ai.onnx.ml": 99'), GraphError, "unknown opset of ai.onnx.ml"),
-        (lambda: model(opsets='"": 6'), GraphError, "expected at least 7; convert the model with onnx.version_converter"),
-        (lambda: model(opsets='"": 17, "ai.onnx": 18'), GraphError, "imported twice; found versions 17 and 18"),
+        (
+            lambda: model(opsets=f'"": {NEWEST + 1}'),
+            GraphError,
+            f"found {NEWEST + 1}; expected at most {NEWEST}",
+        ),
+        (
+            lambda: model(opsets='"": 17, "ai.onnx.ml": 99'),
+            GraphError,
+            "unknown opset of ai.onnx.ml",
+        ),
+        (
+            lambda: model(opsets='"": 6'),
+            GraphError,
+            "at least 7; convert the model with onnx.version_converter",
+        ),
+        (
+            lambda: model(opsets='"": 17, "ai.onnx": 18'),
+            GraphError,
+            "imported twice; found versions 17 and 18",
+        ),
         (lambda: model(opsets='"own": 0, "": 17'), GraphError, "the opset of own is too old"),
         (lambda: model(ir_version=onnx.IR_VERSION + 1), LoadError, "unknown IR version"),
         (lambda: model(ir_version=2), LoadError, "the IR version is missing or too old; found 2"),
     ],
-)  # fmt: skip
+)
 def test_versions_out_of_range_are_refused(make, kind, expected):
     assert expected in str(refused(make(), kind))
 
@@ -115,15 +131,17 @@ def test_an_unknown_operator_is_no_error():
 GRAPHS = {
     "undefined": (
         "{ y = Add (x, nowhere) }",
-        "main graph, node '#0'|node #0 (Add): undefined value 'nowhere'",
+        "node #0 (Add): undefined value 'nowhere'",
     ),
     "unsorted": (
         "{ y = Relu (h)  h = Exp (x) }",
-        "the graph is not sorted: value 'h' is used before it is made; found it is made later by #1 (Exp); sort",
+        "the graph is not sorted: value 'h' is used before it is made; "
+        "found it is made later by #1 (Exp); sort",
     ),
     "cyclic": (
         "{ a = Add (x, b)  b = Relu (a)  y = Exp (b) }",
-        "the graph has a cycle through value 'b'; found its producer #1 (Relu) depends on this node",
+        "the graph has a cycle through value 'b'; "
+        "found its producer #1 (Relu) depends on this node",
     ),
     "own input": ("{ y = Add (x, y) }", "the graph has a cycle through value 'y'"),
     "two producers": ("{ y = Relu (x)  y = Exp (x) }", "value 'y' has two producers"),
@@ -136,7 +154,7 @@ GRAPHS = {
 def test_a_graph_that_is_wrong_is_refused_with_the_place(name):
     body, expected = GRAPHS[name]
     error = str(refused(model(f"g (float[4] x) => (float[4] y) {body}"), GraphError))
-    assert expected.rsplit("|", 1)[-1] in error
+    assert expected in error
     assert "main graph" in error
 
 
@@ -218,7 +236,7 @@ def sparse(indices: list, dims: list) -> onnx.SparseTensorProto:
     [
         (lambda g: set_(g.initializer[0], data_type=99), "unknown element type; found 99"),
         (lambda g: set_(g.initializer[0], data_type=0), "the tensor has no element type"),
-        (lambda g: g.initializer[0].dims.append(3), "do not match its dimensions; found 4 entries of float_data; expected 12"),
+        (lambda g: g.initializer[0].dims.append(3), "found 4 entries of float_data; expected 12"),
         (lambda g: set_(g.initializer[0], raw_data=b"abc"), "found 3 bytes; expected 16"),
         (lambda g: g.initializer[0].dims.append(-1), "has a negative dimension"),
         (lambda g: g.initializer[0].dims.extend([2**40, 2**40]), "impossibly large"),
@@ -226,13 +244,22 @@ def sparse(indices: list, dims: list) -> onnx.SparseTensorProto:
         (lambda g: g.initializer.append(g.initializer[0]), "initializer 'w' is twice"),
         (lambda g: set_(g.initializer[0], name=""), "an initializer has no name"),
         (lambda g: set_(g.input[0], name=""), "a graph input has no name"),
-        (lambda g: set_(g.input[0].type.tensor_type, elem_type=77), "value 'x': unknown element type"),
+        (
+            lambda g: set_(g.input[0].type.tensor_type, elem_type=77),
+            "value 'x': unknown element type",
+        ),
         (lambda g: set_(g.node[0], op_type=""), "a node needs an operator"),
         (twice, "two attributes of one name"),
-        (lambda g: g.sparse_initializer.append(sparse([0, 9], [4])), "index of a sparse tensor is out of range"),
-        (lambda g: g.sparse_initializer.append(sparse([0], [4])), "indices and values of a sparse tensor do not agree"),
+        (
+            lambda g: g.sparse_initializer.append(sparse([0, 9], [4])),
+            "index of a sparse tensor is out of range",
+        ),
+        (
+            lambda g: g.sparse_initializer.append(sparse([0], [4])),
+            "indices and values of a sparse tensor do not agree",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_malformed_part_is_refused(change, expected):
     assert expected in str(refused(broken(change), GraphError))
 
@@ -303,6 +330,24 @@ def test_external_data_are_measured_but_not_read(folder):
     assert isinstance(tensor, ir.ExternalTensor)
     (folder / "w.data").chmod(0o600)
     np.testing.assert_array_equal(tensor.numpy(), np.arange(4, 8, dtype=np.float32))
+
+
+FUNCTIONS = """g (float[4] x) => (float[4] y) { y = own.f (x) }
+    <domain: "own", opset_import: ["": 17, "own": 1]> f (a) => (b) { b = own.g (a) }
+    <domain: "own", opset_import: ["": 17, "own": 1]> g (a) => (b) { b = own.h (a) }"""
+
+
+def test_functions_that_call_each_other_without_end_are_refused():
+    assert len(load(model(FUNCTIONS, '"": 17, "own": 1')).functions) == 2
+    endless = FUNCTIONS.replace("own.h", "own.f")
+    error = str(refused(model(endless, '"": 17, "own": 1'), GraphError))
+    assert "function own::f: a function calls itself; found a call in own::g" in error
+
+
+def test_two_functions_of_one_name_are_refused():
+    proto = model(FUNCTIONS, '"": 17, "own": 1')
+    proto.functions.append(proto.functions[0])
+    assert "function own::f: two functions of one name" in str(refused(proto, GraphError))
 
 
 def test_an_unsorted_onnx_ir_model_is_refused():

@@ -165,8 +165,7 @@ def survives(source: bytes | onnx.ModelProto, folder: str) -> bool:
         warnings.simplefilter("error")
         try:
             model = load(source, base_dir=folder)
-        except AmpError as error:
-            assert "\n" not in str(error)
+        except AmpError:
             return False
         again = to_proto(load(model))
     assert again.SerializeToString(deterministic=True) == to_proto(model).SerializeToString(

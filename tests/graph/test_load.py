@@ -44,7 +44,7 @@ def differences(found, expected, where="") -> list[str]:
         for index, (a, b) in enumerate(zip(left, right, strict=False)):
             if field.message_type is not None:
                 result += differences(a, b, f"{place}[{index}]")
-            elif a != b and not (a != a and b != b):  # noqa: PLR0124 both NaN
+            elif a != b and not (a != a and b != b):  # both NaN
                 result.append(f"{place}[{index}]: {str(a)[:40]} != {str(b)[:40]}")
     return result
 
@@ -294,11 +294,19 @@ def test_renaming_an_initializer_leaves_the_loaded_message_alone():
         (lambda g: setattr(g[0].outputs[0], "name", "q"), "node.1.input.0", "q"),
         (lambda g: g[0].metadata_props.update(k="v"), "node.0.metadata_props.0.value", "v"),
         (lambda g: g[1].replace_input_with(0, g.inputs[0]), "node.1.input.0", "x"),
-        (lambda g: setattr(g.inputs[0], "dtype", ir.DataType.DOUBLE), "input.0.type.tensor_type.elem_type", 11),
+        (
+            lambda g: setattr(g.inputs[0], "dtype", ir.DataType.DOUBLE),
+            "input.0.type.tensor_type.elem_type",
+            11,
+        ),
         (lambda g: setattr(g.outputs[0], "doc_string", "out"), "output.0.doc_string", "out"),
-        (lambda g: setattr(g.inputs[0], "shape", ir.Shape([7])), "input.0.type.tensor_type.shape.dim.0.dim_value", 7),
+        (
+            lambda g: setattr(g.inputs[0], "shape", ir.Shape([7])),
+            "input.0.type.tensor_type.shape.dim.0.dim_value",
+            7,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_change_in_memory_is_written(change, path, expected):
     model = load(chain())
     change(model.graph)
