@@ -1,0 +1,105 @@
+"""Which values a run returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite import dtypes
+from amp_rewrite.emulate.feeds import Array
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.convert import to_low
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.rewrite.names import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One value to return.
+
+    Attributes:
+        name: The name that was asked for.
+        output: The name of the graph output that holds it.
+        type: Its type string, "" if it is unknown.
+    """
+
+    name: str
+    output: str
+    type: str
+
+
+def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -> list[Fetch]:
+    """Make values of the main graph its only outputs; the model is modified.
+
+    Args:
+        model: The model.
+        types: The types of its values.
+        names: The values to return, None for the outputs that it has.
+
+    Raises:
+        OptionError: A name is not that of a value of the main graph.
+    """
+    graph = model.graph
+    if names is None:
+        wanted = list(graph.outputs)
+    else:
+        known = _values(graph)
+        wanted = [_find(known, name) for name in names]
+    wanted = list(dict.fromkeys(wanted))
+    free = Names(model)
+    graph.outputs[:] = []
+    fetches: list[Fetch] = []
+    for value in wanted:
+        output = value if value.producer() is not None else _copy(graph, value, free)
+        graph.outputs.append(output)
+        fetches.append(Fetch(value.name or "", output.name or "", types.get(value, "")))
+        if output is not value and value in types:
+            types[output] = types[value]
+        if output.type is None and output in types:
+            output.type = elements.to_ir(types[output])
+    return fetches
+
+
+def _values(graph: ir.Graph) -> dict[str, ir.Value]:
+    values = {v.name: v for v in graph.inputs}
+    values |= {v.name: v for v in graph.initializers.values()}
+    values |= {v.name: v for node in graph for v in node.outputs}
+    return {name: value for name, value in values.items() if name}
+
+
+def _find(known: dict[str, ir.Value], name: str) -> ir.Value:
+    try:
+        return known[name]
+    except KeyError:
+        raise OptionError(
+            "no such value in the main graph",
+            found=repr(name),
+            expected="the name of an input, a weight or a node's output",
+        ) from None
+
+
+def _copy(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
+    """Return an Identity of a graph input or a weight, which cannot be an output everywhere."""
+    name = names.free(value.name or "", dtypes.FLOAT32)
+    output = ir.Value(name=name, type=value.type, shape=value.shape)
+    graph.append(ir.Node("", "Identity", [value], outputs=[output], name=f"{name}/Identity"))
+    return output
+
+
+def narrowed(fetch: Fetch, result: Any) -> Any:
+    """Return a result in the type that the model gives it; the numbers are those already."""
+    member = elements.element(fetch.type)
+    dtype = dtypes.LOW.get("" if member is None else dtypes.dtype_name(member))
+    if dtype is None or result is None:
+        return result
+    if isinstance(result, list):
+        return [_narrow(item, dtype) for item in result]
+    return _narrow(result, dtype)
+
+
+def _narrow(array: Array, dtype: dtypes.DType) -> Array:
+    return array if array.dtype == dtype.numpy else to_low(array, dtype)

@@ -1,0 +1,148 @@
+"""Put casts into a graph: rounding pairs, and casts at its ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.sequences import cast_sequence
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph import elements
+from amp_rewrite.rewrite.names import Names
+
+
+class Inserter:
+    """Adds nodes to one model; the value that ends up rounded has the name that it had before."""
+
+    def __init__(self, model: ir.Model) -> None:
+        """Note which values are outputs of which graph, so that these can be redirected."""
+        self.names = Names(model)
+        self._main = model.graph
+        self._ends: dict[ir.Value, list[tuple[ir.Graph, int]]] = defaultdict(list)
+        self._first: dict[ir.Graph, ir.Node | None] = {}
+        for graph in (model.graph, *model.graph.subgraphs()):
+            self._first[graph] = next(iter(graph), None)
+            for index, value in enumerate(graph.outputs):
+                self._ends[value].append((graph, index))
+
+    def cast(self, value: ir.Value, to: DType, name: str) -> ir.Node:
+        """Return a Cast, not in any graph yet."""
+        shape = None if value.shape is None else value.shape.copy()
+        output = ir.Value(name=name, type=ir.TensorType(to.ir), shape=shape)
+        attribute = ir.AttrInt64("to", to.ir.value)
+        return ir.Node("", "Cast", [value], [attribute], outputs=[output], name=f"{name}/Cast")
+
+    def round(self, value: ir.Value, dtype: DType) -> ir.Value:
+        """Round a node's output: whoever read it reads the rounded value, which takes its name."""
+        uses = tuple(value.uses())
+        low = self.cast(value, dtype, self.names.free(value.name or "", dtype))
+        back = self.cast(low.outputs[0], FLOAT32, value.name or "")
+        self._redirect(value, uses, back.outputs[0])
+        value.name = self.names.internal(value.name or "", FLOAT32)
+        self._after(value, low, back)
+        return back.outputs[0]
+
+    def cast_back(self, value: ir.Value, dtype: DType) -> ir.Value:
+        """Let every reader of a low output read it as float32, under the name that it had."""
+        uses = tuple(value.uses())
+        back = self.cast(value, FLOAT32, value.name or "")
+        self._redirect(value, uses, back.outputs[0])
+        value.name = self.names.internal(value.name or "", dtype)
+        self._after(value, back)
+        return back.outputs[0]
+
+    def cast_before(self, node: ir.Node, value: ir.Value, dtype: DType) -> ir.Value:
+        """Return `value` cast to a low type just before `node`."""
+        cast = self.cast(value, dtype, self.names.free(value.name or "", dtype))
+        node.prepend(cast)
+        return cast.outputs[0]
+
+    def widen_input(self, value: ir.Value, type_: str) -> None:
+        """Let the readers of a graph input of a low type read it as float32.
+
+        Raises:
+            OptionError: It is an optional, which has no cast.
+        """
+        uses = tuple(value.uses())
+        name = self.names.free(value.name or "", FLOAT32)
+        nodes, widened = self._convert(value, type_, FLOAT32, name)
+        self._redirect(value, uses, widened, keep=self._main)
+        self._after(value, *nodes)
+
+    def low_input(self, value: ir.Value, type_: str, dtype: DType) -> None:
+        """Let the readers of a graph input that becomes float32 read it in its low type.
+
+        Raises:
+            OptionError: It is an optional, which has no cast.
+        """
+        uses = tuple(value.uses())
+        name = self.names.free(value.name or "", dtype)
+        nodes, narrowed = self._convert(value, type_, dtype, name)
+        self._redirect(value, uses, narrowed, keep=self._main)
+        self._after(value, *nodes)
+
+    def round_input(self, value: ir.Value, dtype: DType) -> None:
+        """Round a graph input that is fed as float32."""
+        uses = tuple(value.uses())
+        low = self.cast(value, dtype, self.names.free(value.name or "", dtype))
+        back = self.cast(low.outputs[0], FLOAT32, self.names.free(value.name or "", FLOAT32))
+        self._redirect(value, uses, back.outputs[0], keep=self._main)
+        self._after(value, low, back)
+
+    def narrow_output(self, value: ir.Value, type_: str, dtype: DType) -> ir.Value:
+        """Return a float32 value of the main graph in a low type, under the name that it had.
+
+        Raises:
+            OptionError: It is an optional, which has no cast.
+        """
+        nodes, narrowed = self._convert(value, type_, dtype, value.name or "")
+        value.name = self.names.internal(value.name or "", FLOAT32)
+        self._main.extend(nodes)
+        return narrowed
+
+    def _redirect(
+        self,
+        old: ir.Value,
+        uses: tuple[ir.Usage, ...],
+        new: ir.Value,
+        keep: ir.Graph | None = None,
+    ) -> None:
+        """Let these uses of a value, and all graphs but `keep` that return it, take another one."""
+        for user, index in uses:
+            user.replace_input_with(index, new)
+        for graph, index in self._ends.pop(old, []):
+            if graph is keep:
+                self._ends[old].append((graph, index))
+            else:
+                graph.outputs[index] = new
+                self._ends[new].append((graph, index))
+
+    def _after(self, value: ir.Value, *nodes: ir.Node) -> None:
+        """Put nodes right behind a value's producer, or at the start of its graph."""
+        producer = value.producer()
+        if producer is not None:
+            producer.append(nodes)
+            return
+        graph = value.graph or self._main
+        first = self._first[graph]
+        if first is None:
+            graph.extend(nodes)
+        else:
+            first.prepend(nodes)
+
+    def _convert(
+        self, value: ir.Value, type_: str, to: DType, name: str
+    ) -> tuple[list[ir.Node], ir.Value]:
+        if type_.startswith("tensor("):
+            node = self.cast(value, to, name)
+            return [node], node.outputs[0]
+        if type_.startswith("seq(tensor("):
+            return cast_sequence(value, to, name)
+        raise OptionError(
+            "an optional cannot keep its low type",
+            where=value.name,
+            found=type_,
+            remedy="pass keep_io_types=False, or make it a tensor",
+        )

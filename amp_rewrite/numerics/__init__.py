@@ -1,0 +1,1 @@
+"""Numerics that can be trusted on a CPU: verify, calibrate, localise, search."""
