@@ -184,6 +184,8 @@ def _is_message(tensor: ir.TensorProtocol) -> bool:
 def _message(writer: ModelWriter, value: ir.Value) -> onnx.TensorProto:
     tensor = value.const_value
     assert tensor is not None, "only initializers with a tensor are deferred"
+    if tensor.name != value.name:  # two initializers may share a tensor
+        tensor.name = value.name
     if isinstance(tensor, ir.TensorProtoTensor):
         return tensor.raw
     proto = onnx.TensorProto()

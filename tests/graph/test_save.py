@@ -145,6 +145,16 @@ def test_a_tensor_used_twice_is_stored_once(tmp_path):
     assert set(load(tmp_path / "m.onnx").graph.initializers) == {"big", "big2"}
 
 
+def test_an_inline_tensor_used_twice_is_stored_under_both_names(tmp_path):
+    model = inline_model()
+    shared = model.graph.initializers["big"].const_value
+    model.graph.initializers["small"].const_value = shared
+    save(model, tmp_path / "m.onnx")
+    saved = {tensor.name for tensor in onnx.load(tmp_path / "m.onnx").graph.initializer}
+    assert saved == {"big", "small"}
+    assert {tensor.name for tensor in to_proto(model).graph.initializer} == saved
+
+
 def test_weights_too_large_for_protobuf_become_external(monkeypatch):
     monkeypatch.setattr(datafile, "_WORTH_MOVING", 8)
     found = [ir.tensor(np.ones(count, np.float32)) for count in (1, 4, 4)]
