@@ -1,8 +1,11 @@
 """Sums that are accumulated in the low type."""
 
 from __future__ import annotations
+
 from collections.abc import Collection
+
 import onnx_ir as ir
+
 from amp_rewrite.dtypes import DType
 from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.errors import OptionError

@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.emulate.feeds import Array
+from amp_rewrite.emulate.names import FreeNames
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.convert import to_low
 from amp_rewrite.graph.infer import Types
-from amp_rewrite.rewrite.names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -
         known = _values(graph)
         wanted = [_find(known, name) for name in names]
     wanted = list(dict.fromkeys(wanted))
-    free = Names(model)
+    free = FreeNames(model)
     graph.outputs[:] = []
     fetches: list[Fetch] = []
     for value in wanted:
@@ -82,9 +82,9 @@ def _find(known: dict[str, ir.Value], name: str) -> ir.Value:
         ) from None
 
 
-def _copy(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
+def _copy(graph: ir.Graph, value: ir.Value, names: FreeNames) -> ir.Value:
     """Return an Identity of a graph input or a weight, which cannot be an output everywhere."""
-    name = names.free(value.name or "", dtypes.FLOAT32)
+    name = names.cast(value.name or "", dtypes.FLOAT32)
     output = ir.Value(name=name, type=value.type, shape=value.shape)
     graph.append(ir.Node("", "Identity", [value], outputs=[output], name=f"{name}/Identity"))
     return output

@@ -7,10 +7,9 @@ from collections import defaultdict
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.names import FreeNames
 from amp_rewrite.emulate.sequences import cast_sequence
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph import elements
-from amp_rewrite.rewrite.names import Names
 
 
 class Inserter:
@@ -18,7 +17,7 @@ class Inserter:
 
     def __init__(self, model: ir.Model) -> None:
         """Note which values are outputs of which graph, so that these can be redirected."""
-        self.names = Names(model)
+        self.names = FreeNames(model)
         self._main = model.graph
         self._ends: dict[ir.Value, list[tuple[ir.Graph, int]]] = defaultdict(list)
         self._first: dict[ir.Graph, ir.Node | None] = {}
@@ -37,10 +36,10 @@ class Inserter:
     def round(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Round a node's output: whoever read it reads the rounded value, which takes its name."""
         uses = tuple(value.uses())
-        low = self.cast(value, dtype, self.names.free(value.name or "", dtype))
+        low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
         back = self.cast(low.outputs[0], FLOAT32, value.name or "")
         self._redirect(value, uses, back.outputs[0])
-        value.name = self.names.internal(value.name or "", FLOAT32)
+        value.name = self.names.inner(value.name or "", FLOAT32)
         self._after(value, low, back)
         return back.outputs[0]
 
@@ -49,13 +48,13 @@ class Inserter:
         uses = tuple(value.uses())
         back = self.cast(value, FLOAT32, value.name or "")
         self._redirect(value, uses, back.outputs[0])
-        value.name = self.names.internal(value.name or "", dtype)
+        value.name = self.names.inner(value.name or "", dtype)
         self._after(value, back)
         return back.outputs[0]
 
     def cast_before(self, node: ir.Node, value: ir.Value, dtype: DType) -> ir.Value:
         """Return `value` cast to a low type just before `node`."""
-        cast = self.cast(value, dtype, self.names.free(value.name or "", dtype))
+        cast = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
         node.prepend(cast)
         return cast.outputs[0]
 
@@ -66,7 +65,7 @@ class Inserter:
             OptionError: It is an optional, which has no cast.
         """
         uses = tuple(value.uses())
-        name = self.names.free(value.name or "", FLOAT32)
+        name = self.names.cast(value.name or "", FLOAT32)
         nodes, widened = self._convert(value, type_, FLOAT32, name)
         self._redirect(value, uses, widened, keep=self._main)
         self._after(value, *nodes)
@@ -78,7 +77,7 @@ class Inserter:
             OptionError: It is an optional, which has no cast.
         """
         uses = tuple(value.uses())
-        name = self.names.free(value.name or "", dtype)
+        name = self.names.cast(value.name or "", dtype)
         nodes, narrowed = self._convert(value, type_, dtype, name)
         self._redirect(value, uses, narrowed, keep=self._main)
         self._after(value, *nodes)
@@ -86,8 +85,8 @@ class Inserter:
     def round_input(self, value: ir.Value, dtype: DType) -> None:
         """Round a graph input that is fed as float32."""
         uses = tuple(value.uses())
-        low = self.cast(value, dtype, self.names.free(value.name or "", dtype))
-        back = self.cast(low.outputs[0], FLOAT32, self.names.free(value.name or "", FLOAT32))
+        low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
+        back = self.cast(low.outputs[0], FLOAT32, self.names.cast(value.name or "", FLOAT32))
         self._redirect(value, uses, back.outputs[0], keep=self._main)
         self._after(value, low, back)
 
@@ -98,7 +97,7 @@ class Inserter:
             OptionError: It is an optional, which has no cast.
         """
         nodes, narrowed = self._convert(value, type_, dtype, value.name or "")
-        value.name = self.names.internal(value.name or "", FLOAT32)
+        value.name = self.names.inner(value.name or "", FLOAT32)
         self._main.extend(nodes)
         return narrowed
 
