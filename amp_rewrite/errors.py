@@ -77,3 +77,7 @@ class InvariantError(AmpError):
 
 class RuntimeMissingError(AmpError):
     """ONNX Runtime is needed for what was asked and is not installed."""
+
+
+class DataError(AmpError):
+    """Data for a model cannot be read, or do not fit its inputs."""

@@ -1,0 +1,190 @@
+"""Scalars out of the depth of a model: statistics computed by the runtime, not fetched tensors.
+
+A probe is a float32 scalar computed next to the value that it is about. The probes of each graph
+are joined into two vectors, one whose elements combine by maximum and one whose elements add up;
+the vectors of a branch become extra outputs of its If (neutral in the branch not taken), those of a
+body extra scan outputs of its Loop or Scan, reduced over the iterations behind it. So a model with
+any number of activations returns two small vectors, and its memory is that of running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+MAX, SUM = "max", "sum"
+_NEUTRAL = {MAX: -np.inf, SUM: 0.0}
+_REDUCE = {MAX: "ReduceMax", SUM: "ReduceSum"}
+_FIRST_OPSET_WITH_AXES_INPUT = {MAX: 18, SUM: 13}
+_FIRST_SCAN = 9
+_PREFIX = "amp-rewrite.probe"
+
+
+class Vector(NamedTuple):
+    """The keys of a vector's elements, and the value that holds it."""
+
+    keys: list[Hashable]
+    value: ir.Value
+
+
+@dataclass
+class Prober:
+    """Adds probes to a model, which it changes.
+
+    Attributes:
+        model: The model to change.
+        keys: After `finish`: combination -> what each element of the output vector is about.
+    """
+
+    model: ir.Model
+    keys: dict[str, list[Hashable]] = field(default_factory=dict[str, list[Hashable]])
+    _scalars: dict[ir.Graph, dict[str, list[tuple[Hashable, ir.Value]]]] = field(
+        default_factory=dict[ir.Graph, dict[str, list[tuple[Hashable, ir.Value]]]]
+    )
+    _constants: dict[tuple[str, float], ir.Value] = field(
+        default_factory=dict[tuple[str, float], ir.Value]
+    )
+    _count: int = 0
+
+    @property
+    def opset(self) -> int:
+        """The opset of the default domain."""
+        return self.model.graph.opset_imports.get("", 1)
+
+    def add(
+        self,
+        graph: ir.Graph,
+        op: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Iterable[ir.Attr] = (),
+        dtype: ir.DataType = ir.DataType.FLOAT,
+    ) -> ir.Value:
+        """Append a node to a graph and return its output."""
+        self._count += 1
+        name = f"{_PREFIX}.{self._count}"
+        output = ir.Value(name=name, type=ir.TensorType(dtype))
+        graph.append(ir.Node("", op, inputs, attributes, outputs=[output], name=name))
+        return output
+
+    def constant(self, number: float) -> ir.Value:
+        """Return a float32 scalar that every graph of the model can read."""
+        return self._shared("scalar", number, np.float32(number))
+
+    def probe(self, graph: ir.Graph, key: Hashable, combine: str, scalar: ir.Value) -> None:
+        """Ask for a scalar of a graph under a key."""
+        self._scalars.setdefault(graph, {MAX: [], SUM: []})[combine].append((key, scalar))
+
+    def finish(self) -> None:
+        """Make the two vectors the only outputs of the model."""
+        vectors = self._collect(self.model.graph)
+        self.model.graph.outputs.clear()
+        for combine, vector in vectors.items():
+            self.keys[combine] = vector.keys
+            self.model.graph.outputs.append(vector.value)
+            vector.value.name = combine_name(combine)
+
+    def _shared(self, kind: str, number: float, array: np.ndarray | np.generic) -> ir.Value:
+        key = (kind, number)
+        if key not in self._constants:
+            self._constants[key] = self._constant_in(
+                self.model.graph, np.asarray(array), first=True
+            )
+        return self._constants[key]
+
+    def _constant_in(self, graph: ir.Graph, array: np.ndarray, *, first: bool) -> ir.Value:
+        tensor = ir.Tensor(array)
+        self._count += 1
+        name = f"{_PREFIX}.{self._count}"
+        output = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape)
+        attribute = ir.AttrTensor("value", tensor)
+        node = ir.Node("", "Constant", [], [attribute], outputs=[output], name=name)
+        head = next(iter(graph), None)
+        if first and head is not None:
+            graph.insert_before(head, node)
+        else:
+            graph.append(node)
+        return output
+
+    def _collect(self, graph: ir.Graph) -> dict[str, Vector]:
+        parts: dict[str, list[Vector]] = {MAX: [], SUM: []}
+        for node in list(graph):
+            for combine, vector in self._from_bodies(node, graph):
+                parts[combine].append(vector)
+        one = self._shared("one", 1, np.array([1], np.int64))
+        for combine, scalars in self._scalars.get(graph, {}).items():
+            for key, scalar in scalars:
+                reshaped = self.add(graph, "Reshape", [scalar, one])
+                parts[combine].append(Vector([key], reshaped))
+        return {c: self._joined(graph, vectors) for c, vectors in parts.items() if vectors}
+
+    def _joined(self, graph: ir.Graph, vectors: list[Vector]) -> Vector:
+        keys = [key for vector in vectors for key in vector.keys]
+        value = self.add(graph, "Concat", [v.value for v in vectors], [ir.AttrInt64("axis", 0)])
+        value.shape = ir.Shape([len(keys)])
+        return Vector(keys, value)
+
+    def _from_bodies(self, node: ir.Node, graph: ir.Graph) -> list[tuple[str, Vector]]:
+        if node.domain != "":
+            return []
+        if node.op_type == "If":
+            return self._from_branches(node)
+        if node.op_type == "Loop" or (node.op_type == "Scan" and self.opset >= _FIRST_SCAN):
+            return self._from_iterations(node, graph)
+        return []
+
+    def _from_branches(self, node: ir.Node) -> list[tuple[str, Vector]]:
+        branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
+        found: list[tuple[str, Vector]] = []
+        for branch in branches:
+            for combine, vector in self._collect(branch).items():
+                for each in branches:
+                    value = vector.value
+                    if each is not branch:
+                        neutral = np.full(len(vector.keys), _NEUTRAL[combine], np.float32)
+                        value = self._constant_in(each, neutral, first=False)
+                    each.outputs.append(value)
+                found.append((combine, Vector(vector.keys, _new_output(node, self._name()))))
+        return found
+
+    def _from_iterations(self, node: ir.Node, graph: ir.Graph) -> list[tuple[str, Vector]]:
+        body = node.attributes["body"].as_graph()
+        found: list[tuple[str, Vector]] = []
+        for combine, vector in self._collect(body).items():
+            body.outputs.append(vector.value)
+            for name in ("scan_output_axes", "scan_output_directions"):
+                if name in node.attributes:
+                    given = node.attributes[name].as_ints()
+                    node.attributes[name] = ir.AttrInt64s(name, [*given, 0])
+            stacked = _new_output(node, self._name())
+            found.append((combine, Vector(vector.keys, self._reduced(graph, combine, stacked))))
+        return found
+
+    def _reduced(self, graph: ir.Graph, combine: str, stacked: ir.Value) -> ir.Value:
+        """Reduce over the first axis, the iterations; over none of them it is the neutral value."""
+        keep = ir.AttrInt64("keepdims", 0)
+        if self.opset >= _FIRST_OPSET_WITH_AXES_INPUT[combine]:
+            axis = self._shared("axis", 0, np.array([0], np.int64))
+            return self.add(graph, _REDUCE[combine], [stacked, axis], [keep])
+        axes = ir.AttrInt64s("axes", [0])
+        return self.add(graph, _REDUCE[combine], [stacked], [keep, axes])
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"{_PREFIX}.{self._count}"
+
+
+def combine_name(combine: str) -> str:
+    """Return the name of the output vector of a combination."""
+    return f"{_PREFIX}.{combine}"
+
+
+def _new_output(node: ir.Node, name: str) -> ir.Value:
+    node.resize_outputs(len(node.outputs) + 1)
+    value = node.outputs[-1]
+    value.name = name
+    value.type = ir.TensorType(ir.DataType.FLOAT)
+    return value
