@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.infer import Types, infer_types
+from amp_rewrite.graph.origin import training_names
 from amp_rewrite.graph.ports import (
     SEQUENCE_READERS,
     SEQUENCE_WRITERS,
@@ -23,6 +24,7 @@ from amp_rewrite.graph.ports import (
     opaque_ports,
     opset_of,
     ports_of,
+    subgraphs_of,
 )
 from amp_rewrite.graph.schemas import Schema
 
@@ -108,6 +110,7 @@ class TypeGraph:
         producers: Value -> the vertex whose output it is; a subgraph's input belongs to its owner.
         sinks: Subgraph -> one entry per graph output: the owner's vertex that receives it, or None.
         opaque_ends: Values of sequence type that enter or leave through something opaque.
+        bound: Names of main-graph values that training_info binds; they keep their types.
     """
 
     model: ir.Model
@@ -118,6 +121,7 @@ class TypeGraph:
     producers: dict[ir.Value, Vertex] = field(default_factory=dict)
     sinks: dict[ir.Graph, list[Vertex | None]] = field(default_factory=dict)
     opaque_ends: set[ir.Value] = field(default_factory=set)
+    bound: frozenset[str] = frozenset()
 
     def vertices(self) -> Iterator[Vertex]:
         """Yield every vertex in execution order."""
@@ -140,7 +144,8 @@ def build_type_graph(model: ir.Model, tie: Tie | None = None) -> TypeGraph:
         model: The model; not modified.
         tie: Which variables a target ties together; none by default.
     """
-    builder = _Builder(TypeGraph(model, infer_types(model)), tie)
+    result = TypeGraph(model, infer_types(model), bound=training_names(model))
+    builder = _Builder(result, tie)
     builder.add_graph(model.graph)
     builder.finish()
     return builder.result
@@ -211,12 +216,8 @@ class _Builder:
                 producers[value] = vertex
         if vertices.ports.schema is None:
             self._note_sequence_ends((*node.inputs, *node.outputs))
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                self._add_subgraph(node, vertices, attribute.as_graph())
-            elif attribute.type is ir.AttributeType.GRAPHS:
-                for graph in attribute.as_graphs():
-                    self._add_subgraph(node, vertices, graph)
+        for _, graph in subgraphs_of(node):
+            self._add_subgraph(node, vertices, graph)
 
     def _feed(self, value: ir.Value, vertex: Vertex) -> None:
         producer = self.result.producers.get(value)
@@ -294,7 +295,8 @@ class _Builder:
         return groups
 
     def _ports(self, node: ir.Node) -> Ports:
-        if self.result.model.functions.get(node.op_identifier()) is not None:
+        functions = self.result.model.functions
+        if functions and functions.get(node.op_identifier()) is not None:
             return opaque_ports(len(node.inputs), len(node.outputs))
         ports = ports_of(
             node.domain,

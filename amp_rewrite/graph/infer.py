@@ -104,7 +104,8 @@ class _Inference:
 
     def _special(self, node: ir.Node) -> Sequence[str | None] | None:
         """Return output types of operators whose outputs do not follow from type variables."""
-        function = self.model.functions.get(node.op_identifier())
+        functions = self.model.functions
+        function = functions.get(node.op_identifier()) if functions else None
         if function is not None:
             return self._call(node, function)
         if node.domain != "":

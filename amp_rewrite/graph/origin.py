@@ -122,6 +122,29 @@ def training_names(model: ir.Model) -> frozenset[str]:
     )
 
 
+def hand_over_output(model: ir.Model, old: ir.Value, new: ir.Value) -> None:
+    """Let `new` take the place of a graph output as the file declared it.
+
+    Name, shape, doc string and metadata move over; the recorded type of `new` is its own.
+    """
+    name = old.name
+    old.name, new.name = f"{name}-replaced", name
+    new.shape = old.shape
+    old.shape = None if old.shape is None else old.shape.copy()
+    new.doc_string, old.doc_string = old.doc_string, None
+    new.metadata_props.update(old.metadata_props)
+    old.metadata_props.clear()
+    origin = of(model)
+    known = None if origin is None else origin.values.pop(old, None)
+    if origin is None or known is None or known.output is None or new.dtype != known.dtype:
+        return
+    moved = ValueOrigin(output=known.output)
+    if new.type is not None and known.type is not None:
+        new.type.denotation = known.type.denotation
+    moved.remember(new)
+    origin.values[new] = moved
+
+
 @contextmanager
 def paused_gc() -> Generator[None]:
     """Suspend cyclic garbage collection: building 100,000 nodes otherwise takes 60% longer.

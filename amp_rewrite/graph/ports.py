@@ -47,6 +47,23 @@ def is_fixed(variable: str) -> bool:
     return variable.endswith(")")
 
 
+GRAPH_OWNERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators of ai.onnx that have subgraphs."""
+
+
+def subgraphs_of(node: ir.Node) -> tuple[tuple[str, ir.Graph], ...]:
+    """Return the (attribute name, graph) pairs of a node, in attribute order."""
+    if node.domain == "" and node.op_type not in GRAPH_OWNERS:
+        return ()
+    found: list[tuple[str, ir.Graph]] = []
+    for name, attribute in node.attributes.items():
+        if attribute.type is ir.AttributeType.GRAPH and not attribute.is_ref():
+            found.append((name, attribute.as_graph()))
+        elif attribute.type is ir.AttributeType.GRAPHS and not attribute.is_ref():
+            found += [(name, graph) for graph in attribute.as_graphs()]
+    return tuple(found)
+
+
 def schema_variable(variable: str) -> str:
     """Return the schema's own name of a variable: "V" for "V[3]"."""
     return variable.split("[", 1)[0]

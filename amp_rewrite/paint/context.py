@@ -12,8 +12,9 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex, VertexKind
-from amp_rewrite.graph.elements import with_element
+from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.ports import schema_variable
+from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.paint.painting import Color, Mark, Reason
@@ -163,6 +164,16 @@ class PaintContext:
         return frozenset(self.type_graph.model.functions)
 
     @cached_property
+    def _too_old(self) -> bool:
+        """Whether the model's Cast cannot give the low type: before opset 7, or 13 for bfloat16."""
+        opset = self.type_graph.model.graph.opset_imports.get("")
+        if opset is None:
+            return False
+        cast = schemas.find("", "Cast", opset)
+        admitted = frozenset() if cast is None else cast.variables["T2"]
+        return opset < OLDEST_REWRITABLE_OPSET or tensor(self.low.ir) not in admitted
+
+    @cached_property
     def _node_rules(self) -> Mapping[str, tuple[NodeRule, ...]]:
         by_name: dict[str, tuple[NodeRule, ...]] = {}
         for rule in self.lists.node_rules:
@@ -185,6 +196,8 @@ class PaintContext:
         return None
 
     def _unsupported_type(self, kind: VertexKind) -> Reason | None:
+        if self._too_old:
+            return Reason.OPSET_TOO_OLD
         if kind.fixed:
             return Reason.FIXED_TYPE
         if kind.schema is None:

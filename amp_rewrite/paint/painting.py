@@ -44,6 +44,7 @@ class Reason(StrEnum):
     UNKNOWN_OPERATOR = "unknown-operator"
     FIXED_TYPE = "fixed-type"
     TYPE_UNSUPPORTED = "type-unsupported"
+    OPSET_TOO_OLD = "opset-too-old"
     NO_KERNEL = "no-kernel"
     QUANTIZED = "quantized"
     CONSTANT_OVERFLOW = "constant-overflow"

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.ports import subgraphs_of
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
@@ -84,10 +85,8 @@ def _nodes(
     scopes: dict[ir.Graph, str] = {}
     for node, vertices in context.type_graph.nodes.items():
         scope = "" if node.graph is None else scopes.get(node.graph, "")
-        for name, attribute in node.attributes.items():
-            if attribute.type is ir.AttributeType.GRAPH:
-                prefix = f"{scope}/" if scope else ""
-                scopes[attribute.as_graph()] = f"{prefix}{node.name}/{name}"
+        for name, graph in subgraphs_of(node):
+            scopes[graph] = f"{scope}/{node.name}/{name}".removeprefix("/")
         entry = context.entry(node)
         yield NodeRecord(
             name=node.name or "",

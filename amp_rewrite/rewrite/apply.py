@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.origin import hand_over_output
 from amp_rewrite.graph.tensors import ConvertedTensor
 from amp_rewrite.rewrite.casts import CastPlan, PlannedCast, PlannedWeight, Use
 from amp_rewrite.rewrite.constants import FIRST_IR_WITH_OVERRIDES
@@ -18,7 +19,7 @@ def apply_plan(model: ir.Model, plan: CastPlan) -> None:
     """Change `model` as `plan` says; the plan must have been made for this very model."""
     if plan.is_empty:
         return
-    _Applier(model, plan, Names(model)).run()
+    _Applier(model, plan, plan.names).run()
 
 
 @dataclass
@@ -116,9 +117,9 @@ class _Applier:
         graph.outputs[index] = new
         if graph is self.model.graph and old.producer() is not None and not old.is_graph_output():
             dtype = self.plan.low if new.dtype == FLOAT32.ir else FLOAT32
-            name = old.name or ""
-            old.name = self.names.internal(name, dtype)
-            new.name = name
+            internal = self.names.internal(old.name or "", dtype)
+            hand_over_output(self.model, old, new)
+            old.name = internal
 
 
 def _like(value: ir.Value, name: str, dtype: DType) -> ir.Value:

@@ -99,6 +99,7 @@ class CastPlan:
         vertices: The vertices whose attributes and output types become low.
         retyped: The values that become low because of their producer.
         ends: Graph inputs and outputs whose own type becomes low.
+        names: The names in use, for what the plan could not name.
     """
 
     low: DType
@@ -107,6 +108,7 @@ class CastPlan:
     vertices: tuple[Vertex, ...]
     retyped: tuple[ir.Value, ...]
     ends: tuple[ir.Value, ...]
+    names: Names
 
     @property
     def is_empty(self) -> bool:
@@ -146,7 +148,7 @@ class _Planner:
         self.ends = self._converted_ends()
         inputs = set(self.type_graph.model.graph.inputs)
         self.low_values = {*retyped, *(v for v in self.ends if v in inputs)}
-        names = Names(self.type_graph.model)
+        names = Names(self.type_graph)
         casts: list[PlannedCast] = []
         weights: list[PlannedWeight] = []
         for value, uses in self._mismatches().items():
@@ -162,7 +164,7 @@ class _Planner:
                 weights.append(self._weight(value, tensor, uses, name))
         vertices = tuple(v for v in self.type_graph.vertices() if v in self.allowed)
         return CastPlan(
-            low, tuple(casts), tuple(weights), vertices, tuple(retyped), self.ends
+            low, tuple(casts), tuple(weights), vertices, tuple(retyped), self.ends, names
         )
 
     def _converted_ends(self) -> tuple[ir.Value, ...]:

@@ -15,11 +15,14 @@ FIRST_IR_WITH_OVERRIDES = 4
 def constant_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
     """Return the tensor behind a constant float32 value, or None if it is not a constant.
 
-    An initializer that a caller may override (IR version 4 and later) is an input, not a constant.
+    An initializer that a caller may override (IR version 4 and later) is an input, not a constant;
+    one that training_info binds is a training variable.
     """
     if type_graph.types.get(value) not in FLOAT32_TYPES:
         return None
     if value.is_initializer():
+        if value.name in type_graph.bound and value.graph is type_graph.model.graph:
+            return None
         overridable = type_graph.model.ir_version >= FIRST_IR_WITH_OVERRIDES
         return None if value.is_graph_input() and overridable else _dense(value.const_value)
     node = value.producer()

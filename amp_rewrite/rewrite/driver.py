@@ -15,6 +15,7 @@ from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex, build_type_graph
 from amp_rewrite.graph.load import load
+from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
@@ -63,9 +64,10 @@ class RewriteResult:
     @cached_property
     def report(self) -> Report:
         """The frozen record of what happened and why; built when first asked for."""
-        return build_report(
-            self.context, self.painting, self.plan, self.facts, self.options, len(self.removed)
-        )
+        with paused_gc():
+            return build_report(
+                self.context, self.painting, self.plan, self.facts, self.options, len(self.removed)
+            )
 
 
 def rewrite(
@@ -134,6 +136,13 @@ def rewrite_with(
     Raises:
         AmpError: The model or a list is wrong.
     """
+    with paused_gc():
+        return _rewrite(source, options)
+
+
+def _rewrite(
+    source: str | os.PathLike[str] | ir.Model | onnx.ModelProto, options: RewriteOptions
+) -> RewriteResult:
     clock = _Clock()
     lists = _resolve_lists(options)
     with clock.step("load"):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.dataflow import TypeGraph
 
 SUFFIX = "-AutoMixedPrecision"
 """What the name of everything added ends with, so that it can be told from the model's own."""
@@ -13,15 +12,16 @@ SUFFIX = "-AutoMixedPrecision"
 class Names:
     """The names in use in a model, and the next free ones."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, type_graph: TypeGraph) -> None:
         """Collect the names of every node and value of the main graph and its subgraphs."""
-        self._used: set[str] = set()
-        for graph in (model.graph, *model.graph.subgraphs()):
-            self._used.update(v.name or "" for v in graph.inputs)
-            self._used.update(graph.initializers)
-        for node in model.graph.all_nodes():
-            self._used.add(node.name or "")
-            self._used.update(v.name or "" for v in node.outputs)
+        used: set[str | None] = set()
+        for graph in (type_graph.model.graph, *type_graph.sinks):
+            used.update(v.name for v in graph.inputs)
+            used.update(graph.initializers)
+        for node in type_graph.nodes:
+            used.add(node.name)
+            used.update([v.name for v in node.outputs])
+        self._used = used
 
     def free(self, value: str, to: DType) -> str:
         """Return `<value>-CastToFp16-<n>-AutoMixedPrecision` with the first free n; take it."""
