@@ -1,29 +1,224 @@
-"""Sums that are accumulated in the low type."""
+"""Sums that are accumulated in the low type, chunk by chunk.
+
+What is computed, for the operators of SUPPORTED and a sum over n terms: the terms are taken in order
+in chunks of 16; a chunk is summed in float32, as one tensor-core instruction does, and added to a
+running sum, which is rounded to the low type after every chunk. A reduction over several axes is
+done axis by axis, the last one first. Gemm adds `beta * C`, and ReduceMean divides, at the end, with
+one more rounding. A Loop does it, so that it is much slower than the operator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.builder import NodeBuilder
 from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.errors import OptionError
 
-SUPPORTED: tuple[str, ...] = ()
+CHUNK = 16
+"""Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
+
+OLDEST_OPSET = 13
+"""The first opset where ReduceSum and Squeeze take their axes as an input."""
+
+SUPPORTED = ("Gemm", "MatMul", "ReduceMean", "ReduceSum")
+
+Sliced = tuple[ir.Value, ir.Value]
+"""A value, and the axis along which it is cut, as a 1-D int64 value."""
+Partial = Callable[[NodeBuilder, Sequence[ir.Value]], ir.Value]
+"""Adds the nodes that sum one chunk of each operand."""
 
 
 def check_operators(operators: Collection[str]) -> None:
-    """Refuse operators whose sums cannot be accumulated in the low type."""
+    """Refuse operators whose sums cannot be accumulated in the low type.
+
+    Raises:
+        OptionError: An operator is none of SUPPORTED, or a bare string was given.
+    """
+    if isinstance(operators, str):
+        raise OptionError(
+            "accumulate_low must be a list", found=repr(operators), expected=f"[{operators!r}]"
+        )
     for name in operators:
         if name not in SUPPORTED:
-            raise OptionError("accumulate_low", found=name)
+            raise OptionError(
+                "accumulate_low does not know how to accumulate in the low type",
+                found=repr(name),
+                expected=", ".join(SUPPORTED),
+            )
 
 
 def accumulates_low(node: ir.Node, operators: Collection[str]) -> bool:
-    """Tell whether a node is one of the operators."""
+    """Tell whether a node is one of the operators whose sums are to be low."""
     return node.domain == "" and node.op_type in operators
 
 
-def lower_accumulation(node: ir.Node, dtype: DType, insert: Inserter) -> None:
-    """Replace a node."""
+def lower_accumulation(node: ir.Node, dtype: DType, opset: int, insert: Inserter) -> None:
+    """Replace a node whose values are float32 by one that accumulates in `dtype`.
+
+    Raises:
+        OptionError: The opset is too old, or a reduction's axes are computed by the model.
+    """
+    if opset < OLDEST_OPSET:
+        raise OptionError(
+            "accumulate_low needs a newer opset",
+            where=node.name,
+            found=opset,
+            expected=f"at least {OLDEST_OPSET}",
+            remedy="convert the model with onnx.version_converter",
+        )
+    builder = NodeBuilder(node.outputs[0].name or "", insert.names)
+    result = _RULES[node.op_type](builder, node, dtype)
+    insert.replace_node(node, builder.nodes, result)
+
+
+def _matmul(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+    a, b = _operands(node)
+    rank = builder.add("Shape", [builder.add("Shape", [b])])
+    axis = builder.add("Max", [builder.add("Sub", [rank, builder.ints(2)]), builder.ints(0)])
+    operands = [(a, builder.ints(-1)), (b, axis)]
+    return _accumulate(builder, operands, dtype, lambda new, parts: new.add("MatMul", parts))
+
+
+def _gemm(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+    a, b = _operands(node)
+    flags = [_int(node, name, 0) for name in ("transA", "transB")]
+    attributes = [
+        attribute
+        for name in ("alpha", "transA", "transB")
+        if (attribute := node.attributes.get(name)) is not None
+    ]
+
+    def partial(new: NodeBuilder, parts: Sequence[ir.Value]) -> ir.Value:
+        return new.add("Gemm", parts, attributes)
+
+    operands = [(a, builder.ints(0 if flags[0] else 1)), (b, builder.ints(1 if flags[1] else 0))]
+    total = _accumulate(builder, operands, dtype, partial)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        return total
+    beta = node.attributes.get("beta")
+    if beta is not None:
+        bias = builder.add("Mul", [bias, builder.number(beta.as_float())])
+    return builder.round(builder.add("Add", [total, bias]), dtype)
+
+
+def _reduce_sum(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+    total = _reduce(builder, node, dtype)
+    return builder.add("Identity", [total])
+
+
+def _reduce_mean(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+    total = _reduce(builder, node, dtype)
+    source = _operands(node)[0]
+    to = [ir.AttrInt64("to", FLOAT32.ir.value)]
+    sizes = [builder.add("Cast", [builder.add("Size", [v])], to) for v in (source, total)]
+    return builder.round(builder.add("Div", [total, builder.add("Div", sizes)]), dtype)
+
+
+def _reduce(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+    """Sum over the axes of a reduction, one after the other."""
+    source = _operands(node)[0]
+    axes = _axes(node)
+    keeps = _int(node, "keepdims", 1) == 1
+    if axes:
+        total = source
+        for axis in reversed(axes):
+            total = _reduce_axis(builder, total, axis, dtype)
+        return total if keeps else builder.add("Squeeze", [total, builder.ints(*axes)])
+    if _int(node, "noop_with_empty_axes", 0) == 1:
+        return source
+    total = _reduce_axis(builder, builder.add("Reshape", [source, builder.ints(-1)]), 0, dtype)
+    if not keeps:
+        return builder.add("Squeeze", [total, builder.ints(0)])
+    rank = builder.add("Shape", [builder.add("Shape", [source])])
+    ones = builder.add("Expand", [builder.ints(1), rank])
+    return builder.add("Reshape", [total, ones])
+
+
+def _reduce_axis(builder: NodeBuilder, value: ir.Value, axis: int, dtype: DType) -> ir.Value:
+    axes = builder.ints(axis)
+    return _accumulate(
+        builder, [(value, axes)], dtype, lambda new, parts: new.add("ReduceSum", [*parts, axes])
+    )
+
+
+def _accumulate(
+    builder: NodeBuilder, operands: Sequence[Sliced], dtype: DType, partial: Partial
+) -> ir.Value:
+    """Sum the first chunk, then the others in a Loop."""
+    value, axis = operands[0]
+    size = builder.add("Gather", [builder.add("Shape", [value]), axis])
+    rest = builder.add("Div", [builder.add("Sub", [size, builder.ints(1)]), builder.ints(CHUNK)])
+    trips = builder.add("Squeeze", [rest])
+    parts = [_slice(builder, v, builder.ints(0), builder.ints(CHUNK), a) for v, a in operands]
+    first = builder.round(partial(builder, parts), dtype)
+    body = ir.AttrGraph("body", _body(builder, operands, dtype, partial))
+    return builder.add("Loop", [trips, None, first], [body], FLOAT32.ir)
+
+
+def _body(
+    outer: NodeBuilder, operands: Sequence[Sliced], dtype: DType, partial: Partial
+) -> ir.Graph:
+    """Return the Loop's body: add chunk i + 1 to the running sum and round."""
+    builder = outer.nested("chunk")
+    index = builder.value("i", ir.DataType.INT64, ir.Shape([]))
+    again = builder.value("again", ir.DataType.BOOL, ir.Shape([]))
+    total = builder.value("total", FLOAT32.ir)
+    number = builder.add("Add", [index, builder.ints(1)])
+    start = builder.add("Mul", [number, builder.ints(CHUNK)])
+    end = builder.add("Add", [start, builder.ints(CHUNK)])
+    parts = [_slice(builder, value, start, end, axis) for value, axis in operands]
+    added = builder.add("Add", [total, partial(builder, parts)])
+    outputs = [
+        builder.add("Identity", [again], type_=ir.DataType.BOOL),
+        builder.round(added, dtype),
+    ]
+    name = f"{total.name}/body"
+    return ir.Graph([index, again, total], outputs, nodes=builder.nodes, name=name)
+
+
+def _slice(
+    builder: NodeBuilder, value: ir.Value, start: ir.Value, end: ir.Value, axis: ir.Value
+) -> ir.Value:
+    return builder.add("Slice", [value, start, end, axis])
+
+
+def _operands(node: ir.Node) -> list[ir.Value]:
+    return [value for value in node.inputs[:2] if value is not None]
+
+
+def _int(node: ir.Node, name: str, default: int) -> int:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_int()
+
+
+def _axes(node: ir.Node) -> list[int]:
+    if "axes" in node.attributes:
+        return [int(axis) for axis in node.attributes["axes"].as_ints()]
+    value = node.inputs[1] if len(node.inputs) > 1 else None
+    if value is None:
+        return []
+    tensor = value.const_value
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
+        tensor = producer.attributes["value"].as_tensor()
+    if tensor is None:
+        raise OptionError(
+            "accumulate_low needs constant axes",
+            where=node.name or node.outputs[0].name,
+            found=f"axes computed as {value.name!r}",
+        )
+    return [int(axis) for axis in np.asarray(tensor.numpy()).reshape(-1)]
+
+
+_RULES: dict[str, Callable[[NodeBuilder, ir.Node, DType], ir.Value]] = {
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "ReduceMean": _reduce_mean,
+    "ReduceSum": _reduce_sum,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -42,6 +43,18 @@ class Inserter:
         value.name = self.names.inner(value.name or "", FLOAT32)
         self._after(value, low, back)
         return back.outputs[0]
+
+    def replace_node(self, node: ir.Node, nodes: Sequence[ir.Node], result: ir.Value) -> None:
+        """Put nodes in place of one with a single output; `result` takes over the output's name."""
+        old = node.outputs[0]
+        name, uses = old.name or "", tuple(old.uses())
+        self._redirect(old, uses, result)
+        result.shape = old.shape
+        node.append(nodes)
+        if self._first.get(graph := _graph(node)) is node:
+            self._first[graph] = nodes[0]
+        graph.remove(node, safe=True)
+        result.name = name
 
     def cast_back(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Let every reader of a low output read it as float32, under the name that it had."""
@@ -145,3 +158,9 @@ class Inserter:
             found=type_,
             remedy="pass keep_io_types=False, or make it a tensor",
         )
+
+
+def _graph(node: ir.Node) -> ir.Graph:
+    graph = node.graph
+    assert isinstance(graph, ir.Graph), "functions are inlined before"
+    return graph

@@ -128,11 +128,12 @@ class _Emulator:
         make_float32(node)
         if is_exact(node):
             return
-        low_sum = bool(outputs) and accumulates_low(node, self.accumulate_low)
+        if outputs and accumulates_low(node, self.accumulate_low):
+            opset = opset_of(node, self.model.graph.opset_imports)
+            lower_accumulation(node, self.low[outputs[0]], opset, self.insert)
+            return
         for value in outputs:
             self.insert.round(value, self.low[value])
-        if low_sum:
-            lower_accumulation(node, self.low[outputs[0]], self.insert)
 
     def _must_stay_low(self, node: ir.Node) -> bool:
         """Tell whether an operator cannot be given float32 instead of the low type."""

@@ -1,0 +1,64 @@
+"""Write down new nodes one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.names import FreeNames
+
+
+class NodeBuilder:
+    """Collects nodes of ai.onnx that are not in any graph yet, in order.
+
+    Attributes:
+        nodes: The nodes.
+    """
+
+    def __init__(self, stem: str, names: FreeNames) -> None:
+        """Name what is made after `stem`."""
+        self.nodes: list[ir.Node] = []
+        self.names = names
+        self._stem = stem
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Sequence[ir.Attr] = (),
+        type_: ir.DataType | None = None,
+    ) -> ir.Value:
+        """Add a node with one output and return the output."""
+        name = self.names.inner(f"{self._stem}/{op}", FLOAT32)
+        output = ir.Value(name=name, type=None if type_ is None else ir.TensorType(type_))
+        node = ir.Node("", op, inputs, attributes, outputs=[output], name=f"{name}/{op}")
+        self.nodes.append(node)
+        return output
+
+    def nested(self, name: str) -> NodeBuilder:
+        """Return a builder for a body."""
+        return NodeBuilder(f"{self._stem}/{name}", self.names)
+
+    def value(self, name: str, type_: ir.DataType, shape: ir.Shape | None = None) -> ir.Value:
+        """Return an input of a body."""
+        name = self.names.inner(f"{self._stem}/{name}", FLOAT32)
+        return ir.Value(name=name, type=ir.TensorType(type_), shape=shape)
+
+    def ints(self, *values: int) -> ir.Value:
+        """Add a constant 1-D int64 tensor."""
+        return self._constant(np.array(values, np.int64), ir.DataType.INT64)
+
+    def number(self, value: float) -> ir.Value:
+        """Add a constant float32 scalar."""
+        return self._constant(np.array(value, np.float32), FLOAT32.ir)
+
+    def round(self, value: ir.Value, dtype: DType) -> ir.Value:
+        """Add a rounding pair."""
+        low = self.add("Cast", [value], [ir.AttrInt64("to", dtype.ir.value)], dtype.ir)
+        return self.add("Cast", [low], [ir.AttrInt64("to", FLOAT32.ir.value)], FLOAT32.ir)
+
+    def _constant(self, array: np.ndarray, type_: ir.DataType) -> ir.Value:
+        return self.add("Constant", [], [ir.AttrTensor("value", ir.Tensor(array))], type_)
