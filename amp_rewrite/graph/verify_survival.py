@@ -15,7 +15,9 @@ from amp_rewrite.graph.tensorproto import SparseTensor
 from amp_rewrite.graph.violation import Violation, place, scope_of, subgraphs
 from amp_rewrite.graph.write import ModelWriter
 
-_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "value", "stash_type", "output_dtype", "type"})
+_TYPE_ATTRIBUTES = frozenset(
+    {"to", "dtype", "value", "stash_type", "output_dtype", "output_datatype", "type"}
+)
 """Attributes of known operators that name or carry an element type, and so follow the paint."""
 
 _REPLACEABLE = frozenset({"Cast", "Constant"})

@@ -13,7 +13,6 @@ import runs
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import DType, low_dtype
-from amp_rewrite.graph.load import OLDEST_OPSET
 from amp_rewrite.graph.verify import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
 
@@ -44,10 +43,6 @@ def all_cases() -> list[Any]:
         return onnx.backend.test.case.node.collect_testcases(None)
 
 
-def is_too_old(model: onnx.ModelProto) -> bool:
-    return any(o.domain == "" and o.version < OLDEST_OPSET for o in model.opset_import)
-
-
 @cache
 def lists_of(precision: str) -> OpLists:
     """Parse the built-in lists once, not for each of thousands of models."""
@@ -74,7 +69,7 @@ def is_random(model: onnx.ModelProto) -> bool:
 
 
 def chunk(index: int) -> list[Any]:
-    return [case for case in all_cases()[index::CHUNKS] if not is_too_old(case.model)]
+    return all_cases()[index::CHUNKS]
 
 
 @pytest.mark.parametrize("index", range(CHUNKS))
@@ -173,11 +168,3 @@ def test_what_onnx_runtime_ran_still_runs_and_agrees(precision: str, index: int)
 
 def test_there_are_as_many_models_as_ever() -> None:
     assert len(all_cases()) >= 1884
-
-
-def test_models_of_an_opset_before_the_oldest_are_refused() -> None:
-    old = [case.model for case in all_cases() if is_too_old(case.model)]
-    assert old
-    for model in old:
-        with pytest.raises(amp.AmpError, match=r"opset of ai\.onnx is too old"):
-            amp.rewrite(model)
