@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import networkx as nx
 import onnx_ir as ir
@@ -79,8 +80,7 @@ class Vertex:
         return f"<{self.name} {self.node.op_type}>"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVertices:
+class NodeVertices(NamedTuple):
     """The vertices of one node, by port; None where a port is absent or not float32.
 
     Attributes:
@@ -125,8 +125,7 @@ class TypeGraph:
 
     def vertices(self) -> Iterator[Vertex]:
         """Yield every vertex in execution order."""
-        for entry in self.nodes.values():
-            yield from entry.all
+        return iter(self.graph)
 
     def is_float32(self, value: ir.Value) -> bool:
         """Tell whether a value's element type is float32 and may be retyped."""
@@ -199,7 +198,7 @@ class _Builder:
     def finish(self) -> None:
         """Add the collected edges in bulk, and those that run through a sequence."""
         graph, handles = self.result.graph, self.result.handles
-        graph.add_nodes_from(self.result.vertices())
+        graph.add_nodes_from(v for entry in self.result.nodes.values() for v in entry.all)
         graph.add_edges_from(self.edges)
         handles.add_edges_from(self.handle_edges)
         graph.add_edges_from(_through_sequences(handles))
@@ -208,12 +207,13 @@ class _Builder:
         vertices = self._vertices(node)
         self.result.nodes[node] = vertices
         producers = self.result.producers
-        for value, vertex in zip(node.inputs, vertices.inputs, strict=True):
-            if value is not None and vertex is not None:
-                self._feed(value, vertex)
-        for value, vertex in zip(node.outputs, vertices.outputs, strict=True):
-            if vertex is not None:
-                producers[value] = vertex
+        if vertices.all:
+            for value, vertex in zip(node.inputs, vertices.inputs, strict=True):
+                if value is not None and vertex is not None:
+                    self._feed(value, vertex)
+            for value, vertex in zip(node.outputs, vertices.outputs, strict=True):
+                if vertex is not None:
+                    producers[value] = vertex
         if vertices.ports.schema is None:
             self._note_sequence_ends((*node.inputs, *node.outputs))
         for _, graph in subgraphs_of(node):

@@ -30,6 +30,7 @@ _LISTS: dict[ir.AttributeType, str] = {
     _KINDS.FLOATS: "floats",
     _KINDS.SPARSE_TENSORS: "sparse_tensors",
 }
+_NO_NODE = onnx.NodeProto()
 _DEVICES_SINCE = 11  # the IR version that introduced device configurations
 
 
@@ -104,10 +105,8 @@ class ModelWriter:
         given = self.origin.given.get(node)
         name = "" if given is not None and node.name == given else node.name
         domain = source.domain
-        if (
-            source.input == [value.name if value is not None else "" for value in node.inputs]
-            and source.output == [value.name for value in node.outputs]
-            and source.op_type == node.op_type
+        if not (
+            source.op_type == node.op_type
             and source.name == name
             and (domain == node.domain or domain == "ai.onnx")
             and _same_attributes(node, attributes)
@@ -115,13 +114,17 @@ class ModelWriter:
             and _same_notes(node, source)
             and node not in self.origin.nested
         ):
+            return self._new_node(node, entry)
+        inputs = [value.name or "" if value is not None else "" for value in node.inputs]
+        outputs = [value.name or "" for value in node.outputs]
+        if source.input == inputs and source.output == outputs:
             return source
-        return self._new_node(node, entry)
+        return _rewired(source, inputs, outputs)
 
     def _new_node(
         self, node: ir.Node, entry: tuple[onnx.NodeProto, tuple[ir.Attr, ...]] | None
     ) -> onnx.NodeProto:
-        source, attributes = entry or (onnx.NodeProto(), ())
+        source, attributes = entry or (_NO_NODE, ())
         proto = onnx.NodeProto(op_type=node.op_type)
         proto.input.extend(value.name or "" if value is not None else "" for value in node.inputs)
         proto.output.extend(value.name or "" for value in node.outputs)
@@ -275,6 +278,18 @@ class ModelWriter:
                 entry = proto.quantization_annotation.add(tensor_name=value.name or "")
                 for key, name in names.items():
                     entry.quant_parameter_tensor_names.add(key=key, value=name)
+
+
+def _rewired(
+    source: onnx.NodeProto, inputs: list[str], outputs: list[str]
+) -> onnx.NodeProto:
+    """Return a copy of a node's message that reads and gives other values."""
+    proto = onnx.NodeProto()
+    proto.CopyFrom(source)
+    del proto.input[:], proto.output[:]
+    proto.input.extend(inputs)
+    proto.output.extend(outputs)
+    return proto
 
 
 def _worth_declaring(value: ir.Value) -> bool:

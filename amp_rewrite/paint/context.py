@@ -96,6 +96,7 @@ class PaintContext:
     variables: frozenset[ir.Value] = frozenset()
     excluded: Mapping[Vertex, Mark] = field(default_factory=dict)
     _entries: dict[ir.Node, Entry | None] = field(default_factory=dict, repr=False)
+    _lists: dict[VertexKind, ListName | None] = field(default_factory=dict, repr=False)
     _supports: dict[VertexKind, Reason | None] = field(default_factory=dict, repr=False)
     _refusals: dict[ir.Node, Mark | None] = field(default_factory=dict, repr=False)
 
@@ -109,11 +110,19 @@ class PaintContext:
 
     def list_of(self, vertex: Vertex) -> ListName | None:
         """Return the list of a vertex's node; None for an unlisted or unknown operator."""
+        kind = vertex.kind
+        if kind in self._lists:
+            return self._lists[kind]
         entry = self.entry(vertex.node)
-        return None if entry is None or entry.list is ListName.UNLISTED else entry.list
+        found = None if entry is None or entry.list is ListName.UNLISTED else entry.list
+        if self._alike(vertex.node):
+            self._lists[kind] = found
+        return found
 
     def refusal(self, vertex: Vertex) -> Mark | None:
         """Return why the pass may not touch a vertex, or None if it may."""
+        if self._lawless:
+            return None
         node = vertex.node
         if node not in self._refusals:
             self._refusals[node] = self._refuse(node)
@@ -121,7 +130,7 @@ class PaintContext:
 
     def process(self, vertex: Vertex) -> bool:
         """Tell whether the pass may touch a vertex."""
-        return self.refusal(vertex) is None
+        return self._lawless or self.refusal(vertex) is None
 
     def unsupported(self, vertex: Vertex) -> Reason | None:
         """Return why the target cannot run a vertex in the low type, or None if it can."""
@@ -144,17 +153,32 @@ class PaintContext:
 
     def is_forced(self, vertex: Vertex) -> bool:
         """Tell whether the level UNSAFE_FORCE_ALL paints a vertex."""
+        if not self.lists.force_all:
+            return False
         node = vertex.node
-        return self.lists.force_all and node.domain == "" and node.op_type not in STATEFUL | {
-            "Constant"
-        }
+        return node.domain == "" and node.op_type not in STATEFUL and node.op_type != "Constant"
+
+    def _alike(self, node: ir.Node) -> bool:
+        """Tell whether every node of an operator, at one opset, is on the same list."""
+        return not self.rules.allow and (node.domain, node.op_type) not in self._conditional
+
+    @cached_property
+    def _conditional(self) -> frozenset[tuple[str, str]]:
+        """The operators whose list depends on attributes."""
+        return frozenset(entry.key for entry in self.lists.entries if entry.when)
+
+    @cached_property
+    def _lawless(self) -> bool:
+        """Whether there is no rule about any single node or vertex."""
+        rules = self.rules
+        return not (rules.preserve or rules.deny or self.excluded or self.lists.node_rules)
 
     def _classify(self, node: ir.Node) -> Entry | None:
         pattern = self.rules.allowed_by(node.name or "") if self.rules.allow else None
         if pattern is not None:
             why = f"--allow-node {pattern}"
             return Entry(node.op_type, node.domain, ListName.ALLOW, why, where="option allow_nodes")
-        if node.op_identifier() in self._functions:
+        if self._functions and node.op_identifier() in self._functions:
             return None
         opset = self.type_graph.opset_of(node)
         return self.lists.classify(node.domain, node.op_type, opset, _AttributeValues(node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -22,15 +23,16 @@ class SeedAllow:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the allow list's vertices in it."""
-        marks: dict[object, Mark] = {}
+        marks: dict[Vertex, Mark] = {}
         for vertex in context.type_graph.vertices():
-            entry = context.entry(vertex.node)
-            listed = entry is not None and entry.list is ListName.ALLOW
+            listed = context.list_of(vertex) is ListName.ALLOW
             if not listed and not context.is_forced(vertex):
                 continue
             if painting.is_deny(vertex) or not context.process(vertex):
                 continue
-            reason = Reason.ALLOW_LIST if listed else Reason.FORCED
-            detail = entry.why if listed and entry else "level UNSAFE_FORCE_ALL"
-            marks[vertex] = Mark(Color.ALLOW, reason, None, detail)
+            entry = context.entry(vertex.node) if listed else None
+            if entry is None:
+                marks[vertex] = Mark(Color.ALLOW, Reason.FORCED, None, "level UNSAFE_FORCE_ALL")
+            else:
+                marks[vertex] = Mark(Color.ALLOW, Reason.ALLOW_LIST, None, entry.why)
         return painting.with_marks(marks)

@@ -104,10 +104,23 @@ class _Search:
             run: list[Vertex] = []
             for vertex in self._run(start, forward):
                 run.append(vertex)
+                if self._is_neutral(vertex):
+                    continue
                 change = self._change(run)
                 if change is not None and change < saved:
                     saved, best = change, [*run]
         return best
+
+    def _is_neutral(self, vertex: Vertex) -> bool:
+        """Tell whether a cast costs the same on either side: one way in, one way out, one size."""
+        node = vertex.node
+        graph = self.type_graph.graph
+        if len(node.inputs) != 1 or graph.in_degree(vertex) != 1 or graph.out_degree(vertex) != 1:
+            return False
+        source, output = node.inputs[0], node.outputs[0]
+        if source is None or output.is_graph_output() or len(source.uses()) != 1:
+            return False
+        return len(output.uses()) == 1 and _elements(source) == _elements(output)
 
     def _run(self, start: Vertex, forward: bool) -> Iterator[Vertex]:
         """Yield `start` and its movable neighbours of the same color, as long as there is one way."""
