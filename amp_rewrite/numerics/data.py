@@ -28,7 +28,7 @@ def batches(data: Data) -> Iterator[Feeds]:
         DataError: A file is missing or unreadable, or something is not a batch.
     """
     if isinstance(data, Mapping):
-        yield data
+        yield cast("Feeds", data)
         return
     if isinstance(data, str | os.PathLike):
         data = [data]
