@@ -1,0 +1,62 @@
+"""How large the indices may be that a model looks up in its tables."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+_PASS_ON = frozenset(
+    {
+        "Cast",
+        "Concat",
+        "Expand",
+        "Flatten",
+        "Identity",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Operators whose output holds the numbers of their first input."""
+
+
+def index_limits(model: ir.Model) -> dict[str, int]:
+    """Return, for inputs that index constant tables by Gather, the size of the smallest table."""
+    limits: dict[str, int] = {}
+    for value in model.graph.inputs:
+        sizes = list(_table_sizes(value))
+        if sizes:
+            limits[value.name or ""] = min(sizes)
+    return limits
+
+
+def _table_sizes(value: ir.Value) -> list[int]:
+    """Return the sizes of the tables that a value indexes, directly or after moving elements."""
+    sizes: list[int] = []
+    waiting, seen = [value], {value}
+    while waiting:
+        for node, index in waiting.pop().uses():
+            if node.op_type == "Gather" and index == 1:
+                size = _table_size(node)
+                if size:
+                    sizes.append(size)
+            elif node.op_type in _PASS_ON and node.domain == "" and node.outputs[0] not in seen:
+                seen.add(node.outputs[0])
+                waiting.append(node.outputs[0])
+    return sizes
+
+
+def _table_size(node: ir.Node) -> int | None:
+    table = node.inputs[0]
+    if table is None:
+        return None
+    tensor = table.const_value
+    producer = table.producer()
+    if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
+        tensor = producer.attributes["value"].as_tensor()
+    if tensor is None or not tensor.shape.rank():
+        return None
+    axis = node.attributes.get("axis")
+    size = tensor.shape[0 if axis is None else axis.as_int()]
+    return size if isinstance(size, int) else None

@@ -1,0 +1,190 @@
+"""How far the outputs of a rewritten model are from those of the original."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.numerics.data import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """What one output may differ by: `atol + rtol * |original|`, element by element.
+
+    Attributes:
+        rtol: Relative tolerance.
+        atol: Absolute tolerance; in units of the output's largest magnitude if `scaled`.
+        scaled: Whether `atol` is relative to the largest magnitude of the output.
+    """
+
+    rtol: float
+    atol: float
+    scaled: bool
+
+    @staticmethod
+    def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
+        """Return the given tolerances, or those of a type where there are none.
+
+        A default atol is scaled: an output whose largest number is 1000 cannot be right to 0.004.
+        """
+        return Tolerances(
+            low.rtol if rtol is None else rtol,
+            low.atol if atol is None else atol,
+            scaled=atol is None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputComparison:
+    """One output, over all feeds.
+
+    Attributes:
+        name: Its name.
+        dtype: The element type in the original model.
+        elements: How many elements were compared.
+        max_abs: The largest difference between finite elements.
+        max_rel: The largest difference relative to the original element, where that is not 0.
+        scaled_error: The largest difference relative to the largest magnitude of the original.
+        cosine: The cosine between the two; None if it is not floating-point, or both are 0.
+        within: The share of elements within the tolerance; NaN equals NaN, infinity itself.
+        nan: How many elements are NaN in the rewritten model and finite in the original.
+        inf: The same for infinities.
+        top1: The share of rows whose largest element is the same one; None unless the output looks
+            like class scores: floating-point, shape (rows, classes), at least two classes.
+        shape_differs: Whether a feed gave another shape.
+        ok: Whether all elements are within the tolerance.
+    """
+
+    name: str
+    dtype: str
+    elements: int
+    max_abs: float
+    max_rel: float
+    scaled_error: float
+    cosine: float | None
+    within: float
+    nan: int
+    inf: int
+    top1: float | None
+    shape_differs: bool
+    ok: bool
+
+
+@dataclass
+class Comparer:
+    """Compares one output feed by feed; nothing but sums is kept."""
+
+    name: str
+    tolerances: Tolerances
+    dtype: str = ""
+    elements: int = 0
+    fitting: int = 0
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    largest: float = 0.0
+    scaled_error: float = 0.0
+    nan: int = 0
+    inf: int = 0
+    rows: int = 0
+    same_rows: int = 0
+    shape_differs: bool = False
+    is_float: bool = False
+    products: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+    def add(self, original: Any, rewritten: Any) -> None:
+        """Take one feed's results into account; sequences are compared item by item."""
+        if isinstance(original, list):
+            self.shape_differs |= len(original) != len(rewritten)
+            for a, b in zip(original, rewritten, strict=False):
+                self.add(a, b)
+            return
+        if original is None or rewritten is None:
+            self.shape_differs |= original is not rewritten
+            return
+        a, b = np.asarray(original), np.asarray(rewritten)
+        self.dtype = _name(a)
+        if a.shape != b.shape:
+            self.shape_differs = True
+            return
+        self.elements += a.size
+        if is_float(a) and is_float(b):
+            self.is_float = True
+            self._add_floats(a.astype(np.float64), b.astype(np.float64))
+        else:
+            self._add_others(a, b)
+
+    def result(self) -> OutputComparison:
+        """Return the comparison over all feeds so far."""
+        within = self.fitting / self.elements if self.elements else 1.0
+        return OutputComparison(
+            name=self.name,
+            dtype=self.dtype,
+            elements=self.elements,
+            max_abs=self.max_abs,
+            max_rel=self.max_rel,
+            scaled_error=self.scaled_error,
+            cosine=self._cosine(),
+            within=within,
+            nan=self.nan,
+            inf=self.inf,
+            top1=self.same_rows / self.rows if self.rows else None,
+            shape_differs=self.shape_differs,
+            ok=self.fitting == self.elements and not self.shape_differs,
+        )
+
+    def _add_floats(self, a: Array, b: Array) -> None:
+        finite = np.isfinite(a)
+        self.nan += int(np.count_nonzero(np.isnan(b) & finite))
+        self.inf += int(np.count_nonzero(np.isinf(b) & finite))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        self.fitting += int(np.count_nonzero(same & ~finite))
+        both = finite & np.isfinite(b)
+        self._add_finite(a[both], b[both])
+        if a.ndim == 2 and a.shape[1] > 1:
+            self.rows += a.shape[0]
+            self.same_rows += int(np.count_nonzero(a.argmax(1) == b.argmax(1)))
+
+    def _add_finite(self, a: Array, b: Array) -> None:
+        if not a.size:
+            return
+        error, magnitude = np.abs(b - a), np.abs(a)
+        largest = float(magnitude.max())
+        atol = self.tolerances.atol * (largest if self.tolerances.scaled else 1.0)
+        self.fitting += int(np.count_nonzero(error <= atol + self.tolerances.rtol * magnitude))
+        worst = float(error.max())
+        self.max_abs = max(self.max_abs, worst)
+        nonzero = magnitude > 0
+        if nonzero.any():
+            self.max_rel = max(self.max_rel, float((error[nonzero] / magnitude[nonzero]).max()))
+            self.scaled_error = max(self.scaled_error, worst / largest)
+        elif worst:
+            self.scaled_error = math.inf
+        for index, product in enumerate((a @ a, b @ b, a @ b)):
+            self.products[index] += float(product)
+
+    def _add_others(self, a: Array, b: Array) -> None:
+        self.fitting += int(np.count_nonzero(a == b))
+        if a.size and a.dtype.kind in "iu" and b.dtype.kind in "iu":
+            difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
+            self.max_abs = max(self.max_abs, float(difference.max()))
+
+    def _cosine(self) -> float | None:
+        squares = self.products[0] * self.products[1]
+        if not self.is_float or not squares:
+            both_zero = self.products[0] == self.products[1]
+            return None if both_zero or not self.is_float else 0.0
+        return self.products[2] / math.sqrt(squares)
+
+
+def is_float(array: Array) -> bool:
+    """Tell whether an array is floating-point, bfloat16 included."""
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def _name(array: Array) -> str:
+    return FLOAT32.name if array.dtype == np.float32 else array.dtype.name
