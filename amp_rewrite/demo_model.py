@@ -7,7 +7,9 @@ and a softmax classifier. The weights are drawn from a fixed seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,7 +32,7 @@ class _Builder:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
-    def op(self, op: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
+    def op(self, op: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         return name
 
@@ -40,7 +42,7 @@ class _Builder:
         return name
 
     def random(self, name: str, *shape: int) -> str:
-        fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
+        fan_in = int(math.prod(shape[1:])) if len(shape) > 2 else shape[0]
         return self.weight(name, self.rng.standard_normal(shape) * np.sqrt(2 / fan_in))
 
     def conv(self, x: str, name: str, inputs: int, stride: int = 1) -> str:

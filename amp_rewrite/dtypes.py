@@ -8,6 +8,7 @@ IEEE 754-2008 (binary16, binary32) and, for bfloat16, from the ONNX specificatio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -53,14 +54,14 @@ class DType:
         return self.max * (1 + self.epsilon / (2 * (2 - self.epsilon)))
 
 
-def _dtype(name: str, onnx: str, member: ir.DataType, numpy: object, label: str) -> DType:
+def _dtype(name: str, onnx: str, member: ir.DataType, numpy: Any, label: str) -> DType:
     info = ml_dtypes.finfo(numpy)
     epsilon = float(info.eps)
     return DType(
         name=name,
         onnx=onnx,
         ir=member,
-        numpy=np.dtype(numpy),  # pyright: ignore[reportArgumentType] ml_dtypes are numpy dtypes
+        numpy=np.dtype(numpy),
         label=label,
         max=float(info.max),
         smallest_normal=float(info.smallest_normal),

@@ -1,0 +1,1 @@
+"""Op lists, kernel tables and contrib schemas as data; ships as amp_rewrite.lists."""

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from amp_rewrite import kernels
-from amp_rewrite.list_check.check import CheckReport, Finding, Severity, check_lists, has_low_kernel
 from amp_rewrite.kernels import KernelTable, RuntimeOperators
+from amp_rewrite.list_check.check import CheckReport, Finding, Severity, check_lists, has_low_kernel
 from amp_rewrite.oplists.entries import Entry, ListName
 
 ROOT = Path(__file__).parent.parent
@@ -124,7 +124,9 @@ def test_operators_of_a_newer_runtime_are_a_warning_and_of_the_tables_an_error(
 ) -> None:
     for same, severity in ((False, Severity.WARNING), (True, Severity.ERROR)):
         found = RuntimeOperators("onnxruntime 99", same, frozenset({"BrandNew"}))
-        monkeypatch.setattr("amp_rewrite.list_check.check.runtime_operators", lambda found=found: found)
+        monkeypatch.setattr(
+            "amp_rewrite.list_check.check.runtime_operators", lambda found=found: found
+        )
         report = check_lists("float16_cuda")
         assert [f.severity for f in report.findings] == [severity]
         assert "onnxruntime 99 has operators" in messages(report)[0]

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_rewrite.oplists import parse
 from amp_rewrite.errors import ListError
-from amp_rewrite.oplists import ListName, OpLists, load_lists
+from amp_rewrite.oplists import ListName, OpLists, load_lists, parse
 
 HEAD = "version: 1\nprecision: float16\ntarget: cuda\n"
 ALLOW_MATMUL = HEAD + "allow:\n  - {op: MatMul, why: fast}\n"

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as state
+from onnxruntime.capi import (
+    onnxruntime_pybind11_state as state,  # pyright: ignore[reportAttributeAccessIssue] compiled
+)
 
 DOMAIN = "com.microsoft"
 DEFAULT = Path(__file__).resolve().parent.parent / "lists" / "schemas" / f"{DOMAIN}.json"

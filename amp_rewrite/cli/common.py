@@ -28,9 +28,7 @@ Target = Annotated[
 ]
 ListFiles = Annotated[
     list[str] | None,
-    typer.Option(
-        "--lists", help="Op list file or built-in name; repeat to lay one over another."
-    ),
+    typer.Option("--lists", help="Op list file or built-in name; repeat to lay one over another."),
 ]
 Level = Annotated[
     str,
@@ -39,7 +37,8 @@ Level = Annotated[
     ),
 ]
 KeepIoTypes = Annotated[
-    bool, typer.Option("--keep-io-types/--no-keep-io-types", help="Keep graph input and output types.")
+    bool,
+    typer.Option("--keep-io-types/--no-keep-io-types", help="Keep graph input and output types."),
 ]
 KeepIo = Annotated[
     list[str] | None,

@@ -280,9 +280,7 @@ class _Builder:
             _indices(ports.outputs, outputs, index),
         )
 
-    def _groups(
-        self, node: ir.Node, opset: int, known: Mapping[str, str]
-    ) -> list[tuple[str, ...]]:
+    def _groups(self, node: ir.Node, opset: int, known: Mapping[str, str]) -> list[tuple[str, ...]]:
         """Return the float32 variables, those that the target ties together in one group."""
         float32 = [name for name, type_ in known.items() if type_ in FLOAT32_TYPES]
         tied = self.tie(node, opset, known) if self.tie and float32 else ()

@@ -18,10 +18,8 @@ _ELEMENT_NAMES: dict[ir.DataType, str] = {
 } | {ir.DataType.FLOAT: "float"}
 _ELEMENT_MEMBERS: dict[str, ir.DataType] = {name: m for m, name in _ELEMENT_NAMES.items()}
 
-FLOAT32_TYPES: frozenset[str] = frozenset(
-    pattern.format(FLOAT32.onnx)
-    for pattern in ("tensor({})", "seq(tensor({}))", "optional(tensor({}))", "optional(seq(tensor({})))")
-)
+_RETYPABLE = ("tensor({})", "seq(tensor({}))", "optional(tensor({}))", "optional(seq(tensor({})))")
+FLOAT32_TYPES: frozenset[str] = frozenset(p.format(FLOAT32.onnx) for p in _RETYPABLE)
 """Every type whose element is float32 and that a rewrite may retype."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from amp_rewrite.graph import elements, special_types
-from amp_rewrite.graph.ports import SEQUENCE_OPS, is_fixed, opset_of, ports_of
+from amp_rewrite.graph.ports import SEQUENCE_OPS, Ports, is_fixed, opset_of, ports_of
 
 Types = dict[ir.Value, str]
 """Value -> ONNX type string; a value whose type cannot be known is absent."""
@@ -82,18 +82,18 @@ class _Inference:
                 bound[name] = types[value]
         return [self._output_type(ports, name, bound) for name in ports.outputs]
 
-    def _output_type(self, ports: object, name: str, bound: Mapping[str, str]) -> str | None:
+    def _output_type(self, ports: Ports, name: str, bound: Mapping[str, str]) -> str | None:
         if is_fixed(name):
             return name
         found = bound.get(name)
-        schema = ports.schema  # pyright: ignore[reportAttributeAccessIssue]
+        schema = ports.schema
         if found is None and schema is not None:
             admitted = schema.variables.get(name, ())
             if len(admitted) == 1:
                 return next(iter(admitted))
         return found
 
-    def _ports(self, node: ir.Node):  # noqa: ANN202
+    def _ports(self, node: ir.Node):
         return ports_of(
             node.domain,
             node.op_type,
@@ -128,7 +128,7 @@ class _Inference:
             if not attribute.is_ref():
                 resolved[name] = attribute
             elif attribute.ref_attr_name in self.bound_attributes:
-                resolved[name] = self.bound_attributes[attribute.ref_attr_name]
+                resolved[name] = self.bound_attributes[attribute.ref_attr_name or ""]
         return resolved
 
     def _call(self, node: ir.Node, function: ir.Function) -> tuple[str | None, ...]:
@@ -139,16 +139,15 @@ class _Inference:
         key = (function.identifier(), inputs, *((n, str(a.value)) for n, a in attributes.items()))
         if key not in self.calls:
             self.calls[key] = (None,) * len(function.outputs)  # a recursive call knows nothing
-            inner = _Inference(
-                self.model, function.opset_imports, attributes, calls=self.calls
-            )
+            inner = _Inference(self.model, function.opset_imports, attributes, calls=self.calls)
             inner.sweep(function.graph, inputs)
             inner._complete()
             self.calls[key] = tuple(inner.types.get(v) for v in function.outputs)
         known = self.calls[key]
         return known[: len(node.outputs)] + (None,) * (len(node.outputs) - len(known))
 
-    def _loop(self, node: ir.Node) -> list[str | None]:
+    def loop(self, node: ir.Node) -> list[str | None]:
+        """Loop: a carried value has the type of its body output."""
         body = node.attributes["body"].as_graph()
         carried = [None if v is None else self.types.get(v) for v in node.inputs[2:]]
         self.sweep(body, ["tensor(int64)", "tensor(bool)", *carried])
@@ -156,12 +155,14 @@ class _Inference:
         merged = [f or (carried[i] if i < len(carried) else None) for i, f in enumerate(finals)]
         return _fit(merged, len(node.outputs))
 
-    def _scan(self, node: ir.Node) -> list[str | None]:
+    def scan(self, node: ir.Node) -> list[str | None]:
+        """Scan: states and scan outputs have the types of the body outputs."""
         body = node.attributes["body"].as_graph()
         self.sweep(body, [None if v is None else self.types.get(v) for v in node.inputs])
         return _fit([self.types.get(v) for v in body.outputs], len(node.outputs))
 
-    def _if(self, node: ir.Node) -> list[str | None]:
+    def if_(self, node: ir.Node) -> list[str | None]:
+        """If: each output has the type of either branch's."""
         branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
         for branch in branches:
             self.sweep(branch)
@@ -169,7 +170,8 @@ class _Inference:
         merged = [next((self.types[v] for v in c if v in self.types), None) for c in columns]
         return _fit(merged, len(node.outputs))
 
-    def _sequence_map(self, node: ir.Node) -> list[str | None]:
+    def sequence_map(self, node: ir.Node) -> list[str | None]:
+        """SequenceMap: the body sees elements and gives elements."""
         body = node.attributes["body"].as_graph()
         given = [None if v is None else self.types.get(v) for v in node.inputs]
         self.sweep(body, [t and (special_types.inner(t) or t) for t in given])
@@ -185,7 +187,8 @@ class _Inference:
             left: list[ir.Node] = []
             for node in waiting:
                 progress |= self._unify(node)
-                if any(v is not None and v not in self.types for v in (*node.inputs, *node.outputs)):
+                values = (*node.inputs, *node.outputs)
+                if any(v is not None and v not in self.types for v in values):
                     left.append(node)
             waiting = left
 
@@ -209,10 +212,10 @@ class _Inference:
 
 
 _CONTROL_FLOW = {
-    "If": _Inference._if,
-    "Loop": _Inference._loop,
-    "Scan": _Inference._scan,
-    "SequenceMap": _Inference._sequence_map,
+    "If": _Inference.if_,
+    "Loop": _Inference.loop,
+    "Scan": _Inference.scan,
+    "SequenceMap": _Inference.sequence_map,
 }
 
 

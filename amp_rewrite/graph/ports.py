@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import onnx_ir as ir
 
@@ -74,7 +74,7 @@ def opset_of(node: ir.Node, opset_imports: Mapping[str, int]) -> int:
     return opset_imports.get(node.domain, 1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def ports_of(domain: str, op: str, opset: int, n_inputs: int, n_outputs: int) -> Ports:
     """Return the variables of a call with this many actual inputs and outputs."""
     schema = schemas.find(domain, op, opset)
@@ -92,7 +92,7 @@ def ports_of(domain: str, op: str, opset: int, n_inputs: int, n_outputs: int) ->
     return Ports(schema, inputs, outputs)
 
 
-@lru_cache(maxsize=None)
+@cache
 def opaque_ports(n_inputs: int, n_outputs: int) -> Ports:
     """Return the ports of an operator that the pass cannot see into."""
     return Ports(

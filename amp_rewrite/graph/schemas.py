@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -73,7 +73,7 @@ def _port(ports: tuple[Port, ...], index: int) -> Port | None:
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def find(domain: str, op: str, opset: int) -> Schema | None:
     """Return the schema of `domain::op` in force at `opset`, or None for an unknown operator."""
     domain = "" if domain == "ai.onnx" else domain
@@ -91,7 +91,8 @@ def newest_opset(domain: str) -> int | None:
     domain = "" if domain == "ai.onnx" else domain
     if domain == CONTRIB_DOMAIN:
         return 1
-    versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain]
+    history = onnx.defs.get_all_schemas_with_history()
+    versions = [s.since_version for s in history if s.domain == domain]
     if not versions:
         return None
     return onnx.defs.onnx_opset_version() if domain == "" else max(versions)
@@ -133,8 +134,8 @@ def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
 
 @cache
 def _contrib() -> Mapping[str, Schema]:
-    text = files("amp_rewrite.lists").joinpath("schemas", f"{CONTRIB_DOMAIN}.json").read_text("utf-8")
-    table: dict[str, Any] = json.loads(text)
+    file = files("amp_rewrite.lists").joinpath("schemas", f"{CONTRIB_DOMAIN}.json")
+    table: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return {row["op"]: _from_row(row) for row in table["schemas"]}
 
 

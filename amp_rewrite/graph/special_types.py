@@ -19,7 +19,7 @@ Rule = Callable[[Inputs, Attributes, int], list[str | None]]
 
 
 def inner(type_string: str) -> str | None:
-    """Return the element of a sequence or optional type: "tensor(float)" for "seq(tensor(float))"."""
+    """Return what a sequence or optional type holds: "tensor(float)" for "seq(tensor(float))"."""
     head, _, tail = type_string.partition("(")
     return tail[:-1] if head in ("seq", "optional") else None
 
@@ -88,13 +88,9 @@ def _dequantize(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[
     return [found] * n_outputs
 
 
-def _layer_normalization(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
+def _layer_norm(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
     statistics = attribute_type(attributes, "stash_type") or elements.tensor(ir.DataType.FLOAT)
     return [inputs[0] if inputs else None, statistics, statistics][:n_outputs]
-
-
-def _dropout(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
-    return [inputs[0] if inputs else None, elements.tensor(ir.DataType.BOOL)][:n_outputs]
 
 
 def _sequence_empty(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
@@ -144,11 +140,10 @@ RULES: Mapping[str, Rule] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "DequantizeLinear": _dequantize,
-    "Dropout": _dropout,
     "EyeLike": _by_attribute("dtype", follow=0),
     "HammingWindow": _by_attribute("output_datatype", _FLOAT),
     "HannWindow": _by_attribute("output_datatype", _FLOAT),
-    "LayerNormalization": _layer_normalization,
+    "LayerNormalization": _layer_norm,
     "MelWeightMatrix": _by_attribute("output_datatype", _FLOAT),
     "Multinomial": _by_attribute("dtype", ir.DataType.INT32),
     "Optional": _optional,

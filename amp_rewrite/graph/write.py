@@ -280,9 +280,7 @@ class ModelWriter:
                     entry.quant_parameter_tensor_names.add(key=key, value=name)
 
 
-def _rewired(
-    source: onnx.NodeProto, inputs: list[str], outputs: list[str]
-) -> onnx.NodeProto:
+def _rewired(source: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
     """Return a copy of a node's message that reads and gives other values."""
     proto = onnx.NodeProto()
     proto.CopyFrom(source)

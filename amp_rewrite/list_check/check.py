@@ -13,17 +13,16 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from amp_rewrite.list_check import models as model_check
-from amp_rewrite.oplists import files as list_files
-from amp_rewrite.oplists import validate
-from amp_rewrite.list_check.report import CheckReport, Finding, Severity
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES, with_element
 from amp_rewrite.kernels import Kernel, KernelTable, runtime_operators
+from amp_rewrite.list_check import models as model_check
+from amp_rewrite.list_check.report import CheckReport, Finding, Severity
+from amp_rewrite.oplists import OpLists, conflict_error, validate
+from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Entry
-from amp_rewrite.oplists import OpLists, conflict_error
 
 __all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
 

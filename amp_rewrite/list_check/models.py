@@ -11,10 +11,10 @@ import onnx
 import onnx.helper
 from google.protobuf.message import DecodeError
 
-from amp_rewrite.list_check.report import Finding
 from amp_rewrite.graph import schemas
-from amp_rewrite.oplists.validate import has_float32
+from amp_rewrite.list_check.report import Finding
 from amp_rewrite.oplists import OpLists
+from amp_rewrite.oplists.validate import has_float32
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def batches(data: Data) -> Iterator[Feeds]:
         data = [data]
     for item in data:
         if isinstance(item, Mapping):
-            yield cast("Feeds", item)
+            yield item
         elif isinstance(item, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             for path in files_of(item):
                 yield read_batch(path)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
-from amp_rewrite.oplists import parse
 from amp_rewrite.errors import ListError
+from amp_rewrite.oplists import parse
 from amp_rewrite.oplists.entries import Entry, ListName, NodeRule
 from amp_rewrite.oplists.parse import ListFile, NoKernel, Removal
 

@@ -13,10 +13,10 @@ from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
-from amp_rewrite.oplists import environment
-from amp_rewrite.oplists import files as list_files
 from amp_rewrite.dtypes import FLOAT16, low_dtype
 from amp_rewrite.errors import ListError, OptionError
+from amp_rewrite.oplists import environment
+from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
 
 __all__ = ["LEVELS", "Condition", "Entry", "ListName", "NodeRule", "OpLists", "load_lists"]

@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
-from amp_rewrite.oplists import located, validate
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import ListError
+from amp_rewrite.oplists import located, validate
 from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
 from amp_rewrite.oplists.located import Located
 
@@ -77,8 +78,9 @@ class ListFile:
     problems: list[ListError] = field(default_factory=list[ListError])
 
 
+@lru_cache(maxsize=32)
 def parse(text: str, name: str) -> ListFile:
-    """Return what a list file says.
+    """Return what a list file says; the result is shared between calls and must not be changed.
 
     Args:
         text: The YAML text.

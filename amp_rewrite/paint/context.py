@@ -19,17 +19,15 @@ from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.paint.painting import Color, Mark, Reason
 
-STATEFUL = frozenset(
+NEVER_FORCED = frozenset(
     {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
+        *("RandomUniform", "RandomUniformLike"),
+        *("Constant", "BitCast", "Cast", "CastLike"),
+        *("Optional", "OptionalGetElement", "OptionalHasElement", "SequenceMap"),
     }
 )
-"""Operators that draw random numbers; the level UNSAFE_FORCE_ALL leaves them alone."""
+"""What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and opaque containers."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ class PaintContext:
         if not self.lists.force_all:
             return False
         node = vertex.node
-        return node.domain == "" and node.op_type not in STATEFUL and node.op_type != "Constant"
+        return node.domain == "" and node.op_type not in NEVER_FORCED
 
     def _alike(self, node: ir.Node) -> bool:
         """Tell whether every node of an operator, at one opset, is on the same list."""

@@ -41,9 +41,7 @@ def deny_opaque_clusters(
     for cluster in clusters:
         detail = _opaque(context, cluster)
         if detail is not None:
-            marks |= dict.fromkeys(
-                cluster, Mark(Color.DENY, Reason.SEQUENCE_DENIED, None, detail)
-            )
+            marks |= dict.fromkeys(cluster, Mark(Color.DENY, Reason.SEQUENCE_DENIED, None, detail))
     return painting.with_marks(marks)
 
 

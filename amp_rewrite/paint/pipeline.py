@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.drop_islands import DropIslands
@@ -24,10 +24,7 @@ from amp_rewrite.paint.spread_deny import SpreadDeny
 class PaintPass(Protocol):
     """A step of the painting: pure, without state between calls."""
 
-    @property
-    def name(self) -> str:
-        """The pass's kebab-case name."""
-        ...
+    name: ClassVar[str]
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the new painting."""
@@ -56,4 +53,3 @@ def paint(context: PaintContext) -> Painting:
     for step in passes:
         painting = step.run(context, painting)
     return painting
-

@@ -1,4 +1,4 @@
-"""K: an existing Cast to float32 whose consumers are all low is retargeted, not followed by another."""
+"""K: an existing Cast to float32 is retargeted if all its consumers are low."""
 
 from __future__ import annotations
 

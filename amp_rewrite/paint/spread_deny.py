@@ -32,9 +32,7 @@ class SpreadDeny:
             graph.predecessors,
             lambda v: context.list_of(v) is ListName.CLEAR,
         )
-        reached = walk(
-            roots, graph.successors, lambda v: v in upstream and not painting.is_deny(v)
-        )
+        reached = walk(roots, graph.successors, lambda v: v in upstream and not painting.is_deny(v))
         marks = {
             v: Mark(Color.DENY, Reason.DOWNSTREAM_OF_DENY, parent)
             for v, parent in reached.items()

@@ -54,9 +54,7 @@ def build_report(
     )
 
 
-def summarize(
-    context: PaintContext, painting: Painting, plan: CastPlan, removed: int
-) -> Summary:
+def summarize(context: PaintContext, painting: Painting, plan: CastPlan, removed: int) -> Summary:
     """Return the figures alone, without a record per node."""
     type_graph = context.type_graph
     entries = {
@@ -122,9 +120,7 @@ def _constant_variables(
     converted: frozenset[ir.Value],
 ) -> dict[str, VariableRecord]:
     low = node.outputs[0] in converted
-    dtype, reason = (
-        (context.low.name, Reason.CONVERTED) if low else (FLOAT32.name, Reason.CONSTANT)
-    )
+    dtype, reason = (context.low.name, Reason.CONVERTED) if low else (FLOAT32.name, Reason.CONSTANT)
     record = VariableRecord(dtype, reason.value, None, None)
     return dict.fromkeys((name for v in vertices for name in v.kind.variables), record)
 

@@ -26,8 +26,8 @@ def _by_list(context: PaintContext, vertex: Vertex) -> Mark | None:
     if entry.list is ListName.UNLISTED:
         return Mark(Color.NONE, Reason.UNLISTED, None, entry.why)
     unsupported = context.unsupported(vertex)
-    return None if unsupported is None else _with_opset(
-        context, vertex, Mark(Color.NONE, unsupported)
+    return (
+        None if unsupported is None else _with_opset(context, vertex, Mark(Color.NONE, unsupported))
     )
 
 

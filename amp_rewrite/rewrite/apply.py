@@ -27,7 +27,7 @@ class _Applier:
     model: ir.Model
     plan: CastPlan
     names: Names
-    first_nodes: dict[ir.Graph, ir.Node | None] = field(default_factory=dict)
+    last_at_start: dict[ir.Graph, ir.Node] = field(default_factory=dict)
 
     def run(self) -> None:
         """Retype, then convert, then cast."""
@@ -97,13 +97,14 @@ class _Applier:
         graph = value.graph
         if graph is None:
             return
-        if graph not in self.first_nodes:
-            self.first_nodes[graph] = next(iter(graph), None)
-        first = self.first_nodes[graph]
-        if first is None:
-            graph.append(node)
+        before = self.last_at_start.get(graph)
+        if before is not None:
+            before.append(node)
+        elif len(graph):
+            graph[0].prepend(node)
         else:
-            first.prepend(node)
+            graph.append(node)
+        self.last_at_start[graph] = node
 
     def _redirect(self, uses: tuple[Use, ...], old: ir.Value, new: ir.Value) -> None:
         for use in uses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -111,7 +111,9 @@ def rewrite(
     Raises:
         AmpError: The model, a list or an option is wrong; one line says what, where and what to do.
     """
-    keep = keep_io_types if isinstance(keep_io_types, bool) else names_of(keep_io_types, "keep_io_types")
+    keep = keep_io_types
+    if not isinstance(keep, bool):
+        keep = names_of(keep, "keep_io_types")
     options = RewriteOptions(
         precision=precision,
         lists=lists,
@@ -219,7 +221,7 @@ class _Clock:
         self.timings: dict[str, float] = {}
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
+    def step(self, name: str) -> Generator[None]:
         """Time the body under a name."""
         start = time.perf_counter()
         try:

@@ -90,16 +90,16 @@ def _marks(
     if node.op_type in _FACTORS:
         role = "divides" if (node.op_type, index) == ("Div", 1) else "multiplies"
         return {vertex: _mark(None, f"{fact}, and {role}")}
-    paths = [p for p in _paths_to_upset(type_graph, node, magnitude, low)]
+    paths = list(_paths_to_upset(type_graph, node, magnitude, low))
     if not paths:
         return {}
     upset = paths[0][-1]
     marks = {vertex: _mark(None, f"{fact}, and keeps {upset.name} away from zero")}
     for path in paths:
-        for node in path:
-            for other in type_graph.nodes[node].all:
+        for behind in path:
+            for other in type_graph.nodes[behind].all:
                 if other is not vertex and painting.is_allow(other):
-                    marks[other] = _mark(vertex, f"{fact}, and {node.op_type} needs the sum")
+                    marks[other] = _mark(vertex, f"{fact}, and {behind.op_type} needs the sum")
     return marks
 
 

@@ -123,7 +123,7 @@ class _Search:
         return len(output.uses()) == 1 and _elements(source) == _elements(output)
 
     def _run(self, start: Vertex, forward: bool) -> Iterator[Vertex]:
-        """Yield `start` and its movable neighbours of the same color, as long as there is one way."""
+        """Yield `start` and its movable neighbours of the same color, while there is one way."""
         graph = self.type_graph.graph
         step = graph.successors if forward else graph.predecessors
         color, seen, current = start in self.low, {start}, start
@@ -177,7 +177,7 @@ class _Search:
         return Cost(casts, elements)
 
     def _is_free(self, value: ir.Value) -> bool:
-        """Tell whether casting a value costs nothing: a constant is converted in the file or folded."""
+        """Tell whether casting costs nothing: a constant is converted in the file or folded."""
         return constant_tensor(self.type_graph, value) is not None
 
     def _consumers(self, value: ir.Value) -> Iterator[bool]:

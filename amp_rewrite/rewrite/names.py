@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.dataflow import TypeGraph
-
-SUFFIX = "-AutoMixedPrecision"
-"""What the name of everything added ends with, so that it can be told from the model's own."""
 
 
 class Names:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -19,7 +19,7 @@ WEIGHTS = ("convert", "cast")
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 """The execution provider whose kernel table a target tests; "schema" tests none."""
 
-Lists = OpLists | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+Lists = OpLists | str | Path | Sequence[str | Path] | None
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class RewriteOptions:
         """
         nodes = {node.name or "" for node in model.graph.all_nodes()}
         _require_known("preserve", self.preserve, nodes, "a node name")
-        for option, patterns in (("deny_nodes", self.deny_nodes), ("allow_nodes", self.allow_nodes)):
-            for pattern in patterns:
+        for option in ("deny_nodes", "allow_nodes"):
+            for pattern in getattr(self, option):
                 if not any(re.fullmatch(pattern, name) for name in nodes):
                     raise OptionError(
                         f"{option} matches no node",

@@ -24,7 +24,5 @@ def shortcomings(result: RewriteResult) -> tuple[str, ...]:
             and any(v.reason == Reason.NO_KERNEL for v in node.variables.values())
         }
     )
-    lines += [
-        f"target {report.target} has no {report.precision} kernel for {op}" for op in missing
-    ]
+    lines += [f"target {report.target} has no {report.precision} kernel for {op}" for op in missing]
     return tuple(lines)
