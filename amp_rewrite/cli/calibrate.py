@@ -1,0 +1,73 @@
+"""`amp-rewrite calibrate`: measure a model over data, and deny what does not fit the low type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amp_rewrite.cli import common
+from amp_rewrite.cli.progress import counting_bar
+from amp_rewrite.graph.save import check_output_path
+from amp_rewrite.numerics.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
+from amp_rewrite.numerics.calibrate import calibrate as run
+
+_SHOWN = 20
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
+    data: Annotated[
+        list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Where to write the op list, for convert --lists."),
+    ],
+    precision: common.Precision = "float16",
+    target: common.Target = "cuda",
+    lists: common.ListFiles = None,
+    level: common.Level = "default",
+    margin: Annotated[
+        float, typer.Option(help="How many times larger than measured a value may become.")
+    ] = MARGIN,
+    subnormal_share: Annotated[
+        float, typer.Option(help="The share of a value's magnitude that may be subnormal.")
+    ] = SUBNORMAL_SHARE,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Run MODEL in float32 over data and find the nodes that do not fit the low type's range."""
+    check_output_path(model, output)
+    with counting_bar(quiet=quiet) as bar:
+        task = bar.add_task("calibrating", total=None, note="")
+        found = run(
+            model,
+            [*data],
+            precision=precision,
+            target=target,
+            lists=lists or None,
+            level=level,
+            margin=margin,
+            subnormal_share=subnormal_share,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    found.save(output)
+    if not quiet:
+        _print(found, output)
+
+
+def _print(found: Calibration, output: Path) -> None:
+    out = common.console()
+    for rule in found.rules[:_SHOWN]:
+        variable = "" if rule.variable is None else f"/{rule.variable}"
+        out.print(f"{rule.node}{variable}: {rule.why}", markup=False)
+    if len(found.rules) > _SHOWN:
+        out.print(f"and {len(found.rules) - _SHOWN} more")
+    if found.unmeasured:
+        out.print(f"{len(found.unmeasured)} values inside opaque bodies were not measured")
+    out.print(
+        f"{len(found.ranges)} values measured over {found.batches} batches, "
+        f"{len(found.nodes)} nodes stay float32; wrote {output}",
+        markup=False,
+    )

@@ -1,0 +1,84 @@
+"""`amp-rewrite localise`: which node spoils a rewritten model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amp_rewrite.cli import common
+from amp_rewrite.cli.progress import counting_bar, seconds
+from amp_rewrite.numerics.localise import Localisation, NodeError
+from amp_rewrite.numerics.localise import localise as run
+from amp_rewrite.report.write import write_text
+
+
+def localise(
+    original: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
+    rewritten: Annotated[Path, typer.Argument(help="What convert made of it.")],
+    data: Annotated[
+        list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
+    ],
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Relative distance from which an output departs; from the type if unset."
+        ),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time for trying nodes alone: 90s, 10m, 1h.")] = "60s",
+    top: Annotated[int, typer.Option(help="How many nodes of the ranking to print.", min=0)] = 10,
+    report: common.ReportFile = None,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Name the node of REWRITTEN that departs first from ORIGINAL, and the one that matters most.
+
+    Exit status 1 means that an output departs or that an infinity was absorbed.
+    """
+    limit = seconds(budget)
+    with counting_bar(quiet=quiet) as bar:
+        task = bar.add_task("trying nodes alone", total=None, note="")
+        found = run(
+            original,
+            rewritten,
+            [*data],
+            tolerance=tolerance,
+            budget=limit,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if report is not None:
+        write_text(report, json.dumps(found.to_dict(), indent=1))
+    if not quiet:
+        _print(found, top)
+    if not found.holds:
+        raise typer.Exit(common.FAILED)
+
+
+def _print(found: Localisation, top: int) -> None:
+    out = common.console()
+    for name, distance in found.outputs.items():
+        verdict = "holds" if distance <= found.tolerance else "departs"
+        out.print(
+            f"output {name}: distance {distance:.3g}, {verdict} ({found.tolerance:.3g})",
+            markup=False,
+        )
+    if found.absorbed:
+        out.print(
+            f"{len(found.absorbed)} nodes overflow although every output is finite, "
+            f"the first is {found.absorbed[0]}",
+            markup=False,
+        )
+    if found.first is not None:
+        out.print(f"first to depart: {_line(found.first)}", markup=False)
+    if found.most is not None:
+        out.print(f"contributes most: {_line(found.most)}", markup=False)
+    for rank, error in enumerate(found.ranking[:top], 1):
+        out.print(f"{rank:4}. {_line(error)}", markup=False)
+
+
+def _line(error: NodeError) -> str:
+    return (
+        f"{error.node} ({error.op}): distance {error.distance:.3g}, "
+        f"alone {error.contribution:.3g} at the outputs"
+    )

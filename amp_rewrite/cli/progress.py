@@ -1,0 +1,50 @@
+"""Progress bars on standard error, and durations on the command line."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from amp_rewrite.cli.common import error_console
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def counting_bar(*, quiet: bool) -> Progress:
+    """Return a bar that counts steps and estimates the time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=error_console(),
+        disable=quiet,
+        transient=True,
+    )
+
+
+def timed_bar(*, quiet: bool) -> Progress:
+    """Return a bar that fills as a budget of seconds is used up."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=error_console(),
+        disable=quiet,
+        transient=True,
+    )
+
+
+def seconds(text: str) -> float:
+    """Return the seconds that "90", "90s", "10m" or "1.5h" stand for.
+
+    Raises:
+        typer.BadParameter: It is no duration, or not positive.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise typer.BadParameter(f"{text!r} is no duration; write 90s, 10m or 1h")
+    return float(match[1]) * _SECONDS[match[2]]

@@ -1,0 +1,88 @@
+"""`amp-rewrite tune`: the smallest set of nodes to keep float32 so that a tolerance holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TaskID
+
+from amp_rewrite.cli import common
+from amp_rewrite.cli.progress import seconds, timed_bar
+from amp_rewrite.dtypes import low_dtype
+from amp_rewrite.graph.save import check_output_path
+from amp_rewrite.numerics.search import tune as run
+from amp_rewrite.numerics.tolerance import METRICS, Tolerance
+from amp_rewrite.numerics.tuning import Step, Tuning
+
+
+def tune(
+    model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
+    data: Annotated[
+        list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Where to write the op list, for convert --lists."),
+    ],
+    metric: Annotated[str, typer.Option(help=" or ".join(METRICS) + ".")] = METRICS[0],
+    rtol: Annotated[
+        float | None,
+        typer.Option(help="The largest loss to accept; the metric's usual one if unset."),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="90s, 10m, 1h.")] = "10m",
+    resume: Annotated[bool, typer.Option(help="Continue from OUTPUT.state.")] = False,
+    precision: common.Precision = "float16",
+    target: common.Target = "cuda",
+    lists: common.ListFiles = None,
+    level: common.Level = "default",
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Find the smallest set of nodes of MODEL to keep float32; OUTPUT always holds the best so far.
+
+    Exit status 1 means that the budget ended before the set was known to be minimal.
+    """
+    limit = seconds(budget)
+    check_output_path(model, output)
+    default = Tolerance.default(metric, low_dtype(precision).rtol)
+    tolerance = default if rtol is None else Tolerance(metric, rtol)
+    with timed_bar(quiet=quiet) as bar:
+        task = bar.add_task("tuning", total=limit, note="")
+        found = run(
+            model,
+            [*data],
+            tolerance,
+            budget=limit,
+            output=output,
+            resume=resume,
+            precision=precision,
+            target=target,
+            lists=lists or None,
+            level=level,
+            progress=lambda step: _show(bar, task, limit, step),
+        )
+    found.save(output)
+    if not quiet:
+        _print(found, output)
+    if not found.minimal:
+        raise typer.Exit(common.FAILED)
+
+
+def _show(bar: Progress, task: TaskID, limit: float, step: Step) -> None:
+    best = "none holds yet" if step.best is None else f"best {step.best} nodes"
+    note = f"{step.trials} trials, {best}, {step.seconds_left:.0f} s left"
+    bar.update(task, completed=limit - step.seconds_left, note=note)
+
+
+def _print(found: Tuning, output: Path) -> None:
+    out = common.console()
+    for rule in found.rules:
+        out.print(f"{rule.node}: {rule.why}", markup=False)
+    kind = "smallest" if found.smallest else "minimal" if found.minimal else "best so far"
+    out.print(
+        f"{len(found.keep)} nodes stay float32 ({kind}): {found.tolerance.metric} "
+        f"{found.loss:.3g} of at most {found.tolerance.limit:.3g}, {found.before:.3g} before; "
+        f"{found.trials} trials; wrote {output}",
+        markup=False,
+    )
