@@ -1,10 +1,10 @@
 """Sums that are accumulated in the low type, chunk by chunk.
 
-What is computed, for the operators of SUPPORTED and a sum over n terms: the terms are taken in order
-in chunks of 16; a chunk is summed in float32, as one tensor-core instruction does, and added to a
-running sum, which is rounded to the low type after every chunk. A reduction over several axes is
-done axis by axis, the last one first. Gemm adds `beta * C`, and ReduceMean divides, at the end, with
-one more rounding. A Loop does it, so that it is much slower than the operator.
+What is computed, for the operators of SUPPORTED and a sum over n terms: the terms are taken in
+order in chunks of 16; a chunk is summed in float32, as one tensor-core instruction does, and added
+to a running sum, which is rounded to the low type after every chunk. A reduction over several axes
+is done axis by axis, the last one first. Gemm adds `beta * C`, and ReduceMean divides, at the end,
+with one more rounding. A Loop does it, so that it is much slower than the operator.
 """
 
 from __future__ import annotations

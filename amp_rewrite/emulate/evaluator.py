@@ -60,18 +60,23 @@ class Evaluator:
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
         self._session = Session(loaded, providers=providers, threads=threads)
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(
+        self, feeds: Mapping[str, Any], outputs: Collection[str] | None = None
+    ) -> dict[str, Any]:
         """Return value name -> array, in the type that the model gives the value.
 
         Args:
             feeds: Input name -> array (a list of arrays for a sequence), of the model's types.
+            outputs: Which of `self.outputs` to return, None for all. Those that are left out are
+                not copied out of the runtime.
 
         Raises:
             OptionError: A feed is missing, unknown, or of the wrong type or shape.
             RunError: ONNX Runtime cannot run the model on them.
         """
-        if not self._fetches:
+        fetches = [f for f in self._fetches if outputs is None or f.name in outputs]
+        if not fetches:
             return {}
         checked = check_feeds(self.inputs, feeds)
-        results = self._session.run(checked, [fetch.output for fetch in self._fetches])
-        return {f.name: narrowed(f, r) for f, r in zip(self._fetches, results, strict=True)}
+        results = self._session.run(checked, [fetch.output for fetch in fetches])
+        return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}

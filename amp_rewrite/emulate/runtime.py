@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,7 +93,7 @@ class Session:
 
 
 @contextmanager
-def one_line(what: str) -> Iterator[None]:
+def one_line(what: str) -> Generator[None]:
     """Turn the errors of ONNX Runtime into a RunError."""
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     kinds = tuple(

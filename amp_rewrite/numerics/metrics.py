@@ -12,6 +12,17 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.numerics.data import Array
 
 
+COSINE = 0.999
+"""How alike the directions of two outputs must be if no tolerance is given."""
+
+DISTANCE = math.sqrt(2 * (1 - COSINE))
+"""The largest |rewritten - original| / |original| if no tolerance is given: two vectors of one
+length that are that far apart have that cosine. Unlike the cosine it notices another length."""
+
+AGREEMENT = 0.99
+"""The smallest share of rows with the same largest element, or of equal integers, in that case."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerances:
     """What one output may differ by: `atol + rtol * |original|`, element by element.
@@ -20,11 +31,15 @@ class Tolerances:
         rtol: Relative tolerance.
         atol: Absolute tolerance; in units of the output's largest magnitude if `scaled`.
         scaled: Whether `atol` is relative to the largest magnitude of the output.
+        strict: Whether every element must be within: so if a tolerance was asked for. Otherwise
+            an output as a whole must be within DISTANCE and AGREEMENT, because the worst of a
+            million elements behind a hundred layers says little.
     """
 
     rtol: float
     atol: float
     scaled: bool
+    strict: bool
 
     @staticmethod
     def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
@@ -36,6 +51,7 @@ class Tolerances:
             low.rtol if rtol is None else rtol,
             low.atol if atol is None else atol,
             scaled=atol is None,
+            strict=rtol is not None or atol is not None,
         )
 
 
@@ -51,13 +67,15 @@ class OutputComparison:
         max_rel: The largest difference relative to the original element, where that is not 0.
         scaled_error: The largest difference relative to the largest magnitude of the original.
         cosine: The cosine between the two; None if it is not floating-point, or both are 0.
+        distance: |rewritten - original| / |original| (Euclidean, over the finite elements); None
+            if it is not floating-point.
         within: The share of elements within the tolerance; NaN equals NaN, infinity itself.
         nan: How many elements are NaN in the rewritten model and finite in the original.
         inf: The same for infinities.
         top1: The share of rows whose largest element is the same one; None unless the output looks
             like class scores: floating-point, shape (rows, classes), at least two classes.
         shape_differs: Whether a feed gave another shape.
-        ok: Whether all elements are within the tolerance.
+        ok: Whether it holds; see Tolerances.
     """
 
     name: str
@@ -67,6 +85,7 @@ class OutputComparison:
     max_rel: float
     scaled_error: float
     cosine: float | None
+    distance: float | None
     within: float
     nan: int
     inf: int
@@ -90,11 +109,13 @@ class Comparer:
     scaled_error: float = 0.0
     nan: int = 0
     inf: int = 0
+    unequal: int = 0
     rows: int = 0
     same_rows: int = 0
     shape_differs: bool = False
     is_float: bool = False
-    products: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    products: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
+    """Sums over the finite elements: original^2, rewritten^2, their product, difference^2."""
 
     def add(self, original: Any, rewritten: Any) -> None:
         """Take one feed's results into account; sequences are compared item by item."""
@@ -129,13 +150,23 @@ class Comparer:
             max_rel=self.max_rel,
             scaled_error=self.scaled_error,
             cosine=self._cosine(),
+            distance=self._distance(),
             within=within,
             nan=self.nan,
             inf=self.inf,
             top1=self.same_rows / self.rows if self.rows else None,
             shape_differs=self.shape_differs,
-            ok=self.fitting == self.elements and not self.shape_differs,
+            ok=not self.shape_differs and (self._holds() or self.fitting == self.elements),
         )
+
+    def _holds(self) -> bool:
+        """Tell whether the output as a whole is good enough, where no tolerance was given."""
+        if self.tolerances.strict or self.nan or self.inf or self.unequal:
+            return False
+        distance = self._distance()
+        if distance is None:
+            return self.fitting >= AGREEMENT * self.elements
+        return distance <= DISTANCE and self.same_rows >= AGREEMENT * self.rows
 
     def _add_floats(self, a: Array, b: Array) -> None:
         finite = np.isfinite(a)
@@ -143,11 +174,13 @@ class Comparer:
         self.inf += int(np.count_nonzero(np.isinf(b) & finite))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         self.fitting += int(np.count_nonzero(same & ~finite))
+        self.unequal += int(np.count_nonzero(~same & ~finite))
         both = finite & np.isfinite(b)
         self._add_finite(a[both], b[both])
         if a.ndim == 2 and a.shape[1] > 1:
             self.rows += a.shape[0]
-            self.same_rows += int(np.count_nonzero(a.argmax(1) == b.argmax(1)))
+            known = ~(np.isnan(b) & finite).any(1)
+            self.same_rows += int(np.count_nonzero((a.argmax(1) == b.argmax(1)) & known))
 
     def _add_finite(self, a: Array, b: Array) -> None:
         if not a.size:
@@ -164,7 +197,7 @@ class Comparer:
             self.scaled_error = max(self.scaled_error, worst / largest)
         elif worst:
             self.scaled_error = math.inf
-        for index, product in enumerate((a @ a, b @ b, a @ b)):
+        for index, product in enumerate((a @ a, b @ b, a @ b, error @ error)):
             self.products[index] += float(product)
 
     def _add_others(self, a: Array, b: Array) -> None:
@@ -172,6 +205,13 @@ class Comparer:
         if a.size and a.dtype.kind in "iu" and b.dtype.kind in "iu":
             difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
             self.max_abs = max(self.max_abs, float(difference.max()))
+
+    def _distance(self) -> float | None:
+        if not self.is_float:
+            return None
+        if not self.products[0]:
+            return math.inf if self.products[3] else 0.0
+        return math.sqrt(self.products[3] / self.products[0])
 
     def _cosine(self) -> float | None:
         squares = self.products[0] * self.products[1]

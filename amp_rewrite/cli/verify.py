@@ -1,0 +1,51 @@
+"""`amp-rewrite verify`: compare a rewritten model file with the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amp_rewrite.cli import common
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.atomic import write_text
+from amp_rewrite.numerics.verify import verify as verify_models
+from amp_rewrite.numerics.verify_report import print_verify
+
+
+def verify(
+    original: Annotated[Path, typer.Argument(help="The model before.")],
+    rewritten: Annotated[Path, typer.Argument(help="The model after.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data",
+            help="An .npz file with one array per input, or a folder of them; repeat. Without it "
+            "plausible inputs are made up.",
+        ),
+    ] = None,
+    rtol: Annotated[
+        float | None, typer.Option(help="Relative tolerance; default: 4 epsilon of the precision.")
+    ] = None,
+    atol: Annotated[
+        float | None,
+        typer.Option(
+            help="Absolute tolerance; default: 4 epsilon times the output's largest magnitude."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of made-up inputs.")] = 0,
+    report: common.ReportFile = None,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Emulate REWRITTEN in its low precision and compare it with ORIGINAL; exit 1 if it differs."""
+    if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
+        raise OptionError("the report would overwrite a model", where=report)
+    paths = data[0] if data and len(data) == 1 else data
+    found = verify_models(original, rewritten, paths or None, rtol, atol, seed=seed)
+    if report is not None:
+        write_text(report, found.to_json())
+    if not quiet:
+        print_verify(found, common.console())
+    if not found.ok:
+        raise typer.Exit(common.FAILED)
