@@ -42,7 +42,7 @@ class _Builder:
         return name
 
     def random(self, name: str, *shape: int) -> str:
-        fan_in = int(math.prod(shape[1:])) if len(shape) > 2 else shape[0]
+        fan_in = int(math.prod(shape[1:])) if len(shape) > 2 else next(iter(shape))
         return self.weight(name, self.rng.standard_normal(shape) * np.sqrt(2 / fan_in))
 
     def conv(self, x: str, name: str, inputs: int, stride: int = 1) -> str:

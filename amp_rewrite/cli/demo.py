@@ -1,0 +1,63 @@
+"""`amp-rewrite demo`: a small model, end to end, in seconds."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import onnx
+import typer
+
+from amp_rewrite.cli import common
+from amp_rewrite.demo_model import demo_model
+from amp_rewrite.errors import RuntimeMissingError
+from amp_rewrite.graph.save import save
+from amp_rewrite.numerics.verify import verify
+from amp_rewrite.report.explain import explain
+from amp_rewrite.report.text import print_report
+from amp_rewrite.rewrite.driver import rewrite
+
+EXPLAINED = ("norm1.normalized", "attention.masked")
+"""The nodes whose reasons the demo shows: one that stays float32 and one that does not."""
+
+
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to write the two models; a new temporary folder.")
+    ] = None,
+    precision: common.Precision = "float16",
+    target: common.Target = "cuda",
+) -> None:
+    """Make a small image classifier, rewrite it, and compare it with float32."""
+    out = common.console()
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    before, after = folder / "demo.onnx", folder / f"demo.{precision}.onnx"
+    onnx.save(demo_model(), before)
+    out.print(f"made {before}: a small image classifier in float32\n", markup=False)
+
+    out.print(f"$ amp-rewrite convert {before.name} -o {after.name}", markup=False)
+    result = rewrite(before, precision=precision, target=target)
+    save(result.model, after)
+    print_report(result.report, out)
+    sizes = before.stat().st_size, after.stat().st_size
+    out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})\n")
+
+    out.print(f"$ amp-rewrite explain {before.name} {' '.join(EXPLAINED)}", markup=False)
+    for node in EXPLAINED:
+        out.print(explain(result, node), markup=False)
+
+    out.print(f"\n$ amp-rewrite verify {before.name} {after.name}", markup=False)
+    try:
+        out.print(verify(before, after).to_text(), markup=False)
+    except RuntimeMissingError as error:
+        out.print(f"skipped: {error}", markup=False)
+    out.print(
+        f"\nBoth models are in {folder}.\n"
+        "Next: amp-rewrite convert YOUR_MODEL.onnx -o YOUR_MODEL.fp16.onnx\n"
+        "      amp-rewrite explain YOUR_MODEL.onnx NODE     why a node has its type\n"
+        "      amp-rewrite verify YOUR_MODEL.onnx YOUR_MODEL.fp16.onnx --data inputs.npz",
+        markup=False,
+    )
