@@ -81,7 +81,9 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
         DataError: The file is no .npz file, or needs pickle.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # np.load leaves a file open that it opened itself and cannot read.
+        with open(path, "rb") as stream:
+            file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise DataError("one array, not a batch", where=path, expected="an .npz file")
             return {name: file[name] for name in file.files}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.load import Source, load
@@ -149,18 +150,22 @@ def localise_slots(
     tolerance: float | None = None,
     budget: float = BUDGET,
     progress: Progress | None = None,
+    gated: GatedModel | None = None,
 ) -> Localisation:
-    """Do what `localise` does, for a painting of a loaded model."""
+    """Do what `localise` does, for a painting of a loaded model.
+
+    `gated` is the model with gates for `low` at least and all nodes exposed, if there is one.
+    """
     if not data:
         raise DataError("the data hold no batch", remedy="pass at least one")
     limit = TOLERANCE * painter.low.rtol if tolerance is None else tolerance
-    gated = GatedModel.of(painter, low, expose_all=True)
+    gated = gated or GatedModel.of(painter, low, expose_all=True)
     search = _Search(painter, gated, low, data, time.monotonic() + budget, progress)
     distances = search.distances()
     outputs = search.output_distances(low)
     suspects = search.suspects(distances)
     ranking = search.rank(suspects)
-    found = [search.error(i, distances) for i in range(len(painter.nodes))]
+    found = [search.error(painter.index[n], distances) for n in _inner_first(painter.model.graph)]
     departed = (e for e in found if e.distance > limit or e.absorbed)
     finite = all(math.isfinite(d) for d in outputs.values())
     return Localisation(
@@ -188,6 +193,15 @@ def distance(reference: Array, found: Array) -> float:
     norm = float(np.linalg.norm(a))
     error = float(np.linalg.norm(b - a))
     return error / norm if norm else (math.inf if error else 0.0)
+
+
+def count_nonfinite(gated: GatedModel, feeds: Feeds, low: Collection[Slot]) -> dict[str, int]:
+    """Return how many elements of each exposed value are infinite or NaN."""
+    counts: dict[str, int] = {}
+    for chunk in _chunks(gated.values.items()):
+        found = gated.run(feeds, low, [name for _, name in chunk])
+        counts |= {name: int((~np.isfinite(array)).sum()) for name, array in found.items()}
+    return counts
 
 
 @dataclass
@@ -263,15 +277,32 @@ class _Search:
         return [error for *_, error in sorted(ranked, key=lambda r: r[:3])]
 
     def _inputs_distance(self, index: int, distances: Mapping[NodeValue, float]) -> float:
-        entry = self.painter.nodes[index]
+        node = self.painter.nodes[index]
         worst = 0.0
-        for value in entry.inputs:
+        for value in (*node.inputs, *_body_outputs(node)):
             producer = None if value is None else value.producer()
             if value is None or producer is None or producer not in self.painter.index:
                 continue
             key = (self.painter.index[producer], producer.outputs.index(value))
             worst = max(worst, distances.get(key, 0.0))
         return worst
+
+
+def _inner_first(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Yield the nodes in topological order, the owner of a body behind the nodes in it."""
+    for node in graph:
+        for body in _bodies(node):
+            yield from _inner_first(body)
+        yield node
+
+
+def _body_outputs(node: ir.Node) -> list[ir.Value]:
+    return [value for body in _bodies(node) for value in body.outputs]
+
+
+def _bodies(node: ir.Node) -> list[ir.Graph]:
+    attributes = node.attributes.values()
+    return [a.as_graph() for a in attributes if a.type is ir.AttributeType.GRAPH]
 
 
 def _known(number: float) -> float:

@@ -22,7 +22,7 @@ from amp_rewrite.errors import DataError
 from amp_rewrite.graph.load import Source
 from amp_rewrite.numerics.data import Array, Data, Feeds, batches
 from amp_rewrite.numerics.gates import GatedModel
-from amp_rewrite.numerics.localise import localise_slots
+from amp_rewrite.numerics.localise import count_nonfinite, localise_slots
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.state import SearchState, fingerprint
 from amp_rewrite.numerics.tolerance import Tolerance
@@ -98,7 +98,10 @@ class _Search:
     state: SearchState
     progress: Progress | None
     best: tuple[str, ...] | None = None
+    paintable: frozenset[Slot] = frozenset()
     gated: GatedModel = field(init=False)
+    exposed: GatedModel | None = None
+    nonfinite: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
     references: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])
     contributions: dict[str, float] = field(default_factory=dict[str, float])
     started: float = field(default_factory=time.monotonic)
@@ -108,8 +111,8 @@ class _Search:
         """Rank, grow, bisect, shrink; a budget that ends early ends with the best so far."""
         result = self.painter.rewrite()
         low = self.painter.low_slots(result)
-        paintable = self.painter.paintable(result) if low else frozenset[Slot]()
-        self.gated = GatedModel.of(self.painter, paintable)
+        self.paintable = self.painter.paintable(result) if low else frozenset[Slot]()
+        self.gated = GatedModel.of(self.painter, self.paintable)
         self.references = [self.gated.run(feeds, ()) for feeds in self.data]
         before = self.loss(())
         if before <= self.tolerance.limit:
@@ -155,7 +158,26 @@ class _Search:
             worst = max(worst, self.tolerance.worst(reference, self.gated.run(feeds, low)))
             if math.isinf(worst):
                 break
+        if worst <= self.tolerance.limit and self._absorbs(low):
+            return math.inf
         return worst
+
+    def _absorbs(self, low: frozenset[Slot]) -> bool:
+        """Tell whether a node overflows although the outputs hold."""
+        gated = self._exposed()
+        for batch, feeds in enumerate(self.data):
+            if batch not in self.nonfinite:
+                self.nonfinite[batch] = count_nonfinite(gated, feeds, ())
+            known = self.nonfinite[batch]
+            found = count_nonfinite(gated, feeds, low)
+            if any(count > known[name] for name, count in found.items()):
+                return True
+        return False
+
+    def _exposed(self) -> GatedModel:
+        if self.exposed is None:
+            self.exposed = GatedModel.of(self.painter, self.paintable, expose_all=True)
+        return self.exposed
 
     def _ranking(self, low: frozenset[Slot]) -> list[str]:
         if self.state.ranking is None:
@@ -165,6 +187,7 @@ class _Search:
                 low,
                 [self.data[worst]],
                 budget=max(0.0, self.left * _RANKING_SHARE),
+                gated=self._exposed(),
             )
             self.state.set_ranking(
                 list(dict.fromkeys(e.node for e in found.ranking)),
