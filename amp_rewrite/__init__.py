@@ -1,9 +1,12 @@
 """Automatic mixed precision for ONNX, as a compiler pass."""
 
+from amp_rewrite.emulate import Evaluator, evaluate
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import save, to_proto
 from amp_rewrite.list_check import CheckReport, check_lists
+from amp_rewrite.numerics.verify import verify
+from amp_rewrite.numerics.verify_report import VerifyReport
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import Report
@@ -12,14 +15,18 @@ from amp_rewrite.rewrite.driver import RewriteResult, rewrite
 __all__ = [
     "AmpError",
     "CheckReport",
+    "Evaluator",
     "OpLists",
     "Report",
     "RewriteResult",
+    "VerifyReport",
     "check_lists",
+    "evaluate",
     "explain",
     "load",
     "load_lists",
     "rewrite",
     "save",
     "to_proto",
+    "verify",
 ]

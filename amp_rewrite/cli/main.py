@@ -7,11 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from amp_rewrite.cli.calibrate import calibrate
 from amp_rewrite.cli.check_lists import check_lists
 from amp_rewrite.cli.common import FAILED, error_console
 from amp_rewrite.cli.convert import convert
 from amp_rewrite.cli.demo import demo
 from amp_rewrite.cli.explain import explain
+from amp_rewrite.cli.localise import localise
+from amp_rewrite.cli.tune import tune
+from amp_rewrite.cli.verify import verify
 from amp_rewrite.errors import AmpError
 
 app = typer.Typer(
@@ -23,6 +27,10 @@ app = typer.Typer(
 )
 app.command()(convert)
 app.command()(explain)
+app.command()(verify)
+app.command()(calibrate)
+app.command()(localise)
+app.command()(tune)
 app.command(name="check-lists")(check_lists)
 app.command()(demo)
 

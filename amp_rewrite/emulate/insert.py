@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -117,7 +117,7 @@ class Inserter:
     def _redirect(
         self,
         old: ir.Value,
-        uses: tuple[ir.Usage, ...],
+        uses: Iterable[tuple[ir.Node, int]],
         new: ir.Value,
         keep: ir.Graph | None = None,
     ) -> None:

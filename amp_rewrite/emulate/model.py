@@ -109,7 +109,7 @@ class _Emulator:
             if value in self.low:
                 self._input(value)
         for value in self.low:
-            if value not in self.kept:
+            if value is not None and value not in self.kept:
                 retype_value(value, FLOAT32)
         if self.keep_io_types:
             self._outputs(ends)

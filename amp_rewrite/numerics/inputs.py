@@ -36,9 +36,9 @@ def plausible_feeds(model: ir.Model, seed: int = 0, attempt: int = 0) -> dict[st
     """Return one feed for every input that has no default.
 
     Free dimensions of one name get one size: 1 for a batch or another first dimension, 224 for the
-    sides of an image (N, C, H, W) or (N, H, W, C), else 16. Floats are normal; an image is smooth with noise. Integers are
-    indices that fit the tables they index, 0 or 1 otherwise; masks are ones, positions count up,
-    lengths are the free size and sample rates 16000. Booleans are true.
+    sides of an image (N, C, H, W) or (N, H, W, C), else 16. Floats are normal; an image is smooth
+    with noise. Integers are indices that fit the tables they index, 0 or 1 otherwise; masks are
+    ones, positions count up, lengths are the free size and sample rates 16000. Booleans are true.
 
     Args:
         model: The model; its types are used, it is not changed.
@@ -104,7 +104,7 @@ class _Sizes:
         is_first = from_end == rank and rank > 1 and not _LENGTH.search(name)
         if is_first or _BATCH.search(name):
             size = 1
-        elif not name and 1 < from_end and not is_side:
+        elif not name and from_end > 1 and not is_side:
             size = self.inner
         return size if dimension is None else self._named.setdefault(dimension, size)
 
@@ -162,7 +162,7 @@ def _floats(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Arra
 
 
 def _image(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Return waves of a random direction and phase per channel, with noise, about within [-2, 2]."""
+    """Return waves of a random direction and phase per channel, with noise."""
     rows, columns = _image_sides(shape)
     grid = np.ogrid[tuple(slice(n) for n in shape)]
     channels = [1 if axis in (rows, columns) else n for axis, n in enumerate(shape)]

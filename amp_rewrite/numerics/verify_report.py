@@ -112,7 +112,7 @@ class VerifyReport:
             place = f" ({first.op} {first.node})" if first.op else ""
             finite = all(not o.inf and not o.nan for o in self.outputs)
             lines.append(
-                f"{len(self.infinities)} values inside overflow, the first is {first.value}{place}: "
+                f"{len(self.infinities)} values inside overflow, first {first.value}{place}: "
                 f"{first.inf or first.nan} elements are {kind} where the original is finite"
                 + ("; the outputs absorb it" if finite else "")
             )
