@@ -181,8 +181,9 @@ def _kept(facts: ConstantFacts) -> Iterator[RangeRecord]:
 
 def _boundaries(context: PaintContext) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for node in context.type_graph.nodes:
-        if context.entry(node) is None:
+    for node, vertices in context.type_graph.nodes.items():
+        has_floats = bool(vertices.all) or vertices.ports.schema is None
+        if has_floats and context.entry(node) is None:
             name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))

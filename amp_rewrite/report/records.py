@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from amp_rewrite.paint.painting import Reason
+
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
@@ -213,7 +215,8 @@ class Report:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
         counts: dict[tuple[str, str], int] = {}
         for node, variable in self._kept():
-            key = (variable.reason, node.op)
+            everywhere = variable.reason == Reason.OPSET_TOO_OLD
+            key = (variable.reason, "(every)" if everywhere else node.op)
             counts[key] = counts.get(key, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
