@@ -8,7 +8,7 @@ another port. ONNX shape inference is not used, so its failures do not matter he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -37,6 +37,7 @@ class _Inference:
     bound_attributes: Mapping[str, ir.Attr] = field(default_factory=dict)
     types: Types = field(default_factory=dict)
     incomplete: list[ir.Node] = field(default_factory=list)
+    by_schema: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
     calls: dict[tuple[object, ...], tuple[str | None, ...]] = field(default_factory=dict)
 
     def run(self, graph: ir.Graph) -> Types:
@@ -58,12 +59,20 @@ class _Inference:
             self._node(node)
 
     def _node(self, node: ir.Node) -> None:
-        types = self.types
+        types, outputs = self.types, node.outputs
+        inputs = tuple(["absent" if v is None else types.get(v) for v in node.inputs])
+        key = (node.domain, node.op_type, inputs, len(outputs))
+        seen = self.by_schema.get(key)
+        if seen is not None:
+            types.update(zip(outputs, seen, strict=True))
+            return
         known = self._special(node)
         if known is None:
             known = self._by_schema(node)
+            if None not in known and None not in inputs:
+                self.by_schema[key] = tuple(t for t in known if t is not None)
         complete = True
-        for value, type_ in zip(node.outputs, known, strict=True):
+        for value, type_ in zip(outputs, known, strict=True):
             type_ = type_ or elements.from_ir(value.type)
             if type_ is not None:
                 types[value] = type_
@@ -72,7 +81,7 @@ class _Inference:
         if not complete or any(v is not None and v not in types for v in node.inputs):
             self.incomplete.append(node)
 
-    def _by_schema(self, node: ir.Node) -> Iterable[str | None]:
+    def _by_schema(self, node: ir.Node) -> Sequence[str | None]:
         """Return output types read off the operator's type variables."""
         ports = self._ports(node)
         bound: dict[str, str] = {}

@@ -23,8 +23,8 @@ from amp_rewrite.numerics.traits import ACCUMULATING
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewrite.options import Lists, RewriteOptions
 
-MARGIN = 2.0
-"""Unseen data reach further than seen ones: one bit of headroom."""
+MARGIN = 1.5
+"""Unseen data reach further than seen ones: half a bit of headroom."""
 
 SUBNORMAL_SHARE = 0.1
 """The share of the sum of magnitudes that may lie below the smallest normal."""

@@ -87,7 +87,7 @@ def test_partial_sums_of_a_reduction_count_although_they_cancel():
                                 "AMP_REWRITE_INFERLIST_ADD": "ReduceSum"})  # fmt: skip
     cancelling = model(
         "[a] h = MatMul(x, w) [sum] s = ReduceSum<keepdims = 1>(h) [b] y = MatMul(s, u)",
-        f"float[4,4] w = {{1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}}, float[1,4] u = {{1,1,1,1}}",
+        "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}, float[1,4] u = {1,1,1,1}",
         outputs="float[1,4] y",
     )
     data = [{"x": np.array([[30000, -30000, 30000, -30000]], np.float32)}]
@@ -216,7 +216,8 @@ import numpy as np
 import onnx.parser
 from amp_rewrite.numerics.calibrate import calibrate
 
-text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1,8,128,128] x) => (float[1,8,128,128] h9)'
+head = '<ir_version: 8, opset_import: ["" : 17]> '
+text = head + 'g (float[1,8,128,128] x) => (float[1,8,128,128] h9)'
 body = "".join(f"h{i + 1} = Mul(h{i}, h{i}) " for i in range(9)).replace("h0", "x")
 model = onnx.parser.parse_model(text + " {" + body + "}")
 rng = np.random.default_rng(0)
