@@ -18,7 +18,7 @@ from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import Types, infer_types
-from amp_rewrite.graph.ports import opset_of, ports_of
+from amp_rewrite.graph.ports import opset_of, ports_of, schema_variable
 from amp_rewrite.rewrite.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.rewrite.retype import retype_value
 
@@ -136,17 +136,20 @@ class _Emulator:
             self.insert.round(value, self.low[value])
 
     def _must_stay_low(self, node: ir.Node) -> bool:
-        """Tell whether an operator cannot be given float32 instead of the low type."""
+        """Tell whether an operator cannot be given float32 instead of the low type.
+
+        Whatever of ai.onnx takes a low type takes float32 as well.
+        """
+        if node.domain == "":
+            return "sparse_value" in node.attributes
         opset = opset_of(node, self.model.graph.opset_imports)
         ports = ports_of(node.domain, node.op_type, opset, len(node.inputs), len(node.outputs))
         if ports.schema is None:
             return True
-        if "sparse_value" in node.attributes:
-            return True
         for name, value in self._pairs(node, ports.inputs, ports.outputs):
             type_ = elements.with_element(self.types[value], FLOAT32)
-            admitted = ports.schema.variables.get(name.split("[", 1)[0].split(":", 1)[0])
-            if name != type_ and admitted is not None and type_ not in admitted:
+            admitted = ports.schema.variables.get(schema_variable(name), {name})
+            if type_ not in admitted:
                 return True
         return False
 

@@ -201,7 +201,8 @@ class _Search:
                 self.tried += 1
             made_here = error.absorbed and error.growth > 0
             key = math.inf if made_here else _known(alone)
-            ranked.append((-key, -_known(error.growth), i, _with(error, alone)))
+            untried = -_known(error.growth) if math.isnan(alone) else 0.0
+            ranked.append((-key, untried, i, _with(error, alone)))
             if self.progress is not None:
                 self.progress(done, len(suspects))
         return [error for *_, error in sorted(ranked, key=lambda r: r[:3])]

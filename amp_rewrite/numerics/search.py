@@ -83,9 +83,12 @@ def tune(
         resume=resume,
     )
     try:
-        return _Search(painter, feeds, tolerance, budget, output, state, progress).run()
+        found = _Search(painter, feeds, tolerance, budget, output, state, progress).run()
     finally:
         state.write()
+    if output is not None:
+        found.save(output)
+    return found
 
 
 @dataclass

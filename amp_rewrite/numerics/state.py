@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.datafile import all_tensors
+from amp_rewrite.graph.tensors import byte_chunks
 from amp_rewrite.numerics.data import Feeds
 from amp_rewrite.numerics.repaint import Repainter
 from amp_rewrite.numerics.tolerance import Tolerance
@@ -30,10 +32,10 @@ def fingerprint(painter: Repainter, data: Sequence[Feeds], tolerance: Tolerance)
     for node in painter.nodes:
         names = [None if v is None else v.name for v in (*node.inputs, *node.outputs)]
         digest.update(repr((node.domain, node.op_type, node.name, names)).encode())
-    for graph in painter.model.graphs():
-        for name, value in graph.initializers.items():
-            tensor = value.const_value
-            digest.update(repr((name, None if tensor is None else tensor.shape)).encode())
+    for tensor in all_tensors(painter.model):
+        digest.update(repr((tensor.name, tensor.dtype.name, tensor.shape.numpy())).encode())
+        for chunk in byte_chunks(tensor):
+            digest.update(chunk)
     options = painter.options
     told = (options.precision, options.target, options.level, str(options.lists), tolerance.metric)
     digest.update(repr(told).encode())

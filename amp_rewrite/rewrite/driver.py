@@ -27,6 +27,7 @@ from amp_rewrite.report.records import Report
 from amp_rewrite.rewrite.apply import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
+from amp_rewrite.rewrite.epsilons import underflows
 from amp_rewrite.rewrite.move_casts import move_casts
 from amp_rewrite.rewrite.options import PROVIDERS, Lists, RewriteOptions, names_of
 from amp_rewrite.rewrite.weights import ConstantFacts
@@ -194,7 +195,7 @@ def _paint(
             excluded,
         )
         painting = paint(context)
-        found = facts.overflows(painting)
+        found = {**facts.overflows(painting), **underflows(facts, painting)}
         if not found:
             return context, painting
         excluded = {**excluded, **found}
