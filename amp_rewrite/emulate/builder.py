@@ -34,7 +34,7 @@ class NodeBuilder:
         """Add a node with one output and return the output."""
         name = self.names.inner(f"{self._stem}/{op}", FLOAT32)
         output = ir.Value(name=name, type=None if type_ is None else ir.TensorType(type_))
-        node = ir.Node("", op, inputs, attributes, outputs=[output], name=f"{name}/{op}")
+        node = ir.Node("", op, inputs, attributes, outputs=[output], name=self.names.part(name, op))
         self.nodes.append(node)
         return output
 

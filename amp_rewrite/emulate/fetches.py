@@ -86,7 +86,9 @@ def _copy(graph: ir.Graph, value: ir.Value, names: FreeNames) -> ir.Value:
     """Return an Identity of a graph input or a weight, which cannot be an output everywhere."""
     name = names.cast(value.name or "", dtypes.FLOAT32)
     output = ir.Value(name=name, type=value.type, shape=value.shape)
-    graph.append(ir.Node("", "Identity", [value], outputs=[output], name=f"{name}/Identity"))
+    graph.append(
+        ir.Node("", "Identity", [value], outputs=[output], name=names.part(name, "Identity"))
+    )
     return output
 
 

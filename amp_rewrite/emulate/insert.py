@@ -32,7 +32,8 @@ class Inserter:
         shape = None if value.shape is None else value.shape.copy()
         output = ir.Value(name=name, type=ir.TensorType(to.ir), shape=shape)
         attribute = ir.AttrInt64("to", to.ir.value)
-        return ir.Node("", "Cast", [value], [attribute], outputs=[output], name=f"{name}/Cast")
+        node_name = self.names.part(name, "Cast")
+        return ir.Node("", "Cast", [value], [attribute], outputs=[output], name=node_name)
 
     def round(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Round a node's output: whoever read it reads the rounded value, which takes its name."""
@@ -151,7 +152,7 @@ class Inserter:
             node = self.cast(value, to, name)
             return [node], node.outputs[0]
         if type_.startswith("seq(tensor("):
-            return cast_sequence(value, to, name)
+            return cast_sequence(value, to, name, self.names.part(name, "Loop"))
         raise OptionError(
             "an optional cannot keep its low type",
             where=value.name,

@@ -10,7 +10,9 @@ _INT64 = ir.TensorType(ir.DataType.INT64)
 _BOOL = ir.TensorType(ir.DataType.BOOL)
 
 
-def cast_sequence(value: ir.Value, to: DType, name: str) -> tuple[list[ir.Node], ir.Value]:
+def cast_sequence(
+    value: ir.Value, to: DType, name: str, stem: str
+) -> tuple[list[ir.Node], ir.Value]:
     """Return the nodes that cast a sequence of tensors, in order, and their result.
 
     A Loop over the sequence casts one tensor at a time (a sequence can be carried by a Loop since
@@ -19,43 +21,44 @@ def cast_sequence(value: ir.Value, to: DType, name: str) -> tuple[list[ir.Node],
     Args:
         value: The sequence.
         to: The element type of the result.
-        name: The name of the result; the names of what is added start with it.
+        name: The name of the result.
+        stem: What the names of everything else that is added start with.
     """
     type_ = ir.SequenceType(ir.TensorType(to.ir))
-    length = ir.Value(name=f"{name}/length", type=_INT64)
-    empty = ir.Value(name=f"{name}/empty", type=type_)
+    length = ir.Value(name=f"{stem}/length", type=_INT64)
+    empty = ir.Value(name=f"{stem}/empty", type=type_)
     result = ir.Value(name=name, type=type_)
     nodes = [
-        ir.Node("", "SequenceLength", [value], outputs=[length], name=f"{name}/SequenceLength"),
+        ir.Node("", "SequenceLength", [value], outputs=[length], name=f"{stem}/SequenceLength"),
         ir.Node(
-            "", "SequenceEmpty", [], [_dtype(to)], outputs=[empty], name=f"{name}/SequenceEmpty"
+            "", "SequenceEmpty", [], [_dtype(to)], outputs=[empty], name=f"{stem}/SequenceEmpty"
         ),
     ]
-    body = ir.AttrGraph("body", _body(value, to, name))
-    loop = ir.Node("", "Loop", [length, None, empty], [body], outputs=[result], name=f"{name}/Loop")
+    body = ir.AttrGraph("body", _body(value, to, stem))
+    loop = ir.Node("", "Loop", [length, None, empty], [body], outputs=[result], name=f"{stem}/Loop")
     return [*nodes, loop], result
 
 
-def _body(sequence: ir.Value, to: DType, name: str) -> ir.Graph:
+def _body(sequence: ir.Value, to: DType, stem: str) -> ir.Graph:
     """Return the Loop's body: take element i of the outer sequence, cast it, append it."""
-    index = ir.Value(name=f"{name}/i", type=_INT64, shape=ir.Shape([]))
-    again = ir.Value(name=f"{name}/again", type=_BOOL, shape=ir.Shape([]))
-    carried = ir.Value(name=f"{name}/carried", type=ir.SequenceType(ir.TensorType(to.ir)))
-    at = ir.Node("", "SequenceAt", [sequence, index], name=f"{name}/SequenceAt")
-    at.outputs[0].name = f"{name}/element"
+    index = ir.Value(name=f"{stem}/i", type=_INT64, shape=ir.Shape([]))
+    again = ir.Value(name=f"{stem}/again", type=_BOOL, shape=ir.Shape([]))
+    carried = ir.Value(name=f"{stem}/carried", type=ir.SequenceType(ir.TensorType(to.ir)))
+    at = ir.Node("", "SequenceAt", [sequence, index], name=f"{stem}/SequenceAt")
+    at.outputs[0].name = f"{stem}/element"
     to_attribute = ir.AttrInt64("to", to.ir.value)
-    cast = ir.Node("", "Cast", [at.outputs[0]], [to_attribute], name=f"{name}/Cast")
-    cast.outputs[0].name = f"{name}/cast"
+    cast = ir.Node("", "Cast", [at.outputs[0]], [to_attribute], name=f"{stem}/Cast")
+    cast.outputs[0].name = f"{stem}/cast"
     insert = ir.Node(
-        "", "SequenceInsert", [carried, cast.outputs[0]], name=f"{name}/SequenceInsert"
+        "", "SequenceInsert", [carried, cast.outputs[0]], name=f"{stem}/SequenceInsert"
     )
-    insert.outputs[0].name = f"{name}/longer"
+    insert.outputs[0].name = f"{stem}/longer"
     insert.outputs[0].type = ir.SequenceType(ir.TensorType(to.ir))
-    on = ir.Node("", "Identity", [again], name=f"{name}/Identity")
-    on.outputs[0].name, on.outputs[0].type = f"{name}/on", _BOOL
+    on = ir.Node("", "Identity", [again], name=f"{stem}/Identity")
+    on.outputs[0].name, on.outputs[0].type = f"{stem}/on", _BOOL
     outputs = [on.outputs[0], insert.outputs[0]]
     return ir.Graph(
-        [index, again, carried], outputs, nodes=[at, cast, insert, on], name=f"{name}/body"
+        [index, again, carried], outputs, nodes=[at, cast, insert, on], name=f"{stem}/body"
     )
 
 
