@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.datafile import all_tensors
 from amp_rewrite.graph.tensors import byte_chunks
@@ -34,6 +36,8 @@ def fingerprint(painter: Repainter, data: Sequence[Feeds], tolerance: Tolerance)
         digest.update(repr((node.domain, node.op_type, node.name, names)).encode())
     for tensor in all_tensors(painter.model):
         digest.update(repr((tensor.name, tensor.dtype.name, tensor.shape.numpy())).encode())
+        if tensor.dtype is ir.DataType.STRING:
+            continue
         for chunk in byte_chunks(tensor):
             digest.update(chunk)
     options = painter.options
