@@ -22,7 +22,7 @@ def cast_sequence(
         value: The sequence.
         to: The element type of the result.
         name: The name of the result.
-        stem: What the names of everything else that is added start with.
+        stem: The name of the Loop; the names of what else is added start with it.
     """
     type_ = ir.SequenceType(ir.TensorType(to.ir))
     length = ir.Value(name=f"{stem}/length", type=_INT64)
@@ -35,7 +35,7 @@ def cast_sequence(
         ),
     ]
     body = ir.AttrGraph("body", _body(value, to, stem))
-    loop = ir.Node("", "Loop", [length, None, empty], [body], outputs=[result], name=f"{stem}/Loop")
+    loop = ir.Node("", "Loop", [length, None, empty], [body], outputs=[result], name=stem)
     return [*nodes, loop], result
 
 
