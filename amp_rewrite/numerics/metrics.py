@@ -11,7 +11,6 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.numerics.data import Array
 
-
 COSINE = 0.999
 """How alike the directions of two outputs must be if no tolerance is given."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.report.records import NodeRecord, Report, VariableRecord
+
+if TYPE_CHECKING:
+    from amp_rewrite.rewrite.driver import RewriteResult
 
 PHRASES: dict[str, str] = {
     Reason.ALLOW_LIST: "it is on the allow list",
@@ -45,16 +48,7 @@ PHRASES: dict[str, str] = {
 """What each reason says, for people."""
 
 
-class HasReport(Protocol):
-    """Something with a report, such as the result of `rewrite`."""
-
-    @property
-    def report(self) -> Report:
-        """The report."""
-        ...
-
-
-def explain(result: Report | HasReport, node: str) -> str:
+def explain(result: Report | RewriteResult, node: str) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
 
     Args:
