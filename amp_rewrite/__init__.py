@@ -1,5 +1,6 @@
 """Automatic mixed precision for ONNX, as a compiler pass."""
 
+from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.emulate import Evaluator, evaluate
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.load import load
@@ -10,7 +11,6 @@ from amp_rewrite.numerics.verify_report import VerifyReport
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import Report
-from amp_rewrite.rewrite.driver import RewriteResult, rewrite
 
 __all__ = [
     "AmpError",

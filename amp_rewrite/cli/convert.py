@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.errors import InvariantError, OptionError
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import check_output_path, save
 from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.report.strict import shortcomings
 from amp_rewrite.report.text import print_report
 from amp_rewrite.report.write import write_text
-from amp_rewrite.rewrite.driver import RewriteResult, rewrite
-from amp_rewrite.rewrite.strict import shortcomings
 
 
 def convert(
@@ -50,7 +50,7 @@ def convert(
     if report is not None and report.resolve() in (model.resolve(), output.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
     result = rewrite(model, **arguments)
-    missing = shortcomings(result) if strict else ()
+    missing = shortcomings(result.report) if strict else ()
     if strict:
         _check_invariants(model, result, arguments["keep_io_types"])
     if not dry_run and not missing:

@@ -9,6 +9,7 @@ from typing import Annotated
 import onnx
 import typer
 
+from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.demo_model import demo_model
 from amp_rewrite.errors import RuntimeMissingError
@@ -16,7 +17,6 @@ from amp_rewrite.graph.save import save
 from amp_rewrite.numerics.verify import verify
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.text import print_report
-from amp_rewrite.rewrite.driver import rewrite
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
 """The nodes whose reasons the demo shows: one that stays float32 and one that does not."""

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.report.explain import explain as explain_node
-from amp_rewrite.rewrite.driver import rewrite
 
 
 def explain(

@@ -10,7 +10,7 @@ from amp_rewrite.paint.painting import Reason
 from amp_rewrite.report.records import NodeRecord, Report, VariableRecord
 
 if TYPE_CHECKING:
-    from amp_rewrite.rewrite.driver import RewriteResult
+    from amp_rewrite.api import RewriteResult
 
 PHRASES: dict[str, str] = {
     Reason.ALLOW_LIST: "it is on the allow list",

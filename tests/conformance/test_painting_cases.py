@@ -12,11 +12,11 @@ import onnx
 import pytest
 
 import amp_rewrite as amp
+from amp_rewrite.api import rewrite_with
 from amp_rewrite.emulate import evaluate
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of
 from amp_rewrite.oplists import OpLists
-from amp_rewrite.rewrite.driver import rewrite_with
 from amp_rewrite.rewrite.options import RewriteOptions
 
 _spec = importlib.util.spec_from_file_location(

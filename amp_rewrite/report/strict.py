@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from amp_rewrite.paint.painting import Reason
-from amp_rewrite.rewrite.driver import RewriteResult
+from amp_rewrite.report.records import Report
 
 
-def shortcomings(result: RewriteResult) -> tuple[str, ...]:
+def shortcomings(report: Report) -> tuple[str, ...]:
     """Return one line for everything that keeps a rewrite from being complete; () if nothing."""
-    report = result.report
     lines: list[str] = []
     if not report.summary.nodes_converted:
         lines.append("nothing was converted: the model has no allow-list operator that could be")

@@ -1,4 +1,4 @@
-"""`rewrite`: load, paint, plan, apply."""
+"""`rewrite`: load, paint, plan, apply, report. On top of the rooms that do the work."""
 
 from __future__ import annotations
 
