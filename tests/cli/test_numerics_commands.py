@@ -1,0 +1,112 @@
+"""calibrate, localise and tune from the command line: exit statuses, files, one-line errors."""
+
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from amp_rewrite.cli import main
+from amp_rewrite.cli.progress import seconds
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {W}, float[4,4] v = {V}, float[4,4] u = {U}> {
+[a] h = MatMul(x, w) [hot] i = MatMul(h, v) [c] j = MatMul(i, u) [d] y = MatMul(j, w)}"""
+
+
+def square(value):
+    return "{" + ",".join([f"{value:g}"] * 16) + "}"
+
+
+@pytest.fixture
+def files(tmp_path):
+    text = TEXT.replace("{W}", square(0.5)).replace("{V}", square(9000)).replace("{U}", square(1e-4))
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    (tmp_path / "data").mkdir()
+    for i in range(2):
+        x = np.random.default_rng(i).uniform(0.9, 1.1, (2, 4)).astype(np.float32)
+        np.savez(tmp_path / "data" / f"{i}.npz", x=x)
+    return tmp_path
+
+
+def run(*arguments):
+    """Run the command line and return its exit status."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def convert(files, *options):
+    output = files / "low.onnx"
+    assert run("convert", files / "m.onnx", "-o", output, "--quiet", *options) == 0
+    return output
+
+
+def test_localise_fails_and_names_the_node_and_calibrate_repairs_it(files, capsys):
+    low = convert(files)
+    report = files / "report.json"
+    arguments = ("localise", files / "m.onnx", low, "--data", files / "data", "--report", report)
+    assert run(*arguments) == 1
+    assert "first to depart: hot (MatMul)" in capsys.readouterr().out
+    assert json.loads(report.read_text())["first"]["node"] == "hot"
+
+    overlay = files / "overlay.yaml"
+    assert run("calibrate", files / "m.onnx", "--data", files / "data", "-o", overlay) == 0
+    out = capsys.readouterr().out
+    assert "hot/T: measured" in out
+    assert "over 2 batches" in out
+    low = convert(files, "--lists", overlay)
+    assert run("localise", files / "m.onnx", low, "--data", files / "data") == 0
+    low = convert(files, "--lists", "float16_cuda", "--lists", overlay)
+    assert run("localise", files / "m.onnx", low, "--data", files / "data", "--quiet") == 0
+
+
+def test_tune_writes_a_list_and_can_resume(files, capsys):
+    overlay = files / "keep.yaml"
+    command = ("tune", files / "m.onnx", "--data", files / "data", "-o", overlay, "--budget", "1m")
+    assert run(*command, "--metric", "cosine") == 0
+    assert "2 nodes stay float32 (smallest): cosine" in capsys.readouterr().out
+    assert run(*command, "--metric", "cosine", "--resume") == 0
+    assert run(*command, "--metric", "max-relative", "--resume") == 1
+    assert "another search" in capsys.readouterr().err
+    low = convert(files, "--lists", overlay)
+    assert run("localise", files / "m.onnx", low, "--data", files / "data", "--quiet") == 0
+
+
+def test_a_quiet_command_prints_nothing(files, capsys):
+    arguments = ("--data", files / "data", "-o", files / "o.yaml", "--quiet")
+    assert run("calibrate", files / "m.onnx", *arguments) == 0
+    assert run("tune", files / "m.onnx", *arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("--data", "nowhere.npz", "-o", "{o}"), 1, "no such data"),
+        (("--data", "{d}", "-o", "{m}"), 1, "the output is the input"),
+        (("--data", "{d}", "-o", "{o}", "--budget", "soon"), 2, "no duration"),
+        (("--data", "{d}", "-o", "{o}", "--metric", "mse"), 1, "unknown metric"),
+        (("--data", "{d}"), 2, "--output"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_no_file(files, capsys, arguments, status, message):
+    places = {"{o}": files / "o.yaml", "{d}": files / "data", "{m}": files / "m.onnx"}
+    before = (files / "m.onnx").read_bytes()
+    assert run("tune", files / "m.onnx", *(places.get(a, a) for a in arguments)) == status
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (files / "o.yaml").exists()
+    assert (files / "m.onnx").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 M ", 120)]
+)
+def test_durations(text, number):
+    assert seconds(text) == number
