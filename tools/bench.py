@@ -4,6 +4,7 @@
     python tools/bench.py rewrite a.onnx b.onnx          these models
     python tools/bench.py rewrite --no-big3g             without the 3 GiB model
     python tools/bench.py rewrite --json bench.json      figures, machine and versions as JSON
+    python tools/bench.py numerics [...]                 the corpus in emulated mixed precision
 
 Every conversion is a process of its own: its CPU time, wall time and peak resident memory are the
 kernel's account of it, imports included. This process imports nothing large, because Linux counts
@@ -27,6 +28,8 @@ from typing import Any
 
 TOOLS = Path(__file__).resolve().parent
 CACHE = TOOLS.parent / ".cache"
+SCRIPTS = {"numerics": "bench_numerics.py"}
+"""Subcommands with a file of their own."""
 CONVERTERS = ("amp_rewrite", "onnxconverter-common", "onnxruntime")
 STRESS = ("chain10k", "chain100k", "big3g")
 CORPUS = ("minilm_l3", "resnet50_rand", "ppocrv4_rec", "silero_v6")
@@ -221,10 +224,15 @@ def rewrite(options: argparse.Namespace) -> int:
 
 def main(arguments: list[str]) -> int:
     """Parse the command line and run a subcommand."""
+    if arguments and arguments[0] in SCRIPTS:
+        script = str(TOOLS / SCRIPTS[arguments[0]])
+        return subprocess.run([sys.executable, script, *arguments[1:]], check=False).returncode
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
+    for name in SCRIPTS:
+        commands.add_parser(name, help=f"see tools/{SCRIPTS[name]}", add_help=False)
     command = commands.add_parser("rewrite", help="convert models with every tool")
     command.add_argument("models", nargs="*", help="ONNX files; none: stress models and corpus")
     command.add_argument("--tools", nargs="+", default=list(CONVERTERS), choices=CONVERTERS)
