@@ -1,6 +1,6 @@
-"""Scalars out of the depth of a model: statistics computed by the runtime, not fetched tensors.
+"""Numbers out of the depth of a model: statistics computed by the runtime, not fetched tensors.
 
-A probe is a float32 scalar computed next to the value that it is about. The probes of each graph
+A probe is one float32 number, in a vector of length 1, computed next to the value that it is about. The probes of each graph
 are joined into two vectors, one whose elements combine by maximum and one whose elements add up;
 the vectors of a branch become extra outputs of its If (neutral in the branch not taken), those of a
 body extra scan outputs of its Loop or Scan, reduced over the iterations behind it. So a model with
@@ -42,7 +42,7 @@ class Prober:
 
     model: ir.Model
     keys: dict[str, list[Hashable]] = field(default_factory=dict[str, list[Hashable]])
-    _scalars: dict[ir.Graph, dict[str, list[tuple[Hashable, ir.Value]]]] = field(
+    _numbers: dict[ir.Graph, dict[str, list[tuple[Hashable, ir.Value]]]] = field(
         default_factory=dict[ir.Graph, dict[str, list[tuple[Hashable, ir.Value]]]]
     )
     _constants: dict[tuple[str, float], ir.Value] = field(
@@ -74,9 +74,18 @@ class Prober:
         """Return a float32 scalar that every graph of the model can read."""
         return self._shared("scalar", number, np.float32(number))
 
-    def probe(self, graph: ir.Graph, key: Hashable, combine: str, scalar: ir.Value) -> None:
-        """Ask for a scalar of a graph under a key."""
-        self._scalars.setdefault(graph, {MAX: [], SUM: []})[combine].append((key, scalar))
+    def flat(self, graph: ir.Graph, value: ir.Value) -> ir.Value:
+        """Return a tensor's elements as a vector: a view, not a copy."""
+        shape = self._shared("flat", -1, np.array([-1], np.int64))
+        return self.add(graph, "Reshape", [value, shape])
+
+    def reduce(self, graph: ir.Graph, op: str, vector: ir.Value) -> ir.Value:
+        """Return a vector of length 1: the maximum, minimum or sum of a vector."""
+        return self.add(graph, op, [vector], [ir.AttrInt64("keepdims", 1)])
+
+    def probe(self, graph: ir.Graph, key: Hashable, combine: str, number: ir.Value) -> None:
+        """Ask for a number of a graph, a vector of length 1, under a key."""
+        self._numbers.setdefault(graph, {MAX: [], SUM: []})[combine].append((key, number))
 
     def finish(self) -> None:
         """Make the two vectors the only outputs of the model."""
@@ -114,11 +123,8 @@ class Prober:
         for node in list(graph):
             for combine, vector in self._from_bodies(node, graph):
                 parts[combine].append(vector)
-        one = self._shared("one", 1, np.array([1], np.int64))
-        for combine, scalars in self._scalars.get(graph, {}).items():
-            for key, scalar in scalars:
-                reshaped = self.add(graph, "Reshape", [scalar, one])
-                parts[combine].append(Vector([key], reshaped))
+        for combine, numbers in self._numbers.get(graph, {}).items():
+            parts[combine] += [Vector([key], number) for key, number in numbers]
         return {c: self._joined(graph, vectors) for c, vectors in parts.items() if vectors}
 
     def _joined(self, graph: ir.Graph, vectors: list[Vector]) -> Vector:

@@ -141,9 +141,9 @@ class RangeMeter:
         for i in self.sums:
             node = twins.nodes[i]
             sums = partial_sum(prober, node)
-            if sums is not None and node.graph is not None:
-                scalar = prober.add(node.graph, "ReduceMax", [sums], [_no_dims()])  # pyright: ignore[reportArgumentType] a node in a model is in a graph
-                prober.probe(node.graph, ("partial", i), MAX, scalar)  # pyright: ignore[reportArgumentType]
+            if sums is not None and isinstance(node.graph, ir.Graph):
+                number = prober.reduce(node.graph, "ReduceMax", prober.flat(node.graph, sums))
+                prober.probe(node.graph, ("partial", i), MAX, number)
         prober.finish()
         self._keys = prober.keys  # pyright: ignore[reportAttributeAccessIssue] every key is a Key
         self._max = np.full(len(self._keys.get(MAX, ())), -np.inf)
@@ -192,12 +192,13 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
         return
 
     def reduce(op: str, of: ir.Value) -> ir.Value:
-        return prober.add(graph, op, [of], [_no_dims()])
+        return prober.reduce(graph, op, of)
 
     def as_float(of: ir.Value) -> ir.Value:
         return prober.add(graph, "Cast", [of], [ir.AttrInt64("to", FLOAT32.ir.value)])
 
-    finite = magnitude = prober.add(graph, "Abs", [value])
+    flat = prober.flat(graph, value)
+    finite = magnitude = prober.add(graph, "Abs", [flat])
     if prober.opset >= _FIRST_WHERE:
         is_finite = prober.add(
             graph, "Less", [magnitude, prober.constant(np.inf)], dtype=ir.DataType.BOOL
@@ -208,7 +209,7 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
         prober.probe(graph, ("nonfinite", index), SUM, count)
     below = float(np.nextafter(np.float32(low.smallest_normal), np.float32(0)))
     normal = prober.add(graph, "ThresholdedRelu", [finite], [ir.AttrFloat32("alpha", below)])
-    size = prober.add(graph, "Size", [value], dtype=ir.DataType.INT64)
+    size = prober.add(graph, "Shape", [flat], dtype=ir.DataType.INT64)
     prober.probe(graph, ("largest", index), MAX, reduce("ReduceMax", finite))
     prober.probe(graph, ("mass", index), SUM, reduce("ReduceSum", finite))
     prober.probe(graph, ("normal", index), SUM, reduce("ReduceSum", normal))
@@ -219,10 +220,6 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
         nonzero = prober.add(graph, "Where", [some, finite, prober.constant(np.inf)])
         smallest = prober.add(graph, "Neg", [reduce("ReduceMin", nonzero)])
         prober.probe(graph, ("smallest", index), MAX, smallest)
-
-
-def _no_dims() -> ir.Attr:
-    return ir.AttrInt64("keepdims", 0)
 
 
 def _home(value: ir.Value) -> ir.Graph | None:

@@ -37,6 +37,8 @@ class Session:
         options.log_severity_level = _QUIET
         # A kernel's output buffer is dropped with the batch, not kept for the largest batch seen.
         options.enable_cpu_mem_arena = False
+        # What measures a value runs right behind it, so that the value can be freed.
+        options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
         self._session = _load(runtime, model, options, what)
         self._inputs = frozenset(i.name for i in self._session.get_inputs())
         self._optional = frozenset(i.name for i in self._session.get_overridable_initializers())
