@@ -1,0 +1,69 @@
+"""Types and shapes of a new node's outputs, from onnx's own inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx.defs
+import onnx.shape_inference
+import onnx_ir as ir
+
+from amp_rewrite.grad.errors import GradientError, place
+
+_SMALL = 64  # elements; what inference reads are shapes, axes and the like
+
+
+def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """Record the types and shapes of a node's outputs as far as its inputs tell.
+
+    Raises:
+        GradientError: The operator does not admit these inputs.
+    """
+    present = {v.name or "": v for v in node.inputs if v is not None}
+    if any(v.type is None for v in present.values()) or _has_graph(node):
+        return
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+    except onnx.defs.SchemaError:
+        return
+    types = {name: _type_proto(value) for name, value in present.items()}
+    data = {name: proto for name, v in present.items() if (proto := _data(v)) is not None}
+    try:
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            ir.to_proto(node),
+            types,
+            data,
+            opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()],
+        )
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+        raise GradientError(
+            "an operator does not admit its inputs", where=place(node), found=error
+        ) from error
+    for value in node.outputs:
+        proto = found.get(value.name or "")
+        if proto is not None:
+            value.type = ir.serde.deserialize_type_proto_for_type(proto)
+            value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+
+
+def _has_graph(node: ir.Node) -> bool:
+    return any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values())
+
+
+def _type_proto(value: ir.Value) -> onnx.TypeProto:
+    proto = onnx.TypeProto()
+    if value.type is not None:
+        ir.serde.serialize_type_into(proto, value.type)
+    if value.shape is not None:
+        ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def _data(value: ir.Value) -> onnx.TensorProto | None:
+    tensor = value.const_value
+    if tensor is None or value.is_graph_input() or tensor.size > _SMALL:
+        return None
+    proto = ir.to_proto(tensor)
+    return proto if isinstance(proto, onnx.TensorProto) else None

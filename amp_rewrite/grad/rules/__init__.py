@@ -1,0 +1,37 @@
+"""Every gradient rule, merged out of one table per family of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.rule import Rule, Rules
+from amp_rewrite.grad.rules import not_differentiable
+
+NOT_DIFFERENTIABLE: frozenset[str] = not_differentiable.NOT_DIFFERENTIABLE
+"""Operators whose outputs do not depend smoothly on any input: their gradient is None."""
+
+
+def merge(tables: Iterable[Rules]) -> Rules:
+    """Return one table out of many.
+
+    Raises:
+        ValueError: Two tables have a rule for one operator.
+    """
+    merged: dict[str, Rule] = {}
+    for table in tables:
+        twice = merged.keys() & table.keys()
+        if twice:
+            raise ValueError(f"two gradient rules for {', '.join(sorted(twice))}")
+        merged.update(table)
+    return MappingProxyType(merged)
+
+
+RULES: Mapping[str, Rule] = merge(())
+
+
+def operator(node: ir.Node) -> str:
+    """Return the key of a node's operator in the tables."""
+    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type

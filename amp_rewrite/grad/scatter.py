@@ -1,0 +1,86 @@
+"""Add updates into a tensor at indices: the transpose of gathering, in every opset."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.errors import GradientError
+
+_REDUCTION = 16
+"""The opset from which ScatterND and ScatterElements can add."""
+
+
+def can_add(b: Builder) -> bool:
+    """Return whether the opset's scatter operators can add."""
+    return b.opset >= _REDUCTION
+
+
+def non_negative(b: Builder, indices: ir.Value, length: ir.Value) -> ir.Value:
+    """Return int64 indices counted from the front.
+
+    Args:
+        b: The builder.
+        indices: Indices of any integer type and shape, counted from the end where negative.
+        length: The length of the indexed axis: int64, one element.
+    """
+    indices = b.cast(indices, ir.DataType.INT64)
+    known = b.array(indices)
+    if known is not None and known.size and known.min() >= 0:
+        return indices
+    return b.where(b.less(indices, 0), b.add(indices, length), indices)
+
+
+def scatter_rows(b: Builder, base: ir.Value, indices: ir.Value, rows: ir.Value) -> ir.Value:
+    """Return `base` with `rows[i]` added to its row `indices[i]`; indices may repeat.
+
+    Before opset 16 this is a product with one-hot rows, which takes memory for M x N numbers.
+
+    Args:
+        b: The builder.
+        base: (N, *row).
+        indices: (M,) int64, not negative.
+        rows: (M, *row).
+    """
+    if can_add(b):
+        added = b.op("ScatterND", base, b.unsqueeze(indices, [1]), rows, reduction="add")
+        return b.shaped_like(added, base)
+    flat_rows = b.reshape(rows, b.concat([b.shape(indices), b.constant([-1])], 0))
+    length, dtype = b.dim(base, 0), b.type_of(rows)
+    # An empty row would leave -1 undetermined; a table has none.
+    one_hot = b.op("OneHot", indices, length, b.constant([0, 1], dtype), axis=0)
+    total = b.op("MatMul", one_hot, flat_rows)
+    return b.shaped_like(b.add(base, b.reshape_like(total, base)), base)
+
+
+def scatter_along(
+    b: Builder, like: ir.Value, indices: ir.Value, updates: ir.Value, axis: int
+) -> ir.Value:
+    """Return zeros of the shape of `like` with `updates` added along an axis (ScatterElements).
+
+    Args:
+        b: The builder.
+        like: Has the shape and type of the result.
+        indices: Of the shape of `updates`; negative ones count from the end.
+        updates: No axis longer than that of `like`.
+        axis: The axis that indices run along.
+    """
+    zeros = b.zeros_like(like)
+    if can_add(b):
+        total = b.op("ScatterElements", zeros, indices, updates, axis=axis, reduction="add")
+        return b.shaped_like(total, like)
+    rank = b.rank(like)
+    if rank is None:
+        raise GradientError(
+            "a scatter that adds needs a known rank before opset 16",
+            where=f"value {like.name!r}",
+            remedy="convert the model with onnx.version_converter",
+        )
+    axis %= rank
+    length, dtype = b.dim(like, axis), b.type_of(updates)
+    # one_hot[.., n, j, ..] is 1 where indices[.., j, ..] == n
+    one_hot = b.op("OneHot", indices, length, b.constant([0, 1], dtype), axis=axis)
+    total = b.reduce_sum(b.mul(one_hot, b.unsqueeze(updates, [axis])), [axis + 1], keepdims=False)
+    missing = b.sub(b.shape(like), b.op("Shape", total))
+    before = b.sub(missing, missing)
+    return b.shaped_like(b.op("Pad", total, b.concat([before, missing], 0)), like)

@@ -1,0 +1,125 @@
+"""Reverse-mode differentiation of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.accumulate import accumulate
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.conditional import if_gradients
+from amp_rewrite.grad.errors import GradientError, place
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.rule import Gradient, Gradients
+from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
+
+
+def gradients(
+    b: Builder,
+    seeds: Mapping[ir.Value, ir.Value],
+    wrt: Sequence[ir.Value],
+    *,
+    sparse: bool = True,
+) -> list[Gradient | None]:
+    """Return the gradient of each value of `wrt`.
+
+    Only what lies between `wrt` and the seeds is differentiated. Gradients that meet at a value
+    are added in the widest of their types; broadcasting is undone here and nowhere else.
+
+    Args:
+        b: Builder of the graph that the values belong to; the gradient's nodes go there.
+        seeds: Value -> the gradient that arrives at it from outside.
+        wrt: Floating-point values to differentiate with respect to.
+        sparse: Whether a gradient may be IndexedSlices.
+
+    Returns:
+        One gradient per value of `wrt`: None where no seed depends on it, IndexedSlices where it
+        is a table of which rows are gathered and nothing else is done with it.
+
+    Raises:
+        GradientError: An operator in between has no rule, or its rule cannot handle this use.
+    """
+    start = b.mark()
+    nodes = list(b.graph)
+    varying = _varying(nodes, wrt)
+    arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
+    for node in reversed(nodes):
+        if not any(v in varying and v in arrived for v in node.outputs):
+            continue
+        received = [_total(b, arrived, v) for v in node.outputs]
+        for value, gradient in _apply(b, node, received, varying):
+            arrived.setdefault(value, []).append(gradient)
+    found = [_total(b, arrived, v, sparse=sparse and v.producer() is None) for v in wrt]
+    b.remove_unused({v for g in found if g is not None for v in _parts(g)}, start)
+    return found
+
+
+def _varying(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
+    """Return the floating-point values that depend on `wrt` through differentiable operators."""
+    varying = set(wrt)
+    for node in nodes:
+        if operator(node) in NOT_DIFFERENTIABLE:
+            continue
+        if any(v in varying for v in _inputs(node)):
+            varying.update(v for v in node.outputs if _may_vary(v))
+    return varying
+
+
+def _may_vary(value: ir.Value) -> bool:
+    return value.dtype is None or value.dtype.is_floating_point()
+
+
+def _inputs(node: ir.Node) -> list[ir.Value]:
+    return [*(v for v in node.inputs if v is not None), *captured(node)]
+
+
+def _total(
+    b: Builder, arrived: dict[ir.Value, list[Gradient]], value: ir.Value, *, sparse: bool = False
+) -> Gradient | None:
+    """Return the sum of what has arrived at a value, and put it in the place of the parts."""
+    parts = arrived.get(value)
+    if not parts:
+        return None
+    total = accumulate(b, parts, value, sparse=sparse)
+    arrived[value] = [total]
+    return total
+
+
+def _apply(
+    b: Builder, node: ir.Node, received: Sequence[Gradient | None], varying: set[ir.Value]
+) -> list[tuple[ir.Value, Gradient]]:
+    """Return the gradients that a node passes on, each in the shape of its value."""
+    dense = [g if isinstance(g, ir.Value) else None for g in received]
+    if node.op_type == "If" and node.domain == "":
+        return if_gradients(b, node, dense, [v for v in captured(node) if v in varying])
+    found = _by_rule(b, node, dense)
+    passed: list[tuple[ir.Value, Gradient]] = []
+    for value, gradient in zip(node.inputs, found, strict=False):
+        if value is None or gradient is None or value not in varying:
+            continue
+        if isinstance(gradient, ir.Value):
+            gradient = b.sum_to(gradient, value)
+        passed.append((value, gradient))
+    return passed
+
+
+def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> Gradients:
+    rule = RULES.get(operator(node))
+    if rule is None:
+        loop = node.op_type in ("Loop", "Scan") and node.domain == ""
+        raise GradientError(
+            "an operator has no gradient rule",
+            where=place(node),
+            found="a loop, whose length is known at run time only" if loop else None,
+            remedy="unroll the loop when exporting the model"
+            if loop
+            else "express it in operators that have one, make it a model-local function, or leave "
+            "the variables before it out of var_list",
+        )
+    return rule(node, received, b)
+
+
+def _parts(gradient: Gradient) -> Iterable[ir.Value]:
+    return gradient if isinstance(gradient, IndexedSlices) else (gradient,)
