@@ -1,10 +1,11 @@
 """Numbers out of the depth of a model: statistics computed by the runtime, not fetched tensors.
 
-A probe is one float32 number, in a vector of length 1, computed next to the value that it is about. The probes of each graph
-are joined into two vectors, one whose elements combine by maximum and one whose elements add up;
-the vectors of a branch become extra outputs of its If (neutral in the branch not taken), those of a
-body extra scan outputs of its Loop or Scan, reduced over the iterations behind it. So a model with
-any number of activations returns two small vectors, and its memory is that of running it.
+A probe is one float32 number, in a vector of length 1, computed next to the value that it is about.
+The probes of each graph are joined into two vectors, one whose elements combine by maximum and one
+whose elements add up; the vectors of a branch become extra outputs of its If (neutral in the branch
+not taken), those of a body extra scan outputs of its Loop or Scan, reduced over the iterations
+behind it. So a model with any number of activations returns two small vectors, and its memory is
+that of running it.
 """
 
 from __future__ import annotations
