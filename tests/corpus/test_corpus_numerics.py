@@ -1,0 +1,36 @@
+"""The corpus in float16: finite, alike and of the same class, with default lists or calibrated."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from catalog import REAL
+
+CALIBRATED = {
+    "oww_melspec",  # the power spectrum of int16-range audio
+    # weights are one constant for a whole tensor, so that activations grow with every layer
+    *("light_bvlc_alexnet", "light_inception_v1", "light_resnet50", "light_squeezenet"),
+    *("light_vgg19", "light_zfnet512"),
+}
+
+
+def _bench():
+    path = Path(__file__).parents[2] / "tools" / "bench_numerics.py"
+    spec = importlib.util.spec_from_file_location("bench_numerics", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench_numerics"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_model_holds_and_says_what_it_needed(corpus, name):
+    [row] = _bench().numerics_table(corpus.models.parent, [name], seeds=2)
+    assert row.holds
+    assert row.cosine >= 0.999
+    assert row.top1 in (None, 1.0)
+    expected = "calibrate" if name in CALIBRATED else "default lists"
+    assert row.needed == ("nothing low" if name == "ort_mul_1" else expected)
