@@ -1,0 +1,153 @@
+"""Cut a step down to what was asked for: outputs, what they need, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.train.errors import FetchError
+from amp_rewrite.train.info import STEP_KEY, StepInfo
+
+
+def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Return the values of the main graph that can be fetched, by name."""
+    found = {v.name: v for v in graph.initializers.values() if v.name}
+    found.update({v.name: v for v in graph.inputs if v.name})
+    for node in graph:
+        found.update({v.name: v for v in node.outputs if v.name})
+    return found
+
+
+def known_fetches(whole: ir.Model, info: StepInfo) -> list[str]:
+    """Return every name that can be fetched from a step."""
+    return sorted({*info.fetches, *values_by_name(whole.graph)})
+
+
+def cut(
+    whole: ir.Model,
+    info: StepInfo,
+    fetches: Iterable[str],
+    *,
+    updates: bool = True,
+    defaults: bool = True,
+) -> tuple[ir.Model, StepInfo]:
+    """Return the part of a step that computes `fetches` and the next state.
+
+    Args:
+        whole: A step with everything that can be fetched; not changed.
+        info: Its description.
+        fetches: Names of values, or names that `info.fetches` knows.
+        updates: Compute the next state too.
+        defaults: Keep the initial state as defaults of the state inputs; without them the model is
+            small, and every state must be fed.
+
+    Returns:
+        An ordinary ONNX model whose outputs are the fetches, in order, and then the next states;
+        and its description, whose `fetches` are those asked for.
+
+    Raises:
+        FetchError: A name is unknown.
+    """
+    names = list(dict.fromkeys(fetches))
+    model = clone(whole)
+    graph = model.graph
+    values = values_by_name(graph)
+    targets = [_resolve(values, info, name) for name in names]
+    next_states = [(s, values[s.output]) for s in info.states] if updates else []
+    graph.outputs.clear()
+    taken: set[str] = set()
+    outputs: dict[str, str] = {}
+    for name, target in zip(names, targets, strict=True):
+        value = _as_output(graph, target, taken, f"{name}:value")
+        graph.outputs.append(value)
+        outputs[name] = str(value.name)
+    for _, value in next_states:
+        graph.outputs.append(value)
+    _remove_unused(graph)
+    _remove_inputs(graph, {s.name for s, _ in next_states})
+    _declare_types(model)
+    kept = {v.name for v in graph.inputs}
+    described = StepInfo(
+        states=tuple(s for s in info.states if s.name in kept),
+        inputs=tuple(name for name in info.inputs if name in kept),
+        fetches=outputs,
+        loss=info.loss,
+        targets=info.targets,
+    )
+    if not defaults:
+        _remove_defaults(graph, described)
+    model.metadata_props[STEP_KEY] = described.to_json()
+    return model, described
+
+
+def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value:
+    found = values.get(info.fetches.get(name, name))
+    if found is not None:
+        return found
+    known = sorted({*info.fetches, *values})
+    close = get_close_matches(name, known, n=3)
+    raise FetchError(
+        f"the step computes no value {name!r}",
+        found=f"close names: {', '.join(close)}" if close else f"{len(known)} other names",
+        expected=f"one of {', '.join(sorted(info.fetches))} or the name of a value of the step",
+        remedy="fetch one of these, or build the step with this fetch",
+    )
+
+
+def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> ir.Value:
+    """Return `value`, or a copy of it where a value cannot be this output itself."""
+    passed_through = value.producer() is None
+    if not passed_through and value.name not in taken:
+        taken.add(str(value.name))
+        return value
+    node = ir.node("Identity", [value], name=f"fetch/{name}")
+    copy = node.outputs[0]
+    copy.name, copy.type, copy.shape = name, value.type, value.shape
+    graph.append(node)
+    taken.add(name)
+    return copy
+
+
+def _remove_unused(graph: ir.Graph) -> None:
+    """Remove nodes and initializers that no output needs."""
+    for node in reversed(graph):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            graph.remove(node, safe=True)
+    for name, value in list(graph.initializers.items()):
+        if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
+            del graph.initializers[name]
+
+
+def _remove_inputs(graph: ir.Graph, updated: set[str]) -> None:
+    """Remove inputs that nothing reads; a state that is updated stays, read or not."""
+    unused = [v for v in graph.inputs if not v.uses() and v.name not in updated]
+    for value in unused:
+        graph.inputs.remove(value)
+        graph.initializers.pop(str(value.name), None)
+
+
+def _remove_defaults(graph: ir.Graph, info: StepInfo) -> None:
+    for name in info.names:
+        value = graph.initializers.pop(name)
+        value.const_value = None
+
+
+def _declare_types(model: ir.Model) -> None:
+    missing = [value for value in model.graph.outputs if value.type is None]
+    if not missing:
+        return
+    types = infer_types(model)
+    for value in missing:
+        if value in types:
+            value.type = elements.to_ir(types[value])
+
+
+def set_outputs(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
+    """Replace the outputs of a graph."""
+    graph.outputs.clear()
+    graph.outputs.extend(values)

@@ -1,0 +1,52 @@
+"""A step as inference sees it: no dropout, running statistics, nothing updated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.train.cut import cut
+from amp_rewrite.train.dropout import remove_dropouts
+from amp_rewrite.train.info import StepInfo
+
+
+def inference_of(
+    whole: ir.Model, info: StepInfo, fetches: Iterable[str]
+) -> tuple[ir.Model, StepInfo]:
+    """Return the part of a step that computes `fetches` in inference mode.
+
+    Args:
+        whole: A step with everything that can be fetched; not changed.
+        info: Its description.
+        fetches: Names of values that do not depend on gradients.
+
+    Returns:
+        A model without updates, whose states have to be fed, and its description.
+
+    Raises:
+        FetchError: A name is unknown.
+    """
+    model = clone(whole)
+    remove_dropouts(model)
+    for node in list(model.graph):
+        if node.op_type == "BatchNormalization" and node.domain == "":
+            _normalise_by_running_statistics(node)
+    return cut(model, info, fetches, updates=False, defaults=False)
+
+
+def _normalise_by_running_statistics(node: ir.Node) -> None:
+    if node.attributes.get_int("training_mode", 0) == 0:
+        return
+    graph = node.graph
+    assert graph is not None, "the node was found in a graph"
+    attributes = {k: a for k, a in node.attributes.items() if k != "training_mode"}
+    replacement = ir.Node(
+        "", node.op_type, node.inputs, attributes.values(), name=node.name, num_outputs=1
+    )
+    old, new = node.outputs[0], replacement.outputs[0]
+    new.name, new.type, new.shape = old.name, old.type, old.shape
+    graph.insert_before(node, replacement)
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    old.name = f"{old.name}:training"

@@ -1,0 +1,224 @@
+"""From a TrainOp to a step: an ordinary ONNX model that any runtime can run."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.load import Source, load
+from amp_rewrite.train.cut import cut, values_by_name
+from amp_rewrite.train.dropout import replace_dropouts
+from amp_rewrite.train.errors import StepError
+from amp_rewrite.train.export import forward_of, keep_forward
+from amp_rewrite.train.info import STEP_KEY, StateInfo, StepInfo, read_info
+
+if TYPE_CHECKING:
+    from amp_rewrite.grad.training_graph import State
+    from amp_rewrite.optimizers.train_op import TrainOp
+
+LOSS = "loss"
+DEFAULT_FETCHES = (LOSS, "grads_finite")
+"""What a step computes without being asked, where it has it."""
+
+_CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
+"""Roles whose states stay constants of a step that does not update them."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step with everything that can be fetched from it.
+
+    Attributes:
+        model: The step before it is cut down to what one run asks for; not to be changed.
+        info: Its description.
+        forward: The model that it trains as it was loaded, or None if only `model` knows it.
+    """
+
+    model: ir.Model
+    info: StepInfo
+    forward: ir.Model | None = None
+
+    def cut(self, fetches: Iterable[str], *, defaults: bool = True) -> tuple[ir.Model, StepInfo]:
+        """Return the model that computes `fetches` and the next state, and its description."""
+        return cut(self.model, self.info, fetches, defaults=defaults)
+
+    def original(self) -> ir.Model:
+        """Return the model that is trained, whose weights may be empty.
+
+        Raises:
+            StepError: The step does not hold it.
+        """
+        return forward_of(self.model) if self.forward is None else self.forward
+
+
+def build_step(
+    train_op: TrainOp,
+    fetches: Iterable[str] = (),
+    *,
+    seed: int = 0,
+    targets: Mapping[str, str] | None = None,
+) -> ir.Model:
+    """Return the training step of a TrainOp as an ordinary ONNX model.
+
+    Inputs are the data inputs that the step reads and one input per state tensor, with its initial
+    value as default, so that a plain runtime may leave it out in the first step. Outputs are the
+    loss, what was asked for, and the next value of every state; `metadata_props["amp_rewrite.step"]`
+    pairs inputs and outputs (see `info.StepInfo`).
+
+    Args:
+        train_op: What `Optimizer.minimize` returned; not changed.
+        fetches: Names of values to compute besides the loss.
+        seed: Where the random numbers of Dropout begin.
+        targets: The names of the "logits" and the "labels", for evaluation.
+
+    Raises:
+        StepError: An update does not fit its state.
+        FetchError: A name in `fetches` is unknown.
+    """
+    step = whole_step(train_op, seed=seed)
+    info = replace(step.info, targets=dict(targets) if targets else None)
+    known = [name for name in DEFAULT_FETCHES if name in info.fetches]
+    model = cut(step.model, info, (*known, *fetches))[0]
+    keep_forward(model, train_op.graph.forward, set(info.names))
+    return model
+
+
+def read_step(source: Source) -> Step:
+    """Return the step in a file or a model that `build_step` made.
+
+    Raises:
+        LoadError: It is no ONNX model.
+        StepError: It is a model, but no step.
+    """
+    where = source if isinstance(source, str | os.PathLike) else None
+    model = load(source)
+    return Step(model, read_info(model, where))
+
+
+def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
+    """Return a step with everything that can be fetched.
+
+    Args:
+        train_op: What `Optimizer.minimize` returned; not changed.
+        seed: Where the random numbers of Dropout begin.
+
+    Raises:
+        StepError: An update does not fit its state.
+    """
+    training = train_op.graph
+    _name_values(training.model.graph)
+    known = {*values_by_name(training.forward.graph), *_names(train_op.fetches.values())}
+    model = clone(training.model)
+    values = values_by_name(model.graph)
+    states: list[StateInfo] = []
+    for name, state in training.states.items():
+        update = train_op.updates.get(name)
+        if update is None and state.role in _CONSTANT_UNLESS_UPDATED:
+            continue
+        value = _make_input(model.graph, values[str(state.value.name)], state)
+        following = value if update is None else values[str(update.name)]
+        output = _next_value(model.graph, following, state, known)
+        states.append(_describe(state, output))
+    states += replace_dropouts(model, seed)
+    info = _info(train_op, model, states)
+    model.metadata_props[STEP_KEY] = info.to_json()
+    return Step(model, info, training.forward)
+
+
+def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepInfo:
+    names = {state.name for state in states}
+    fetches = {key: str(value.name) for key, value in train_op.fetches.items()}
+    if train_op.loss is not None:
+        fetches.setdefault(LOSS, str(train_op.loss.value.name))
+    return StepInfo(
+        states=tuple(states),
+        inputs=tuple(str(v.name) for v in model.graph.inputs if v.name not in names),
+        fetches=fetches,
+        loss=fetches.get(LOSS),
+    )
+
+
+def _names(values: Iterable[ir.Value]) -> set[str]:
+    return {str(value.name) for value in values}
+
+
+def _name_values(graph: ir.Graph) -> None:
+    """Give a name to every output of a node that has none, so that a clone can be matched."""
+    used = set(values_by_name(graph))
+    for index, node in enumerate(graph):
+        for position, value in enumerate(node.outputs):
+            if not value.name and value.uses():
+                stem = f"{node.name or node.op_type}_{index}_out_{position}"
+                value.name = stem if stem not in used else f"{stem}_{len(used)}"
+                used.add(value.name)
+
+
+def _make_input(graph: ir.Graph, value: ir.Value, state: State) -> ir.Value:
+    """Make the value of a state a graph input whose default is the initial value."""
+    tensor = as_tensor(state.initial, state.name)
+    if not value.is_graph_input():
+        graph.inputs.append(value)
+    if value.name != state.name:
+        graph.initializers.pop(str(value.name), None)
+        value.name = state.name
+    value.const_value = tensor
+    value.type = ir.TensorType(tensor.dtype)
+    value.shape = ir.Shape(tensor.shape)
+    graph.initializers[state.name] = value
+    return value
+
+
+def as_tensor(initial: ir.TensorProtocol | np.ndarray, name: str) -> ir.TensorProtocol:
+    """Return an initial value as a tensor of its own that may be renamed."""
+    if isinstance(initial, np.ndarray | np.generic):
+        return ir.tensor(np.asarray(initial), name=name)
+    copied = copy.copy(initial)
+    copied.name = name
+    return copied
+
+
+def _next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str]) -> ir.Value:
+    """Return the value that becomes the output of a state, under its name.
+
+    A value that users know by its own name, or that is no result of a node, is copied.
+    """
+    name = f"{state.name}:next"
+    if state.value.dtype is not None and value.dtype not in (None, state.value.dtype):
+        raise StepError(
+            "the update has another type than the state",
+            where=state.name,
+            found=value.dtype,
+            expected=state.value.dtype,
+        )
+    free = value.producer() is not None and value.name not in known
+    if free and not str(value.name).endswith(":next"):
+        value.name = name
+    else:
+        node = ir.node("Identity", [value], name=f"next/{state.name}")
+        graph.append(node)
+        node.outputs[0].name = name
+        value = node.outputs[0]
+    value.type, value.shape = (
+        graph.initializers[state.name].type,
+        graph.initializers[state.name].shape,
+    )
+    return value
+
+
+def _describe(state: State, output: ir.Value) -> StateInfo:
+    tensor = as_tensor(state.initial, state.name)
+    return StateInfo(
+        name=state.name,
+        output=str(output.name),
+        role=state.role,
+        dtype=elements.tensor(tensor.dtype)[len("tensor(") : -1],
+        shape=tuple(tensor.shape.numpy()),
+    )
