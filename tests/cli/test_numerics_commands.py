@@ -21,7 +21,9 @@ def square(value):
 
 @pytest.fixture
 def files(tmp_path):
-    text = TEXT.replace("{W}", square(0.5)).replace("{V}", square(9000)).replace("{U}", square(1e-4))
+    text = TEXT
+    for name, number in {"{W}": 0.5, "{V}": 9000, "{U}": 1e-4}.items():
+        text = text.replace(name, square(number))
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     (tmp_path / "data").mkdir()
     for i in range(2):
