@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -139,11 +139,14 @@ def _casts(plan: CastPlan) -> tuple[CastRecord, ...]:
 
 
 def _weights(plan: CastPlan, facts: ConstantFacts) -> WeightsRecord:
-    overflow = [*_kept(facts), *_replaced(plan, facts)]
+    overflow = [*_kept(facts, facts.refused), *_replaced(plan, facts)]
     underflow = [
-        _range(w, facts, facts.stats(w.value, w.tensor).flushed_to_zero(plan.low), "flushed")
-        for w in plan.weights
-        if facts.stats(w.value, w.tensor).flushed_to_zero(plan.low)
+        *_kept(facts, facts.zeroed),
+        *(
+            _range(w, facts, facts.stats(w.value, w.tensor).flushed_to_zero(plan.low), "flushed")
+            for w in plan.weights
+            if facts.stats(w.value, w.tensor).flushed_to_zero(plan.low)
+        ),
     ]
     gone = {w.value for w in plan.weights if not w.keep_float32}
     constants = facts.constants()
@@ -168,14 +171,14 @@ def _range(weight: PlannedWeight, facts: ConstantFacts, count: int, action: str)
     return RangeRecord(weight.value.name or "", count, stats.max_abs, action, consumers)
 
 
-def _kept(facts: ConstantFacts) -> Iterator[RangeRecord]:
-    """Yield a record per constant out of range whose consumers stay float32 because of it."""
+def _kept(facts: ConstantFacts, vertices: Mapping[Vertex, ir.Value]) -> Iterator[RangeRecord]:
+    """Yield a record per constant that keeps its consumers float32."""
     consumers: dict[ir.Value, list[str]] = {}
-    for vertex, value in facts.refused.items():
+    for vertex, value in vertices.items():
         consumers.setdefault(value, []).append(vertex.name)
     for value, names in consumers.items():
         stats = facts.known(value)
-        count = stats.overflow(facts.low)
+        count = stats.overflow(facts.low) or stats.flushed_to_zero(facts.low)
         yield RangeRecord(value.name or "", count, stats.max_abs, "kept", tuple(names))
 
 

@@ -50,8 +50,10 @@ def underflows(facts: ConstantFacts, painting: Painting) -> Mapping[Vertex, Mark
                 continue
             if value not in tiny:
                 tiny[value] = _largest_if_zero(type_graph, value, low)
-            if tiny[value]:
-                marks |= _marks(type_graph, painting, vertex, index, tiny[value], low)
+            found = _marks(type_graph, painting, vertex, index, tiny[value], low)
+            if tiny[value] and found:
+                marks |= found
+                facts.zeroed[vertex] = value
     return marks
 
 

@@ -43,11 +43,13 @@ class ConstantFacts:
         type_graph: The model's type graph.
         low: The type that constants would be converted to.
         refused: Vertex -> the constant out of range that keeps it float32.
+        zeroed: Vertex -> the constant rounding to zero that keeps it float32 (epsilons.py).
     """
 
     type_graph: TypeGraph
     low: DType
     refused: dict[Vertex, ir.Value] = field(default_factory=dict)
+    zeroed: dict[Vertex, ir.Value] = field(default_factory=dict)
     _stats: dict[ir.Value, WeightStats] = field(default_factory=dict)
     _masks: dict[Vertex, bool] = field(default_factory=dict)
 
@@ -58,8 +60,9 @@ class ConstantFacts:
         return self._stats[value]
 
     def known(self, value: ir.Value) -> WeightStats:
-        """Return the statistics of a constant that was measured before."""
-        return self._stats[value]
+        """Return the statistics of a constant that the passes looked at."""
+        tensor = constant_tensor(self.type_graph, value)
+        return WeightStats() if tensor is None else self.stats(value, tensor)
 
     def constants(self) -> list[ir.Value]:
         """Return every float32 constant that something reads."""
