@@ -13,8 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.emulate.runtime import one_line
-from amp_rewrite.graph.save import save, to_proto
 from amp_rewrite.graph.datafile import all_tensors, source_file
+from amp_rewrite.graph.save import save, to_proto
 from amp_rewrite.train.device import Device, Provider
 from amp_rewrite.train.info import StepInfo
 from amp_rewrite.train.tensors import to_ort_value

@@ -70,7 +70,8 @@ def build_step(
 
     Inputs are the data inputs that the step reads and one input per state tensor, with its initial
     value as default, so that a plain runtime may leave it out in the first step. Outputs are the
-    loss, what was asked for, and the next value of every state; `metadata_props["amp_rewrite.step"]`
+    loss, what was asked for, and the next value of every state;
+    `metadata_props["amp_rewrite.step"]`
     pairs inputs and outputs (see `info.StepInfo`).
 
     Args:
