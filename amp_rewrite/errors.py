@@ -75,6 +75,10 @@ class InvariantError(AmpError):
     """A rewritten model breaks an invariant of the pass: a defect of this package."""
 
 
+class RunError(AmpError):
+    """ONNX Runtime cannot load or run a model."""
+
+
 class RuntimeMissingError(AmpError):
     """ONNX Runtime is needed for what was asked and is not installed."""
 

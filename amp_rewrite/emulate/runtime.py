@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import AmpError, RuntimeMissingError
+from amp_rewrite.errors import RunError, RuntimeMissingError
 from amp_rewrite.graph.datafile import all_tensors, source_file
 from amp_rewrite.graph.save import save, to_proto
 
@@ -24,10 +24,6 @@ _IN_MEMORY = 1 << 28
 """Up to this many bytes of weights go to the session as one message, which is copied twice."""
 
 _FATAL = 4
-
-
-class RunError(AmpError):
-    """ONNX Runtime cannot load or run a model."""
 
 
 def import_runtime() -> Any:
@@ -55,6 +51,8 @@ class Session:
         providers: Sequence[str] = (CPU,),
         threads: int = 0,
         optimize: bool = True,
+        lean: bool = False,
+        what: str = "the model",
     ) -> None:
         """Load a model; it is not changed and not needed any more afterwards.
 
@@ -63,6 +61,8 @@ class Session:
             providers: Execution providers, the preferred one first.
             threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
             optimize: Let ONNX Runtime fuse operators.
+            lean: Free every value as soon as it can be, and keep no memory between runs.
+            what: The model as errors call it.
 
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
@@ -74,12 +74,20 @@ class Session:
         options.intra_op_num_threads = threads
         if not optimize:
             options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if lean:
+            options.enable_cpu_mem_arena = False
+            options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
         folder = tempfile.mkdtemp(prefix="amp_rewrite-") if _is_large(model) else None
         if folder is not None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         source = _source(model, folder)
-        with one_line("ONNX Runtime cannot load the model"):
+        self._what = what
+        with one_line(f"ONNX Runtime cannot load {what}"):
             self._session = runtime.InferenceSession(source, options, providers=list(providers))
+        self.inputs: tuple[str, ...] = tuple(i.name for i in self._session.get_inputs())
+        self.overridable: tuple[str, ...] = tuple(
+            i.name for i in self._session.get_overridable_initializers()
+        )
         self.outputs: tuple[str, ...] = tuple(o.name for o in self._session.get_outputs())
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
@@ -88,7 +96,7 @@ class Session:
         Raises:
             RunError: ONNX Runtime reports an error.
         """
-        with one_line("ONNX Runtime cannot run the model on these inputs"):
+        with one_line(f"ONNX Runtime cannot run {self._what} on these inputs"):
             return self._session.run(list(outputs or self.outputs), dict(feeds))
 
 

@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.emulate.feeds import FeedSpec, feed_specs
-from amp_rewrite.emulate.runtime import RunError
-from amp_rewrite.errors import DataError
+from amp_rewrite.errors import DataError, RunError
 from amp_rewrite.graph.convert import to_low
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.numerics.data import Array

@@ -13,8 +13,8 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.emulate.feeds import FeedSpec, widened
-from amp_rewrite.emulate.runtime import CUDA, RunError, import_runtime
-from amp_rewrite.errors import OptionError
+from amp_rewrite.emulate.runtime import CUDA, import_runtime
+from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.convert import to_low
 from amp_rewrite.graph.infer import infer_types

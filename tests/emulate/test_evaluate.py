@@ -12,8 +12,7 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.emulate import Evaluator, evaluate
-from amp_rewrite.emulate.runtime import RunError
-from amp_rewrite.errors import OptionError, RuntimeMissingError
+from amp_rewrite.errors import OptionError, RunError, RuntimeMissingError
 
 MODEL = onnx.parser.parse_model("""
 <ir_version: 9, opset_import: ["" : 17]>
