@@ -76,13 +76,14 @@ class NodeBuilder:
         """
         name = self.free_name(name or f"{self._scope}/{op_type}", numbered=name is None)
         given = {key: _attribute(value) for key, value in attributes.items() if value is not None}
-        names = [name] if outputs == 1 else [f"{name}:{index}" for index in range(outputs)]
+        # Nodes and values have name spaces of their own.
+        names = [name] if outputs == 1 else [self.free_name(f"{name}:{k}") for k in range(outputs)]
         node = ir.Node(
             domain,
             op_type,
             inputs,
             ir.convenience.convert_attributes(given),
-            outputs=[ir.Value(name=self.free_name(n)) for n in names],
+            outputs=[ir.Value(name=n) for n in names],
             name=name,
         )
         annotate(node, self.model.graph.opset_imports)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.errors import GradientError
 
+_END = int(np.iinfo(np.int64).max)
 _REDUCTION = 16
 """The opset from which ScatterND and ScatterElements can add."""
 
@@ -84,3 +86,94 @@ def scatter_along(
     missing = b.sub(b.shape(like), b.op("Shape", total))
     before = b.sub(missing, missing)
     return b.shaped_like(b.op("Pad", total, b.concat([before, missing], 0)), like)
+
+
+def scatter_axis(
+    b: Builder,
+    updates: ir.Value,
+    indices: ir.Value,
+    axis: int,
+    length: ir.Value,
+    *,
+    unique: bool = False,
+) -> ir.Value:
+    """Return zeros with the slices of `updates` along an axis added at indices (undoes Gather).
+
+    Args:
+        b: The builder.
+        updates: (.., M, ..).
+        indices: (M,) int64; negative ones count from the end.
+        axis: The axis of length M.
+        length: The length N of the axis afterwards: int64, one element.
+        unique: No index comes twice.
+
+    Returns:
+        (.., N, ..).
+    """
+    rank = b.rank(updates)
+    if rank is None:
+        raise GradientError(
+            "a gradient along one axis needs a known rank",
+            where=f"value {updates.name!r}",
+            remedy="record the shape in the model's value_info",
+        )
+    axis %= rank
+    if not unique and not can_add(b):
+        return _by_product(b, updates, indices, axis, length)
+    lengths = [length if k == axis else b.dim(updates, k) for k in range(rank)]
+    zero = np.zeros(1, b.type_of(updates).numpy())
+    zeros = b.op("ConstantOfShape", b.concat(lengths, 0), value=zero)
+    column = b.reshape(indices, [-1 if k == axis else 1 for k in range(rank)])
+    spread = b.expand(column, b.shape(updates))
+    reduction = None if unique else "add"
+    return b.op("ScatterElements", zeros, spread, updates, axis=axis, reduction=reduction)
+
+
+def _by_product(
+    b: Builder, updates: ir.Value, indices: ir.Value, axis: int, length: ir.Value
+) -> ir.Value:
+    """Return one-hot columns times the updates, as (.., M, rest) matrices."""
+    one_hot = b.op("OneHot", indices, length, b.constant([0, 1], b.type_of(updates)), axis=0)
+    shape = b.shape(updates)
+    matrices = b.reshape(updates, b.concat([b.slice(shape, [0], [axis + 1]), b.constant([-1])], 0))
+    total = b.matmul(one_hot, matrices)
+    behind = b.slice(shape, [axis + 1], [_END])
+    return b.reshape(total, b.concat([b.slice(shape, [0], [axis]), length, behind], 0))
+
+
+def scatter_nd(b: Builder, like: ir.Value, indices: ir.Value, updates: ir.Value) -> ir.Value:
+    """Return zeros of the shape of `like` with updates added at index tuples (undoes GatherND).
+
+    Args:
+        b: The builder.
+        like: Has the shape and type of the result.
+        indices: (.., k) int64; negative ones count from the end.
+        updates: (.., *like.shape[k:]).
+
+    Raises:
+        GradientError: Before opset 16, k is not known.
+    """
+    if can_add(b):
+        zeros = b.zeros_like(like)
+        total = b.op("ScatterND", zeros, indices, updates, reduction="add")
+        return b.shaped_like(total, like)
+    count = (b.dims(indices) or (None,))[-1]
+    if count is None:
+        raise GradientError(
+            "the length of index tuples has to be known before opset 16",
+            where=f"value {indices.name!r}",
+            remedy="convert the model with onnx.version_converter",
+        )
+    row: ir.Value | None = None
+    for k in range(count):
+        one, length = b.gather(indices, b.constant(k), -1), b.dim(like, k)
+        one = non_negative(b, one, length)
+        row = one if row is None else b.add(b.mul(row, length), one)
+    if row is None:
+        return updates
+    rows = b.op("ReduceProd", b.slice(b.shape(like), [0], [count]), axes=[0], keepdims=1)
+    one_hot = b.op(
+        "OneHot", b.reshape(row, [-1]), rows, b.constant([0, 1], b.type_of(like)), axis=0
+    )
+    flat = b.reshape(updates, b.concat([b.op("Shape", b.reshape(row, [-1])), b.constant([-1])], 0))
+    return b.reshape_like(b.matmul(one_hot, flat), like)

@@ -8,7 +8,17 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from amp_rewrite.grad.rule import Rule, Rules
-from amp_rewrite.grad.rules import not_differentiable
+from amp_rewrite.grad.rules import (
+    activations,
+    arithmetic,
+    gathering,
+    not_differentiable,
+    reductions,
+    scattering,
+    shapes,
+    slicing,
+    trigonometry,
+)
 
 NOT_DIFFERENTIABLE: frozenset[str] = not_differentiable.NOT_DIFFERENTIABLE
 """Operators whose outputs do not depend smoothly on any input: their gradient is None."""
@@ -29,7 +39,19 @@ def merge(tables: Iterable[Rules]) -> Rules:
     return MappingProxyType(merged)
 
 
-RULES: Mapping[str, Rule] = merge(())
+RULES: Mapping[str, Rule] = merge(
+    (
+        activations.RULES,
+        arithmetic.RULES,
+        gathering.RULES,
+        reductions.RULES,
+        scattering.RULES,
+        shapes.RULES,
+        slicing.RULES,
+        trigonometry.RULES,
+    )
+)
+"""Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""
 
 
 def operator(node: ir.Node) -> str:

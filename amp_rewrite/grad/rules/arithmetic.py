@@ -1,0 +1,188 @@
+"""Gradients of arithmetic; g is the gradient of the output y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.rule import Gradients, Rules
+
+Received = Sequence[ir.Value | None]
+
+
+def add(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = a + b: g, g."""
+    return [gs[0], gs[0]]
+
+
+def sub(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = a - b: g, -g (negated after the sum over broadcast axes)."""
+    (g,), (_, y) = gs, operands(node)
+    return [g, b.neg(b.sum_to(known(g), y))]
+
+
+def mul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = a b: g b, g a."""
+    x, y = operands(node)
+    return [b.mul(known(gs[0]), y), b.mul(known(gs[0]), x)]
+
+
+def div(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = a / b: g / b, -(g / b) y."""
+    _, divisor = operands(node)
+    quotient = b.div(known(gs[0]), divisor)
+    by_divisor = b.sum_to(b.mul(quotient, node.outputs[0]), divisor)
+    return [quotient, b.neg(by_divisor)]
+
+
+def mod(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = fmod(a, b) = a - trunc(a / b) b: g, -g (a - y) / b."""
+    x, y = operands(node)
+    g = known(gs[0])
+    quotient = b.div(b.sub(x, node.outputs[0]), y)
+    return [g, b.neg(b.mul(g, quotient))]
+
+
+def pow_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = a^p: g p a^(p-1), which is 0 for p = 0, and g y ln a, which is 0 for a <= 0."""
+    base, exponent = operands(node)
+    g, y = known(gs[0]), node.outputs[0]
+    number = b.array(exponent)
+    if number is not None and number.size == 1:
+        return [_power(b, g, base, float(number.reshape(-1)[0]), y), None]
+    p = b.cast_like(exponent, base)
+    slope = b.mul(p, b.pow(base, b.sub(p, 1)))
+    by_base = b.mul(g, b.where(b.equal(p, 0), b.operand(0, p), slope))
+    positive = b.greater(base, 0)
+    log = b.log(b.where(positive, base, 1))
+    return [by_base, b.mul(g, b.mul(y, log))]
+
+
+def _power(b: Builder, g: ir.Value, x: ir.Value, p: float, y: ir.Value) -> ir.Value | None:
+    """Return g p x^(p-1) for a number p."""
+    if p == 0:
+        return None
+    if p == 1:
+        return g
+    if p == 2:
+        return b.mul(g, b.mul(x, p))
+    if p == 0.5:
+        return b.div(b.mul(g, p), y)
+    return b.mul(g, b.mul(b.pow(x, p - 1), p))
+
+
+def neg(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = -x: -g."""
+    return [b.neg(known(gs[0]))]
+
+
+def abs_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = |x|: g sign(x)."""
+    return [b.mul(known(gs[0]), b.sign(operands(node)[0]))]
+
+
+def sqrt(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = square root of x: g / (2 y)."""
+    return [b.div(b.mul(known(gs[0]), 0.5), node.outputs[0])]
+
+
+def reciprocal(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = 1 / x: -g y^2."""
+    return [b.neg(b.mul(known(gs[0]), b.square(node.outputs[0])))]
+
+
+def exp(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = e^x: g y."""
+    return [b.mul(known(gs[0]), node.outputs[0])]
+
+
+def log(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = ln x: g / x."""
+    return [b.div(known(gs[0]), operands(node)[0])]
+
+
+def sum_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = sum of the x_i: g for each."""
+    return [gs[0]] * len(node.inputs)
+
+
+def mean(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = mean of n x_i: g / n for each."""
+    return [b.mul(known(gs[0]), 1 / len(node.inputs))] * len(node.inputs)
+
+
+def extremum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = the largest (smallest) of the x_i: g shared evenly among those equal to y."""
+    g, y = known(gs[0]), node.outputs[0]
+    inputs = operands(node)
+    if len(inputs) == 1:
+        return [g]
+    equal = [b.cast_like(b.equal(x, y), g) for x in inputs]
+    count = b.add(*equal) if len(equal) == 2 else b.op("Sum", *equal)
+    share = b.div(g, count)
+    return [b.mul(e, share) for e in equal]
+
+
+def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = min(max(x, low), high): g where low <= x <= high, where x < low, where x > high.
+
+    Where low > high, y is high everywhere and so is what depends on it.
+    """
+    g, x = known(gs[0]), operands(node)[0]
+    low, high = (*node.inputs[1:], None, None)[:2]
+    zero = b.operand(0, g)
+    inside: ir.Value | None = None
+    by_low: ir.Value | None = None
+    by_high: ir.Value | None = None
+    if low is not None:
+        inside = b.greater_or_equal(x, low)
+        by_low = b.where(inside, zero, g)
+    if high is not None:
+        below = b.less_or_equal(x if low is None else b.maximum(x, low), high)
+        by_high = b.where(below, zero, g)
+        by_low = None if by_low is None else b.where(below, by_low, zero)
+        inside = below if inside is None else b.logical_and(inside, below)
+    by_x = g if inside is None else b.where(inside, g, zero)
+    return [by_x, by_low, by_high][: len(node.inputs)]
+
+
+def where(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = a where c else b: None, g where c else 0, 0 where c else g."""
+    g, condition = known(gs[0]), operands(node)[0]
+    return [None, b.where(condition, g, 0), b.where(condition, b.operand(0, g), g)]
+
+
+def operands(node: ir.Node) -> list[ir.Value]:
+    """Return a node's inputs, all of which the operator requires."""
+    return [v for v in node.inputs if v is not None]
+
+
+def known(gradient: ir.Value | None) -> ir.Value:
+    """Return the gradient of the first output of an operator with one differentiable output."""
+    if gradient is None:
+        raise ValueError("a rule needs the gradient of the first output")
+    return gradient
+
+
+RULES: Rules = {
+    "Abs": abs_,
+    "Add": add,
+    "Clip": clip,
+    "Div": div,
+    "Exp": exp,
+    "Log": log,
+    "Max": extremum,
+    "Mean": mean,
+    "Min": extremum,
+    "Mod": mod,
+    "Mul": mul,
+    "Neg": neg,
+    "Pow": pow_,
+    "Reciprocal": reciprocal,
+    "Sqrt": sqrt,
+    "Sub": sub,
+    "Sum": sum_,
+    "Where": where,
+}

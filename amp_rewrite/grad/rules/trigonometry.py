@@ -1,0 +1,94 @@
+"""Gradients of trigonometric and hyperbolic functions; g is the gradient of the output y."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.rule import Gradients, Rules
+from amp_rewrite.grad.rules.arithmetic import Received, known, operands
+
+
+def sin(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = sin x: g cos x."""
+    return [b.mul(known(gs[0]), b.op("Cos", operands(node)[0]))]
+
+
+def cos(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = cos x: -g sin x."""
+    return [b.neg(b.mul(known(gs[0]), b.op("Sin", operands(node)[0])))]
+
+
+def tan(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = tan x: g (1 + y^2)."""
+    return [b.mul(known(gs[0]), b.add(b.square(node.outputs[0]), 1))]
+
+
+def asin(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = asin x: g / sqrt(1 - x^2)."""
+    return [b.div(known(gs[0]), b.sqrt(b.sub(1, b.square(operands(node)[0]))))]
+
+
+def acos(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = acos x: -g / sqrt(1 - x^2)."""
+    return [b.neg(b.div(known(gs[0]), b.sqrt(b.sub(1, b.square(operands(node)[0])))))]
+
+
+def atan(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = atan x: g / (1 + x^2)."""
+    return [b.div(known(gs[0]), b.add(b.square(operands(node)[0]), 1))]
+
+
+def sinh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = sinh x: g cosh x."""
+    return [b.mul(known(gs[0]), b.op("Cosh", operands(node)[0]))]
+
+
+def cosh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = cosh x: g sinh x."""
+    return [b.mul(known(gs[0]), b.op("Sinh", operands(node)[0]))]
+
+
+def tanh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = tanh x: g (1 - y^2)."""
+    return [b.mul(known(gs[0]), b.sub(1, b.square(node.outputs[0])))]
+
+
+def asinh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = asinh x: g / sqrt(x^2 + 1)."""
+    return [b.div(known(gs[0]), b.sqrt(b.add(b.square(operands(node)[0]), 1)))]
+
+
+def acosh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = acosh x: g / sqrt(x^2 - 1)."""
+    return [b.div(known(gs[0]), b.sqrt(b.sub(b.square(operands(node)[0]), 1)))]
+
+
+def atanh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = atanh x: g / (1 - x^2)."""
+    return [b.div(known(gs[0]), b.sub(1, b.square(operands(node)[0])))]
+
+
+def erf(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """Y = erf x: g (2 / sqrt(pi)) exp(-x^2)."""
+    density = b.exp(b.neg(b.square(operands(node)[0])))
+    return [b.mul(known(gs[0]), b.mul(density, 2 / math.sqrt(math.pi)))]
+
+
+RULES: Rules = {
+    "Acos": acos,
+    "Acosh": acosh,
+    "Asin": asin,
+    "Asinh": asinh,
+    "Atan": atan,
+    "Atanh": atanh,
+    "Cos": cos,
+    "Cosh": cosh,
+    "Erf": erf,
+    "Sin": sin,
+    "Sinh": sinh,
+    "Tan": tan,
+    "Tanh": tanh,
+}
