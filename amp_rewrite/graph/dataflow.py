@@ -252,7 +252,7 @@ class _Builder:
             node.overload,
             tuple([None if v is None else get(v) for v in node.inputs]),
             tuple([get(v) for v in node.outputs]),
-            _scan_states(node) if node.op_type == "Scan" else None,
+            _scan_split(node) if node.op_type == "Scan" else None,
         )
         found = self.templates.get(key)
         if found is None:
@@ -329,16 +329,15 @@ class _Builder:
 
 def _joined_scan_ports(node: ir.Node, ports: Ports) -> Ports:
     """Give Scan's state outputs the names of its state inputs."""
-    n_states = _scan_states(node)
-    outputs = tuple(
-        ports.inputs[i] if i < n_states and i < len(ports.inputs) else name
-        for i, name in enumerate(ports.outputs)
-    )
-    return Ports(ports.schema, ports.inputs, outputs)
+    first, end = _scan_split(node)
+    states = ports.inputs[first:end][: len(ports.outputs)]
+    return Ports(ports.schema, ports.inputs, (*states, *ports.outputs[len(states) :]))
 
 
-def _scan_states(node: ir.Node) -> int:
-    return len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
+def _scan_split(node: ir.Node) -> tuple[int, int]:
+    """Return where Scan's states begin and end among its inputs; Scan-8 has lengths in front."""
+    first = len(node.inputs) - len(node.attributes["body"].as_graph().inputs)
+    return max(first, 0), len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
 
 
 def _joins(
@@ -356,8 +355,9 @@ def _joins(
         carried = vertices.inputs[2:]
         return (None, None, *carried), (None, *carried, *vertices.outputs[len(carried) :])
     if owner.op_type == "Scan":
-        states = vertices.inputs[: _scan_states(owner)]
-        return vertices.inputs, (*states, *vertices.outputs[len(states) :])
+        first, end = _scan_split(owner)
+        states = vertices.inputs[first:end]
+        return vertices.inputs[first:], (*states, *vertices.outputs[len(states) :])
     if owner.op_type == "If":
         return (), vertices.outputs
     return (), ()

@@ -167,7 +167,8 @@ class _Inference:
     def scan(self, node: ir.Node) -> list[str | None]:
         """Scan: states and scan outputs have the types of the body outputs."""
         body = node.attributes["body"].as_graph()
-        self.sweep(body, [None if v is None else self.types.get(v) for v in node.inputs])
+        entering = node.inputs[-len(body.inputs) :]  # Scan-8 has sequence_lens in front
+        self.sweep(body, [None if v is None else self.types.get(v) for v in entering])
         return _fit([self.types.get(v) for v in body.outputs], len(node.outputs))
 
     def if_(self, node: ir.Node) -> list[str | None]:

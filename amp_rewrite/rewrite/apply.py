@@ -14,6 +14,9 @@ from amp_rewrite.rewrite.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.rewrite.names import Names
 from amp_rewrite.rewrite.retype import pin_attributes, retype_attributes, retype_value
 
+OPSET_OF_CASTS = 13
+"""The opset to import for a model that uses no operator of ai.onnx: Cast knows bfloat16 since."""
+
 
 def apply_plan(model: ir.Model, plan: CastPlan) -> None:
     """Change `model` as `plan` says; the plan must have been made for this very model."""
@@ -36,10 +39,12 @@ class _Applier:
             retype_attributes(vertex, low)
         for vertex in self.plan.vertices:
             pin_attributes(vertex.node)
-        for value in (*self.plan.retyped, *self.plan.ends):
+        for value in (*self.plan.retyped, *(v for v in self.plan.ends if v.is_graph_input())):
             retype_value(value, low)
         for weight in self.plan.weights:
             self._convert(weight)
+        if self.plan.casts:
+            self.model.graph.opset_imports.setdefault("", OPSET_OF_CASTS)
         for cast in self.plan.casts:
             self._cast(cast)
 

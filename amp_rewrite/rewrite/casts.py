@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -98,7 +99,8 @@ class CastPlan:
         weights: The constants to convert.
         vertices: The vertices whose attributes and output types become low.
         retyped: The values that become low because of their producer.
-        ends: Graph inputs and outputs whose own type becomes low.
+        ends: Graph inputs and outputs whose own type becomes low; an output that is computed in
+            float32 gives its place to a cast.
         names: The names in use, for what the plan could not name.
     """
 
@@ -139,6 +141,7 @@ class _Planner:
     ends: tuple[ir.Value, ...] = ()
     low_values: set[ir.Value] = field(default_factory=set)
     allowed: set[Vertex] = field(default_factory=set)
+    outputs: Counter[ir.Value] = field(default_factory=Counter)
 
     def plan(self) -> CastPlan:
         """Collect every use that wants another type than its value has, and group by value."""
@@ -197,6 +200,7 @@ class _Planner:
                         continue
                     found.setdefault(value, []).append(Use(node, index, None, vertex))
         for graph, vertices in self._graph_outputs():
+            self.outputs.update(graph.outputs)
             for index, (value, vertex) in enumerate(zip(graph.outputs, vertices, strict=True)):
                 if self._wants_low(graph, value, vertex) != (value in low_values):
                     found.setdefault(value, []).append(Use(None, index, graph, vertex))
@@ -237,7 +241,7 @@ class _Planner:
     def _weight(
         self, value: ir.Value, tensor: ir.TensorProtocol, uses: list[Use], name: str
     ) -> PlannedWeight:
-        total = len(value.uses()) + (1 if value.is_graph_output() else 0)
+        total = len(value.uses()) + self.outputs[value]
         vertices = [use.vertex for use in uses if use.vertex is not None]
         return PlannedWeight(
             value,

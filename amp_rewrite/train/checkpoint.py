@@ -10,10 +10,9 @@ from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 from safetensors import SafetensorError, safe_open
 
-from amp_rewrite.dtypes import BFLOAT16, dtype_name
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.atomic import Replacement, check_target
@@ -152,9 +151,9 @@ def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], wh
         raise _other_names(missing, unknown, where)
     for name, state in states.items():
         array = tensors[name]
-        found = array.shape, dtype_name(ir.DataType.from_numpy(array.dtype))
+        found = array.shape, array.dtype.name
         member = elements.element(state.dtype)
-        expected = state.shape, state.dtype if member is None else dtype_name(member)
+        expected = state.shape, state.dtype if member is None else member.numpy().name
         if found != expected:
             raise CheckpointError(
                 f"the checkpoint belongs to another model: {name!r} differs",

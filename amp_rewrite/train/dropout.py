@@ -75,7 +75,8 @@ def remove_dropouts(model: ir.Model) -> None:
 def _trains(node: ir.Node) -> bool:
     if node.op_type != "Dropout" or node.domain or len(node.inputs) < 3:
         return False
-    known = ir.convenience.get_const_tensor(node.inputs[2])
+    mode = node.inputs[2]
+    known = None if mode is None else ir.convenience.get_const_tensor(mode)
     return known is not None and bool(known.numpy())
 
 

@@ -138,7 +138,7 @@ def _dims(shape: ir.Shape | None) -> str:
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
-    shape = tensor.shape
+    shape: Any = tensor.shape
     return tuple(shape() if callable(shape) else shape)
 
 

@@ -50,3 +50,6 @@ def _normalise_by_running_statistics(node: ir.Node) -> None:
     graph.insert_before(node, replacement)
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     old.name = f"{old.name}:training"
+    for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
+        assert statistic is not None, "an input that is not optional"
+        ir.convenience.replace_all_uses_with(running, statistic, replace_graph_outputs=True)

@@ -107,10 +107,12 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
 
 
 def _info(content: dict[str, Any]) -> StepInfo:
-    states: Iterable[dict[str, Any]] = content.pop("states")
+    states: list[dict[str, Any]] = content.pop("states")
     inputs: Iterable[str] = content.pop("inputs")
+    for state in states:
+        state["shape"] = tuple(state["shape"])
     return StepInfo(
-        states=tuple(StateInfo(**{**s, "shape": tuple(s["shape"])}) for s in states),
+        states=tuple(StateInfo(**state) for state in states),
         inputs=tuple(inputs),
         **content,
     )

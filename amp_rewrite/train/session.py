@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from amp_rewrite.emulate.runtime import RunError, import_runtime
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
 from amp_rewrite.train.checkpoint import check_fits, read_checkpoint, write_checkpoint
@@ -24,8 +23,8 @@ from amp_rewrite.train.feeds import Feeds, Inputs
 from amp_rewrite.train.inference import inference_of
 from amp_rewrite.train.info import StateInfo
 from amp_rewrite.train.program import Program
+from amp_rewrite.train.states import States
 from amp_rewrite.train.step import DEFAULT_FETCHES, read_step, whole_step
-from amp_rewrite.train.tensors import empty, to_array, to_ort_value
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.train_op import TrainOp
@@ -74,12 +73,13 @@ class TrainingSession:
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
         self._step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
         self.info = self._step.info
-        self._states = {state.name: state for state in self.info.states}
+        initial = self._step.initial()
+        self._states = States(self.info.states, initial, self._device, self._runtime.OrtValue)
         self._inputs = Inputs(self._step.model.graph, self.info.inputs, self._runtime.OrtValue)
-        self._sets: tuple[dict[str, Any], dict[str, Any]] = self._initial_sets()
-        self._current = 0
         self._programs: dict[tuple[bool, tuple[str, ...]], Program] = {}
         self._open = True
+        self._graph = None if loaded else source.graph  # pyright: ignore[reportAttributeAccessIssue]
+        self._bind(self)
 
     def run(self, feeds: Feeds, fetches: str | Sequence[str] | None = None) -> dict[str, Array]:
         """Run one step: update the state, and return what was asked for.
@@ -98,8 +98,8 @@ class TrainingSession:
             RunError: ONNX Runtime reports an error; the state is as before.
         """
         program = self._program(fetches, updates=True)
-        found = program.run(self._current, self._check(feeds, program))
-        self._current = 1 - self._current
+        found = program.run(self._states.current, self._check(feeds, program))
+        self._states.advance()
         return found
 
     def evaluate(
@@ -119,13 +119,12 @@ class TrainingSession:
             RunError: As for `run`.
         """
         program = self._program(fetches, updates=False)
-        return program.run(self._current, self._check(feeds, program))
+        return program.run(self._states.current, self._check(feeds, program))
 
     def state_dict(self) -> dict[str, Array]:
         """Return a copy of every state tensor, by name."""
         self._check_open()
-        current = self._sets[self._current]
-        return {name: to_array(current[name], _dtype(s)) for name, s in self._states.items()}
+        return self._states.read_all()
 
     def load_state_dict(self, tensors: Mapping[str, Array]) -> None:
         """Set every state tensor.
@@ -134,9 +133,9 @@ class TrainingSession:
             CheckpointError: The tensors are not exactly those of the step; no state has changed.
         """
         self._check_open()
-        check_fits(tensors, self._states, "state dict")
+        check_fits(tensors, self._states.info, "state dict")
         for name, array in tensors.items():
-            self._set(name, array)
+            self._states.write(name, array)
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all.
@@ -148,7 +147,7 @@ class TrainingSession:
         Raises:
             SaveError: It cannot be written.
         """
-        roles = {name: state.role for name, state in self._states.items()}
+        roles = {state.name: state.role for state in self.info.states}
         write_checkpoint(path, self.state_dict(), roles, progress or {})
 
     def restore(self, path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -161,9 +160,9 @@ class TrainingSession:
         """
         self._check_open()
         checkpoint = read_checkpoint(path)
-        check_fits(checkpoint.tensors, self._states, path)
+        check_fits(checkpoint.tensors, self._states.info, path)
         for name, array in checkpoint.tensors.items():
-            self._set(name, array)
+            self._states.write(name, array)
         return checkpoint.progress
 
     def export(self, path: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -184,8 +183,7 @@ class TrainingSession:
     @property
     def learning_rate(self) -> float:
         """The learning rate; settable between steps."""
-        state = self._learning_rate()
-        return float(to_array(self._sets[self._current][state.name], _dtype(state)))
+        return float(self.read_state(self._learning_rate().name))
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
@@ -194,21 +192,39 @@ class TrainingSession:
             raise OptionError(
                 "the learning rate must be finite", found=value, remedy="set a number such as 1e-3"
             )
-        self._set(state.name, np.asarray(value, _dtype(state).numpy()))
+        self.assign_state(state.name, np.asarray(value))
 
     @property
     def global_step(self) -> int | None:
         """How many steps were applied, or None if the step does not count them."""
         state = self.info.having("global_step")
-        if state is None:
-            return None
-        return int(to_array(self._sets[self._current][state.name], _dtype(state)))
+        return None if state is None else int(self.read_state(state.name))
+
+    def read_state(self, name: str) -> Array:
+        """Return a copy of one state tensor.
+
+        Raises:
+            OptionError: The step has no such state.
+        """
+        self._check_open()
+        return self._states.read(name)
+
+    def assign_state(self, name: str, value: Array) -> None:
+        """Replace one state tensor between two steps.
+
+        Raises:
+            OptionError: The step has no such state, or the shape differs.
+        """
+        self._check_open()
+        self._states.write(name, value)
 
     def close(self) -> None:
         """Release the runtime's sessions and the state."""
+        if self._open:
+            self._bind(None)
         self._open = False
         self._programs.clear()
-        self._sets = ({}, {})
+        self._states.release()
 
     def __enter__(self) -> Self:
         """Return the session."""
@@ -229,6 +245,12 @@ class TrainingSession:
             )
         return self._inputs.check(feeds, frozenset(program.info.inputs))
 
+    def _bind(self, store: TrainingSession | None) -> None:
+        """Let the optimizer's states be read from and assigned in this session."""
+        for name, state in {} if self._graph is None else self._graph.states.items():
+            if name in self._states.info and (store is not None or state.store is self):
+                state.store = store
+
     def _learning_rate(self) -> StateInfo:
         self._check_open()
         state = self.info.having("learning_rate")
@@ -239,24 +261,6 @@ class TrainingSession:
                 remedy="build it with an optimizer that has one and no schedule",
             )
         return state
-
-    def _set(self, name: str, array: Array) -> None:
-        value = to_ort_value(np.array(array), self._device, self._runtime.OrtValue)
-        self._sets[self._current][name].update_inplace(value)
-
-    def _initial_sets(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        first: dict[str, Any] = {}
-        second: dict[str, Any] = {}
-        ort_value = self._runtime.OrtValue
-        for name, state in self._states.items():
-            tensor = self._step.model.graph.initializers[name].const_value
-            assert tensor is not None, "every state of a step has an initial value"
-            dtype = _dtype(state)
-            for states in (first, second):
-                states[name] = empty(state.shape, dtype, self._device, ort_value)
-            array = np.array(tensor.numpy(), dtype.numpy(), order="C")
-            first[name].update_inplace(to_ort_value(array, self._device, ort_value))
-        return first, second
 
     def _program(self, fetches: str | Iterable[str] | None, *, updates: bool) -> Program:
         self._check_open()
@@ -271,7 +275,7 @@ class TrainingSession:
             self._programs[key] = Program(
                 model,
                 info,
-                self._sets,
+                self._states.sets,
                 runtime=self._runtime,
                 options=self._options,
                 providers=self._providers,
@@ -279,12 +283,6 @@ class TrainingSession:
                 updates=updates,
             )
         return self._programs[key]
-
-
-def _dtype(state: StateInfo) -> ir.DataType:
-    member = elements.element(state.dtype)
-    assert member is not None, "a step describes its states by ONNX type names"
-    return member
 
 
 def _options(runtime: Any, threads: int) -> Any:

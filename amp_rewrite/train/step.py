@@ -50,6 +50,24 @@ class Step:
         """Return the model that computes `fetches` and the next state, and its description."""
         return cut(self.model, self.info, fetches, defaults=defaults)
 
+    def initial(self) -> dict[str, ir.TensorProtocol]:
+        """Return the initial value of every state.
+
+        Raises:
+            StepError: One is missing.
+        """
+        found: dict[str, ir.TensorProtocol] = {}
+        for name in self.info.names:
+            value = self.model.graph.initializers.get(name)
+            if value is None or value.const_value is None:
+                raise StepError(
+                    "the step has no initial value for a state",
+                    where=name,
+                    remedy="build the step again",
+                )
+            found[name] = value.const_value
+        return found
+
     def original(self) -> ir.Model:
         """Return the model that is trained, whose weights may be empty.
 
@@ -71,8 +89,7 @@ def build_step(
     Inputs are the data inputs that the step reads and one input per state tensor, with its initial
     value as default, so that a plain runtime may leave it out in the first step. Outputs are the
     loss, what was asked for, and the next value of every state;
-    `metadata_props["amp_rewrite.step"]`
-    pairs inputs and outputs (see `info.StepInfo`).
+    `metadata_props["amp_rewrite.step"]` pairs inputs and outputs (see `info.StepInfo`).
 
     Args:
         train_op: What `Optimizer.minimize` returned; not changed.
@@ -172,7 +189,7 @@ def _make_input(graph: ir.Graph, value: ir.Value, state: State) -> ir.Value:
         value.name = state.name
     value.const_value = tensor
     value.type = ir.TensorType(tensor.dtype)
-    value.shape = ir.Shape(tensor.shape)
+    value.shape = ir.Shape(tensor.shape.numpy())
     graph.initializers[state.name] = value
     return value
 

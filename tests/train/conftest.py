@@ -1,4 +1,4 @@
-"""Shared code of these tests and of the benchmark; importmode importlib does not add the folders."""
+"""Add the folders of shared code: importmode importlib does not."""
 
 import sys
 from pathlib import Path

@@ -21,7 +21,8 @@ FORWARD = """<ir_version: 8, opset_import: ["": 17]>
 STEP = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x, float[N, 2] t) => (float loss)
     <float[4, 2] w, float[2] b, float learning_rate = {0.5}, int64 global_step = {0},
-     float[4, 2] momentum, int64 one = {1}, float two = {2}, float keep = {0.9}, int64[1] rows = {0}>
+     float[4, 2] momentum, int64 one = {1}, float two = {2}, float keep = {0.9},
+     int64[1] rows = {0}>
     {
         h = MatMul (x, w)
         y = Add (h, b)
@@ -80,7 +81,7 @@ def train_op() -> Any:
     values.update({v.name: v for node in model.graph for v in node.outputs})
     states = {
         name: SimpleNamespace(
-            name=name, value=values[value], initial=values[value].const_value, role=role
+            name=name, value=values[value], initial=values[value].const_value, role=role, store=None
         )
         for name, (value, role) in STATES.items()
     }
