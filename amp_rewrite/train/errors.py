@@ -19,3 +19,7 @@ class FetchError(AmpError):
 
 class CheckpointError(AmpError):
     """A checkpoint cannot be read, or belongs to another model."""
+
+
+class DivergenceError(AmpError):
+    """Training has led to a loss that is not finite."""

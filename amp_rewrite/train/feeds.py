@@ -138,8 +138,7 @@ def _dims(shape: ir.Shape | None) -> str:
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
-    shape: Any = tensor.shape
-    return tuple(shape() if callable(shape) else shape)
+    return tuple(tensor.shape() if callable(tensor.shape) else tensor.shape)
 
 
 def _from_dlpack(given: Any, ort_value: Any) -> Any:

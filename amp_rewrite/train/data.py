@@ -1,0 +1,78 @@
+"""A data set in memory, cut into shuffled batches that can be found again after an interruption."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import DataError
+from amp_rewrite.numerics.data import read_batch
+
+Array = np.ndarray[Any, Any]
+
+
+class DataSet:
+    """Arrays whose first dimension runs over examples.
+
+    Attributes:
+        arrays: Input name -> array; one without dimensions goes into every batch as it is.
+        size: The number of examples.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], where: object = None) -> None:
+        """Check that the arrays have one length.
+
+        Args:
+            arrays: Input name -> array.
+            where: The file, for errors.
+
+        Raises:
+            DataError: There is no example, or lengths differ.
+        """
+        self.arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        lengths = {name: len(array) for name, array in self.arrays.items() if array.ndim}
+        if not lengths or not max(lengths.values()):
+            raise DataError("the data hold no examples", where=where, found=", ".join(arrays))
+        if len(set(lengths.values())) > 1:
+            raise DataError(
+                "the arrays have different numbers of examples",
+                where=where,
+                found=", ".join(f"{name}: {n}" for name, n in lengths.items()),
+                expected="one length",
+            )
+        self.size = next(iter(lengths.values()))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> DataSet:
+        """Read an .npz file with one array per input.
+
+        Raises:
+            DataError: The file cannot be read, or does not hold a data set.
+        """
+        return cls(read_batch(path), path)
+
+    def steps(self, batch: int) -> int:
+        """Return the number of batches of an epoch."""
+        return -(-self.size // batch)
+
+    def batches(
+        self, batch: int, *, order: Sequence[int] | Array | None = None, start: int = 0
+    ) -> Iterator[dict[str, Array]]:
+        """Yield the batches of one epoch; the last one may be smaller.
+
+        Args:
+            batch: The number of examples in a batch.
+            order: The order of the examples; as they are stored if None.
+            start: How many batches to leave out at the beginning.
+        """
+        for first in range(start * batch, self.size, batch):
+            stop = min(first + batch, self.size)
+            chosen = slice(first, stop) if order is None else order[first:stop]
+            yield {name: a[chosen] if a.ndim else a for name, a in self.arrays.items()}
+
+    def shuffled(self, seed: int, epoch: int) -> Array:
+        """Return the order of the examples in an epoch: a function of seed and epoch alone."""
+        return np.random.default_rng([seed, epoch]).permutation(self.size)

@@ -1,0 +1,169 @@
+"""Epochs over a data set: train, evaluate, write metrics and checkpoints, go on where it stopped."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.errors import CheckpointError, DivergenceError
+from amp_rewrite.train.evaluation import evaluate
+from amp_rewrite.train.metrics import MetricsFile
+from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.train.step import LOSS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to go through the data.
+
+    Attributes:
+        epochs: How often every example is seen in all.
+        batch: Examples in a step.
+        seed: Decides the order of the examples.
+        shuffle: Whether each epoch has an order of its own.
+        checkpoint: Where to save after each epoch, or None.
+        every: Save after so many steps too; 0 does not.
+    """
+
+    epochs: int
+    batch: int
+    seed: int = 0
+    shuffle: bool = True
+    checkpoint: str | os.PathLike[str] | None = None
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            OptionError: One is impossible.
+        """
+        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("every", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise OptionError(f"impossible {name}", found=value, expected=f"at least {least}")
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What decides which examples a step sees."""
+        return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
+
+
+@dataclass
+class Progress:
+    """Where training is.
+
+    Attributes:
+        epoch: Epochs done.
+        batch: Batches of the present epoch done.
+        step: Steps done in all.
+        loss: The loss of the last step.
+        evaluation: What the last evaluation found.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = math.nan
+    evaluation: dict[str, float] | None = None
+
+
+def resume(session: TrainingSession, plan: Plan) -> Progress:
+    """Restore the checkpoint of a plan; return where it was saved.
+
+    Raises:
+        OptionError: The plan has no checkpoint.
+        CheckpointError: It does not fit the step or the plan.
+    """
+    if plan.checkpoint is None:
+        raise OptionError("nothing to resume from", remedy="name the checkpoint file")
+    found = session.restore(plan.checkpoint)
+    for name, value in plan.order.items():
+        if found.get(name) != value:
+            raise CheckpointError(
+                f"the checkpoint was saved with another {name}",
+                where=plan.checkpoint,
+                found=found.get(name, "none"),
+                expected=value,
+                remedy="resume with the same data order",
+            )
+    return Progress(int(found["epoch"]), int(found["position"]), int(found["step"]))
+
+
+def train(
+    session: TrainingSession,
+    data: DataSet,
+    plan: Plan,
+    *,
+    held_out: DataSet | None = None,
+    metrics: MetricsFile | None = None,
+    progress: Progress | None = None,
+    watch: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Train for the epochs of a plan.
+
+    Args:
+        session: The session.
+        data: The examples.
+        plan: How to go through them.
+        held_out: What to evaluate on after each epoch, or None.
+        metrics: Where rows go, or None.
+        progress: Where to begin, as `resume` returned it.
+        watch: Is called after every step and every evaluation.
+
+    Returns:
+        Where training ended.
+
+    Raises:
+        DivergenceError: A loss is not finite.
+        FeedError: The data do not fit the inputs of the step.
+        SaveError: A checkpoint cannot be written.
+    """
+    at = progress or Progress()
+    start = time.perf_counter()
+
+    def note(**row: Any) -> None:
+        if metrics is not None:
+            seconds = round(time.perf_counter() - start, 4)
+            metrics.add(epoch=at.epoch + 1, step=at.step, seconds=seconds, **row)
+
+    while at.epoch < plan.epochs:
+        order = data.shuffled(plan.seed, at.epoch) if plan.shuffle else None
+        for feeds in data.batches(plan.batch, order=order, start=at.batch):
+            at.loss = float(session.run(feeds, LOSS)[LOSS])
+            at.batch, at.step = at.batch + 1, at.step + 1
+            _check_finite(session, at)
+            note(loss=at.loss)
+            watch(at)
+            if plan.every and at.step % plan.every == 0:
+                _save(session, plan, at)
+        if held_out is not None:
+            at.evaluation = evaluate(session, held_out, plan.batch)
+            note(**at.evaluation)
+        at.epoch, at.batch = at.epoch + 1, 0
+        watch(at)
+        _save(session, plan, at)
+    return at
+
+
+def _check_finite(session: TrainingSession, at: Progress) -> None:
+    if math.isfinite(at.loss) or session.info.having("loss_scale") is not None:
+        return
+    raise DivergenceError(
+        "the loss is not finite",
+        where=f"step {at.step}",
+        found=at.loss,
+        remedy="lower the learning rate or clip the gradients, and resume from a checkpoint",
+    )
+
+
+def _save(session: TrainingSession, plan: Plan, at: Progress) -> None:
+    if plan.checkpoint is not None:
+        where = {"epoch": at.epoch, "position": at.batch, "step": at.step}
+        session.save(plan.checkpoint, where | plan.order)

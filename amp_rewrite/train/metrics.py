@@ -1,0 +1,100 @@
+"""Metrics of a training run, one row a step or evaluation, as CSV or JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from amp_rewrite.errors import DataError, OptionError, SaveError
+
+COLUMNS = ("epoch", "step", "seconds", "loss", "eval_loss", "eval_accuracy")
+"""What a row may hold: the epoch (from 1), the number of steps done, the seconds since the start,
+the loss of the step, and what evaluation found after an epoch."""
+
+
+class MetricsFile:
+    """A file that grows by a row at a time: .csv with a header, or .jsonl."""
+
+    def __init__(self, path: Path, *, after: int | None = None) -> None:
+        """Open a file.
+
+        Args:
+            path: The file; its suffix says which format.
+            after: None begins a new file; a number keeps the rows of so many steps, for training
+                that goes on from there.
+
+        Raises:
+            OptionError: The suffix is neither .csv nor .jsonl.
+            SaveError: The file cannot be written.
+            DataError: The file to go on with cannot be read.
+        """
+        if path.suffix not in (".csv", ".jsonl"):
+            raise OptionError(
+                "unknown format of metrics",
+                where=path,
+                found=repr(path.suffix),
+                expected=".csv or .jsonl",
+                remedy="name the file so",
+            )
+        self._csv = path.suffix == ".csv"
+        kept = [] if after is None or not path.exists() else _rows(path, self._csv, after)
+        try:
+            self._file: TextIO = path.open("w", encoding="utf-8", newline="")
+        except OSError as error:
+            raise SaveError("the metrics cannot be written", where=path, found=error) from error
+        if self._csv:
+            self._line(",".join(COLUMNS))
+        for row in kept:
+            self.add(**row)
+
+    def add(self, **row: Any) -> None:
+        """Write one row; None is left out."""
+        if self._csv:
+            text = io.StringIO()
+            csv.writer(text, lineterminator="").writerow([row.get(name) for name in COLUMNS])
+            self._line(text.getvalue())
+        else:
+            self._line(json.dumps({k: v for k, v in row.items() if v not in (None, "")}))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _line(self, text: str) -> None:
+        self._file.write(text + "\n")
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        """Return the file."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+
+def _rows(path: Path, is_csv: bool, after: int) -> list[dict[str, Any]]:
+    """Return the rows of at most `after` steps."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if is_csv:
+            rows = [dict(row) for row in csv.DictReader(io.StringIO(text))]
+        else:
+            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [row for row in rows if int(row["step"]) <= after]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise DataError(
+            "the metrics to go on with cannot be read",
+            where=path,
+            found=error,
+            remedy="name another file",
+        ) from error
