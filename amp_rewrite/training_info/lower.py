@@ -1,0 +1,176 @@
+"""Replace the operators of ai.onnx.preview.training by those of ai.onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from amp_rewrite.grad import Builder
+from amp_rewrite.grad.annotate import annotate
+from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.grad.weights import modernise, nodes_before
+from amp_rewrite.graph import origin as origins
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.load import Source, load
+from amp_rewrite.training_info.errors import TrainingInfoError, place
+from amp_rewrite.training_info.gradient import Scope, find, lower_gradient, target
+from amp_rewrite.training_info.optimizers import OPTIMIZERS
+
+DOMAIN = "ai.onnx.preview.training"
+GRADIENT = "Gradient"
+
+_OPSET = 17
+"""The ai.onnx that a model gets that imports none."""
+
+
+def lower_training_operators(source: Source) -> ir.Model:
+    """Return a model without operators of ai.onnx.preview.training that computes the same.
+
+    Adam, Adagrad and Momentum become arithmetic, Gradient becomes the nodes of the derivative.
+    They are found in the main graph, in graphs inside it and in functions, which are then inlined.
+    Values keep their names. `training_info` is left as it is: `read_training_info` is for that.
+
+    Args:
+        source: A path, the bytes of a file, a ModelProto or an onnx_ir Model; not changed.
+
+    Raises:
+        LoadError: The source is not an ONNX model.
+        GraphError: It is one, but the graph is not valid.
+        TrainingInfoError: A training operator is not used as the standard says.
+        GradientError: What a Gradient node differentiates has no gradient.
+    """
+    model = load(source)
+    if not any(_is_training(node) for node in model.graph.all_nodes()) and not _in_functions(model):
+        return model
+    _inline(model)
+    _modernise(model)
+    b = Builder(model, scope="training")
+    _record_types(model.graph, model.graph.opset_imports)
+    while nodes := list(_training_nodes(model.graph, ())):
+        node, scope = _first(nodes)
+        _lower(node, scope, b)
+    model.graph.sort()
+    model.graph.opset_imports.pop(DOMAIN, None)
+    return model
+
+
+def is_optimizer(node: ir.Node) -> bool:
+    """Return whether a node is Adam, Adagrad or Momentum."""
+    return node.domain == DOMAIN and node.op_type in OPTIMIZERS
+
+
+def is_gradient(node: ir.Node) -> bool:
+    """Return whether a node is a Gradient."""
+    return node.domain == DOMAIN and node.op_type == GRADIENT
+
+
+def _is_training(node: ir.Node) -> bool:
+    return node.domain == DOMAIN
+
+
+def _in_functions(model: ir.Model) -> list[ir.Function]:
+    return [f for f in model.functions.values() if any(_is_training(n) for n in f.all_nodes())]
+
+
+def _inline(model: ir.Model) -> None:
+    """Inline the functions that hold training operators: their bodies cannot have initializers."""
+    found = {f.identifier() for f in _in_functions(model)}
+    if found:
+        model.graph.opset_imports.setdefault(DOMAIN, 1)
+        InlinePass(lambda function: function.identifier() in found)(model)
+
+
+def _modernise(model: ir.Model) -> None:
+    """Bring the model to an opset that gradients know."""
+    if "" not in model.graph.opset_imports:
+        model.graph.opset_imports[""] = _OPSET
+        return
+    before, origin = model.graph, origins.of(model)
+    modernise(model)
+    if model.graph is not before and origin is not None and origin.model.training_info:
+        raise TrainingInfoError(
+            "a model with training_info cannot change its opset",
+            found=f"opset {before.opset_imports['']}",
+            remedy="read it with read_training_info",
+        )
+
+
+def _record_types(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
+    """Record that a derivative has the type and shape of what it is taken by, and what follows."""
+    for node in graph:
+        if is_gradient(node):
+            for value, x in zip(node.outputs, node.inputs, strict=False):
+                if x is not None and value.type is None:
+                    value.type = x.type
+                    value.shape = None if x.shape is None else x.shape.copy()
+        elif any(value.name and value.type is None for value in node.outputs):
+            annotate(node, opsets)
+        for inner in subgraphs(node):
+            _record_types(inner, opsets)
+
+
+def _training_nodes(graph: ir.Graph, outer: Scope) -> Iterator[tuple[ir.Node, Scope]]:
+    """Yield every training node with the graphs in which it finds values."""
+    scope = (graph, *outer)
+    for node in graph:
+        if _is_training(node):
+            yield node, scope
+        for inner in subgraphs(node):
+            yield from _training_nodes(inner, scope)
+
+
+def _first(nodes: list[tuple[ir.Node, Scope]]) -> tuple[ir.Node, Scope]:
+    """Return an optimizer, or else a Gradient that differentiates no other Gradient.
+
+    Raises:
+        TrainingInfoError: The operator is unknown, or Gradient nodes differentiate each other.
+    """
+    for node, scope in nodes:
+        if is_optimizer(node):
+            return node, scope
+        if not is_gradient(node):
+            raise TrainingInfoError(
+                "unknown training operator",
+                where=place(node),
+                expected=f"one of {', '.join(sorted((*OPTIMIZERS, GRADIENT)))}",
+            )
+    for node, scope in nodes:
+        y = find(node, target(node), scope)
+        before = nodes_before(y.graph, y) if y.graph is not None else []
+        if not any(_is_training(n) for n in before):
+            return node, scope
+    raise TrainingInfoError("a Gradient differentiates itself", where=place(nodes[0][0]))
+
+
+def _lower(node: ir.Node, scope: Scope, b: Builder) -> None:
+    """Let new nodes take the place of one; they keep the names of its outputs."""
+    graph = scope[0]
+    inner = b if graph is b.graph else b.child(graph)
+    existing = set(graph)
+    if is_gradient(node):
+        results = lower_gradient(node, inner, scope)
+    else:
+        results = OPTIMIZERS[node.op_type](node, inner)
+    taken: set[ir.Value] = set()
+    for old, new in zip(node.outputs, results, strict=False):
+        if not old.name:
+            continue
+        producer = new.producer()
+        fresh = producer is not None and producer not in existing and new.graph is graph
+        if new in taken or not fresh:
+            new = inner.op("Identity", new)
+        taken.add(new)
+        _take_place(old, new)
+    graph.remove(node, safe=True)
+
+
+def _take_place(old: ir.Value, new: ir.Value) -> None:
+    """Let `new` be read where `old` was, under its name and with its declared shape."""
+    name, old.name = old.name, None
+    if old.shape is not None:
+        new.shape = old.shape
+    new.type = new.type or old.type
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    new.name = name
