@@ -158,7 +158,7 @@ def _rewrite(
         tie = None if kernels is None else kernel_ties(kernels, options.low)
         type_graph = build_type_graph(model, tie)
     with clock.step("painting"):
-        facts = ConstantFacts(type_graph, options.low)
+        facts = ConstantFacts(type_graph, options.low, options.weights == "convert")
         context, painting = _paint(type_graph, lists, kernels, options, facts)
         if options.move_casts:
             painting = move_casts(context, painting, options)

@@ -27,20 +27,20 @@ _SIGN = np.uint32(0x8000)
 _REBIAS = np.uint32((127 - 15 + 13 + 1) << _HALF_MANTISSA_BITS)
 
 
-def to_low(values: Array, dtype: DType, *, saturate: bool = False) -> Array:
+def to_low(values: Array, dtype: DType, *, saturate: float = 0.0) -> Array:
     """Return `values` rounded to nearest, ties to even.
 
     Args:
         values: Any shape; float32 (any other float type is rounded by numpy).
         dtype: The type to round to.
-        saturate: Finite values out of range become the largest finite value of their sign instead
-            of infinity. Infinities stay infinities and NaN stays NaN either way.
+        saturate: Finite values that would become infinite get this magnitude instead; 0 lets them.
+            Infinities stay infinities and NaN stays NaN either way.
 
     Returns:
         An array of `dtype.numpy` of the same shape.
     """
     if saturate:
-        values = _saturated(values, dtype)
+        values = _saturated(values, dtype, saturate)
     if dtype is FLOAT16 and values.dtype == np.float32:
         flat = np.ascontiguousarray(values).reshape(-1)
         return _to_float16(flat).reshape(values.shape)
@@ -48,9 +48,9 @@ def to_low(values: Array, dtype: DType, *, saturate: bool = False) -> Array:
         return values.astype(dtype.numpy)
 
 
-def _saturated(values: Array, dtype: DType) -> Array:
-    clipped = np.clip(values, -dtype.max, dtype.max)
-    return np.where(np.isinf(values), values, clipped).astype(values.dtype)
+def _saturated(values: Array, dtype: DType, magnitude: float) -> Array:
+    beyond = (np.abs(values) >= dtype.overflow) & np.isfinite(values)
+    return np.where(beyond, np.copysign(magnitude, values), values).astype(values.dtype)
 
 
 def _to_float16(values: Array) -> Array:

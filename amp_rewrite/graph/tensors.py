@@ -32,7 +32,7 @@ class ConvertedTensor(ir.LazyTensor):
     Attributes:
         source: The tensor that is converted.
         target: The type to round to.
-        saturate: Clamp finite values out of range instead of making them infinite.
+        saturate: The magnitude that finite values out of range get; 0 makes them infinite.
     """
 
     __slots__ = ("saturate", "source", "target")
@@ -42,7 +42,7 @@ class ConvertedTensor(ir.LazyTensor):
         source: ir.TensorProtocol,
         target: DType,
         *,
-        saturate: bool = False,
+        saturate: float = 0.0,
         name: str | None = None,
     ) -> None:
         """Describe the conversion; nothing is read yet.

@@ -36,7 +36,7 @@ class _Applier:
         """Retype, then convert, then cast."""
         low = self.plan.low
         for vertex in self.plan.vertices:
-            retype_attributes(vertex, low)
+            retype_attributes(vertex, low, self.plan.fills.get(vertex, 0.0))
         for vertex in self.plan.vertices:
             pin_attributes(vertex.node)
         for value in (*self.plan.retyped, *(v for v in self.plan.ends if v.is_graph_input())):

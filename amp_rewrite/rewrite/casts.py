@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -77,7 +77,7 @@ class PlannedWeight:
         tensor: Its float32 contents.
         uses: The uses that will read the low-precision copy.
         keep_float32: Whether anything still reads the float32 one.
-        saturate: Whether elements out of range become the lowest finite value.
+        saturate: The magnitude at which elements out of range end; 0 makes them infinite.
         name: The name of the copy if both are kept.
     """
 
@@ -85,7 +85,7 @@ class PlannedWeight:
     tensor: ir.TensorProtocol
     uses: tuple[Use, ...]
     keep_float32: bool
-    saturate: bool
+    saturate: float
     name: str
 
 
@@ -98,6 +98,7 @@ class CastPlan:
         casts: The casts to insert or reuse.
         weights: The constants to convert.
         vertices: The vertices whose attributes and output types become low.
+        fills: ConstantOfShape vertex -> the magnitude at which its constant ends.
         retyped: The values that become low because of their producer.
         ends: Graph inputs and outputs whose own type becomes low; an output that is computed in
             float32 gives its place to a cast.
@@ -108,6 +109,7 @@ class CastPlan:
     casts: tuple[PlannedCast, ...]
     weights: tuple[PlannedWeight, ...]
     vertices: tuple[Vertex, ...]
+    fills: Mapping[Vertex, float]
     retyped: tuple[ir.Value, ...]
     ends: tuple[ir.Value, ...]
     names: Names
@@ -166,8 +168,9 @@ class _Planner:
             else:
                 weights.append(self._weight(value, tensor, uses, name))
         vertices = tuple(v for v in self.type_graph.vertices() if v in self.allowed)
+        fills = {v: self.facts.fill(v) for v in vertices if v.node.op_type == "ConstantOfShape"}
         return CastPlan(
-            low, tuple(casts), tuple(weights), vertices, tuple(retyped), self.ends, names
+            low, tuple(casts), tuple(weights), vertices, fills, tuple(retyped), self.ends, names
         )
 
     def _converted_ends(self) -> tuple[ir.Value, ...]:

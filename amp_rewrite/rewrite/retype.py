@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.convert import to_low
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.elements import from_ir, to_ir, with_element
 
@@ -34,8 +35,14 @@ _LIKE = frozenset({"Bernoulli", "EyeLike", "RandomNormalLike", "RandomUniformLik
 """Operators whose output type follows the first input unless the attribute says otherwise."""
 
 
-def retype_attributes(vertex: Vertex, low: DType) -> None:
-    """Make the attributes of a vertex's node name the low type; the node is modified."""
+def retype_attributes(vertex: Vertex, low: DType, saturate: float = 0.0) -> None:
+    """Make the attributes of a vertex's node name the low type; the node is modified.
+
+    Args:
+        vertex: The vertex.
+        low: The low type.
+        saturate: The magnitude at which a ConstantOfShape's constant ends; 0 for no end.
+    """
     node = vertex.node
     if node.domain != "":
         return
@@ -44,7 +51,7 @@ def retype_attributes(vertex: Vertex, low: DType) -> None:
         if name is not None:
             node.attributes[name] = ir.AttrInt64(name, low.ir.value)
     if node.op_type == "ConstantOfShape":
-        _retype_fill(node, low)
+        _retype_fill(node, low, saturate)
 
 
 def pin_attributes(node: ir.Node) -> None:
@@ -63,10 +70,9 @@ def retype_value(value: ir.Value, low: DType) -> None:
         value.type = type_
 
 
-def _retype_fill(node: ir.Node, low: DType) -> None:
+def _retype_fill(node: ir.Node, low: DType, saturate: float) -> None:
     fill = np.zeros(1, np.float32)
     if "value" in node.attributes:
         fill = np.asarray(node.attributes["value"].as_tensor().numpy())
-    with np.errstate(over="ignore"):
-        tensor = ir.Tensor(fill.astype(low.numpy), dtype=low.ir)
+    tensor = ir.Tensor(to_low(fill, low, saturate=saturate), dtype=low.ir)
     node.attributes["value"] = ir.AttrTensor("value", tensor)

@@ -2,14 +2,16 @@
 
 A constant that only serves as "lower than everything" (the mask in front of a Softmax) may
 saturate at the lowest finite value, for minus infinity plus a fully masked row is NaN after
-Softmax. A bound of Clip may become infinite, which bounds nothing either. Any other constant with
+Softmax; at half of it where it is added to something, for -65504 + -20 is minus infinity again.
+A bound of Clip may become infinite, which bounds nothing either. Any other constant with
 elements out of range keeps its consumer in float32: clamping a BatchNormalization variance of
-9.8e7 (ppocrv4_det) or a scale of 2^20 (silero_v4) changes the output beyond recognition.
+9.8e7 (ppocrv4_det) or a scale of 2^20 (silero_v4) changes the output beyond recognition. A constant
+reaches its consumer through operators that only move elements (Reshape, If) all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +21,7 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.tensors import WeightStats, chunks, weight_stats
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.paint.walk import walk
 from amp_rewrite.rewrite.constants import constant_tensor
 
 ORDERING = frozenset(
@@ -34,6 +37,17 @@ MASKING = frozenset(
 )
 """Operators through which a mask constant reaches them."""
 
+MOVING = frozenset(
+    {
+        *("Abs", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Identity", "If", "Loop", "Neg", "Pad", "Reshape", "Scan", "Slice", "Split"),
+        *("Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
+    }
+)
+"""Operators that hand a constant on, with its magnitude, to their own consumers."""
+
+_REPEATING = frozenset({"ConstantOfShape", "If"})
+
 
 @dataclass(slots=True)
 class ConstantFacts:
@@ -42,16 +56,19 @@ class ConstantFacts:
     Attributes:
         type_graph: The model's type graph.
         low: The type that constants would be converted to.
+        converts: Whether constants are converted in the file; casts at run time saturate nothing.
         refused: Vertex -> the constant out of range that keeps it float32.
         zeroed: Vertex -> the constant rounding to zero that keeps it float32 (epsilons.py).
     """
 
     type_graph: TypeGraph
     low: DType
+    converts: bool = True
     refused: dict[Vertex, ir.Value] = field(default_factory=dict)
     zeroed: dict[Vertex, ir.Value] = field(default_factory=dict)
     _stats: dict[ir.Value, WeightStats] = field(default_factory=dict)
     _masks: dict[Vertex, bool] = field(default_factory=dict)
+    _sinks: dict[ir.Value, list[Vertex]] | None = None
 
     def stats(self, value: ir.Value, tensor: ir.TensorProtocol) -> WeightStats:
         """Return the statistics of a constant."""
@@ -61,7 +78,7 @@ class ConstantFacts:
 
     def known(self, value: ir.Value) -> WeightStats:
         """Return the statistics of a constant that the passes looked at."""
-        tensor = constant_tensor(self.type_graph, value)
+        tensor = self._tensor(value)
         return WeightStats() if tensor is None else self.stats(value, tensor)
 
     def constants(self) -> list[ir.Value]:
@@ -74,43 +91,107 @@ class ConstantFacts:
     def overflows(self, painting: Painting) -> Mapping[Vertex, Mark]:
         """Return a mark for every painted vertex that a constant out of range keeps float32."""
         marks: dict[Vertex, Mark] = {}
-        for value, tensor, vertices in self._converted(painting):
+        for value, tensor, readers in self._read():
+            if not any(painting.is_allow(v) or v.node.op_type in MOVING for v in readers):
+                continue
             stats = self.stats(value, tensor)
             if not stats.overflow(self.low):
                 continue
-            for vertex in vertices:
-                if not self._tolerates(vertex, value, tensor):
+            for vertex, is_low in self._reached(readers, painting):
+                if painting.is_allow(vertex) and not (
+                    self._tolerates(vertex, value, tensor, is_low)
+                ):
                     marks[vertex] = self._mark(value, stats)
                     self.refused[vertex] = value
         return marks
 
-    def saturates(self, value: ir.Value, tensor: ir.TensorProtocol, vertices: list[Vertex]) -> bool:
-        """Tell whether a constant's elements out of range become the lowest finite value."""
-        if not self.stats(value, tensor).overflow(self.low):
-            return False
-        return any(v.node.op_type != "Clip" for v in vertices)
+    def saturates(
+        self, value: ir.Value, tensor: ir.TensorProtocol, vertices: Iterable[Vertex]
+    ) -> float:
+        """Return the magnitude at which elements out of range end; 0 lets them become infinite."""
+        readers = [v for v in vertices if v.node.op_type != "Clip"]
+        if not readers or not self.stats(value, tensor).overflow(self.low):
+            return 0.0
+        return self.low.max / 2 if any(map(self._is_added, readers)) else self.low.max
 
-    def _converted(
-        self, painting: Painting
-    ) -> Iterator[tuple[ir.Value, ir.TensorProtocol, list[Vertex]]]:
-        """Yield the constants that painted vertices read, with those vertices."""
-        readers: dict[ir.Value, list[Vertex]] = {}
-        for vertex in painting.allowed():
-            entry = self.type_graph.nodes[vertex.node]
-            for value, port in zip(vertex.node.inputs, entry.inputs, strict=True):
-                if port is vertex and value is not None:
-                    readers.setdefault(value, []).append(vertex)
-        for value, vertices in readers.items():
-            tensor = constant_tensor(self.type_graph, value)
-            if tensor is not None:
-                yield value, tensor, vertices
+    def fill(self, vertex: Vertex) -> float:
+        """Return `saturates` for the constant that a ConstantOfShape repeats."""
+        value = vertex.node.outputs[0]
+        tensor = self._tensor(value)
+        return 0.0 if tensor is None else self.saturates(value, tensor, [vertex])
 
-    def _tolerates(self, vertex: Vertex, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
-        """Tell whether a vertex gives the same result with the constant out of range replaced."""
+    def _tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """Return a constant's contents, or those that a ConstantOfShape repeats."""
+        node = value.producer()
+        if node is not None and node.op_type == "ConstantOfShape" and node.domain == "":
+            fill = node.attributes.get("value")
+            return None if fill is None or fill.is_ref() else fill.as_tensor()
+        return constant_tensor(self.type_graph, value)
+
+    def _read(self) -> Iterator[tuple[ir.Value, ir.TensorProtocol, list[Vertex]]]:
+        """Yield the float32 constants, with the vertices that read or repeat them."""
+        model, nodes = self.type_graph.model, self.type_graph.nodes
+        values = [v for g in model.graphs() for v in g.initializers.values()]
+        values += [
+            n.outputs[0]
+            for n in nodes
+            if n.op_type in ("Constant", "ConstantOfShape") and n.outputs
+        ]
+        for value in values:
+            tensor = self._tensor(value) if self.type_graph.is_float32(value) else None
+            if tensor is None:
+                continue
+            found = [nodes[use.node].inputs[use.idx] for use in value.uses()]
+            if value.producer() is not None and value in self.type_graph.producers:
+                found.append(self.type_graph.producers[value])
+            if value.is_graph_output():
+                found += self._owners().get(value, ())
+            yield value, tensor, [v for v in found if v is not None]
+
+    def _owners(self) -> dict[ir.Value, list[Vertex]]:
+        """Return, for each output of a subgraph, the owner's vertices that receive it."""
+        if self._sinks is None:
+            self._sinks = {}
+            for graph, vertices in self.type_graph.sinks.items():
+                for value, vertex in zip(graph.outputs, vertices, strict=True):
+                    if vertex is not None:
+                        self._sinks.setdefault(value, []).append(vertex)
+        return self._sinks
+
+    def _reached(
+        self, readers: Iterable[Vertex], painting: Painting
+    ) -> Iterator[tuple[Vertex, bool]]:
+        """Yield the vertices that a constant reaches, and whether it is low all the way there."""
+        stack = [(vertex, self.converts) for vertex in readers]
+        seen = set(stack)
+        while stack:
+            vertex, is_low = stack.pop()
+            yield vertex, is_low
+            if vertex.node.op_type not in MOVING or vertex.node.domain != "":
+                continue
+            behind = is_low and painting.is_allow(vertex)
+            new = {(v, behind) for v in self.type_graph.graph.successors(vertex)} - seen
+            seen |= new
+            stack += new
+
+    def _tolerates(
+        self, vertex: Vertex, value: ir.Value, tensor: ir.TensorProtocol, is_low: bool
+    ) -> bool:
+        """Tell whether a vertex gives the same result with the constant out of range replaced.
+
+        A mask that arrives as float32 is cast at run time and becomes infinite.
+        """
         node = vertex.node
         if node.op_type == "Clip" and node.domain == "":
             return node.inputs[0] is not value
-        return self._is_mask(vertex) and _overflows_below_only(tensor, self.low)
+        return is_low and self._is_mask(vertex) and _overflows_below_only(tensor, self.low)
+
+    def _is_added(self, vertex: Vertex) -> bool:
+        """Tell whether a mask is added to something on its way to the ordering operators."""
+        behind = walk(
+            [vertex], self.type_graph.graph.successors, lambda v: v.node.op_type in MASKING
+        )
+        return any(v.node.op_type == "Add" for v in behind)
 
     def _is_mask(self, vertex: Vertex) -> bool:
         """Tell whether everything that a vertex computes ends in an ordering operator."""
@@ -125,7 +206,8 @@ class ConstantFacts:
             if current.node.op_type in ORDERING:
                 continue
             consumers = list(self.type_graph.graph.successors(current))
-            if current.node.op_type not in MASKING or not consumers or _is_output(current):
+            passes = current.node.op_type in MASKING or current.node.op_type in _REPEATING
+            if not passes or not consumers or _is_output(current):
                 return False
             new = [c for c in consumers if c not in seen]
             seen.update(new)
