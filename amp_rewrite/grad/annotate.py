@@ -46,6 +46,18 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
         if proto is not None:
             value.type = ir.serde.deserialize_type_proto_for_type(proto)
             value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+            if value.shape is None:
+                value.shape = _rank_only(node)
+
+
+def _rank_only(node: ir.Node) -> ir.Shape | None:
+    """Return as many unknown lengths as a computed shape has entries, which inference drops."""
+    position = {"Reshape": 1, "ConstantOfShape": 0}.get(node.op_type)
+    wanted = None if position is None else node.inputs[position]
+    if wanted is None or wanted.shape is None or len(wanted.shape.dims) != 1:
+        return None
+    rank = wanted.shape.dims[0]
+    return ir.Shape([None] * rank) if isinstance(rank, int) else None
 
 
 def _has_graph(node: ir.Node) -> bool:

@@ -48,10 +48,8 @@ def scatter_rows(b: Builder, base: ir.Value, indices: ir.Value, rows: ir.Value) 
         added = b.op("ScatterND", base, b.unsqueeze(indices, [1]), rows, reduction="add")
         return b.shaped_like(added, base)
     flat_rows = b.reshape(rows, b.concat([b.shape(indices), b.constant([-1])], 0))
-    length, dtype = b.dim(base, 0), b.type_of(rows)
     # An empty row would leave -1 undetermined; a table has none.
-    one_hot = b.op("OneHot", indices, length, b.constant([0, 1], dtype), axis=0)
-    total = b.op("MatMul", one_hot, flat_rows)
+    total = b.matmul(_one_hot(b, indices, b.dim(base, 0), rows), flat_rows)
     return b.shaped_like(b.add(base, b.reshape_like(total, base)), base)
 
 
@@ -79,9 +77,12 @@ def scatter_along(
             remedy="convert the model with onnx.version_converter",
         )
     axis %= rank
-    length, dtype = b.dim(like, axis), b.type_of(updates)
+    length = b.dim(like, axis)
+    indices = b.unsqueeze(non_negative(b, indices, length), [axis])
+    every = b.range(0, b.squeeze(length, [0]))
+    every = b.reshape(every, [-1 if k == axis else 1 for k in range(rank + 1)])
     # one_hot[.., n, j, ..] is 1 where indices[.., j, ..] == n
-    one_hot = b.op("OneHot", indices, length, b.constant([0, 1], dtype), axis=axis)
+    one_hot = b.cast_like(b.equal(indices, every), updates)
     total = b.reduce_sum(b.mul(one_hot, b.unsqueeze(updates, [axis])), [axis + 1], keepdims=False)
     missing = b.sub(b.shape(like), b.op("Shape", total))
     before = b.sub(missing, missing)
@@ -133,7 +134,7 @@ def _by_product(
     b: Builder, updates: ir.Value, indices: ir.Value, axis: int, length: ir.Value
 ) -> ir.Value:
     """Return one-hot columns times the updates, as (.., M, rest) matrices."""
-    one_hot = b.op("OneHot", indices, length, b.constant([0, 1], b.type_of(updates)), axis=0)
+    one_hot = _one_hot(b, non_negative(b, indices, length), length, updates)
     shape = b.shape(updates)
     matrices = b.reshape(updates, b.concat([b.slice(shape, [0], [axis + 1]), b.constant([-1])], 0))
     total = b.matmul(one_hot, matrices)
@@ -172,8 +173,15 @@ def scatter_nd(b: Builder, like: ir.Value, indices: ir.Value, updates: ir.Value)
     if row is None:
         return updates
     rows = b.op("ReduceProd", b.slice(b.shape(like), [0], [count]), axes=[0], keepdims=1)
-    one_hot = b.op(
-        "OneHot", b.reshape(row, [-1]), rows, b.constant([0, 1], b.type_of(like)), axis=0
-    )
-    flat = b.reshape(updates, b.concat([b.op("Shape", b.reshape(row, [-1])), b.constant([-1])], 0))
-    return b.reshape_like(b.matmul(one_hot, flat), like)
+    line = b.reshape(row, [-1])
+    flat = b.reshape(updates, b.concat([b.op("Shape", line), b.constant([-1])], 0))
+    return b.reshape_like(b.matmul(_one_hot(b, line, rows, like), flat), like)
+
+
+def _one_hot(b: Builder, indices: ir.Value, length: ir.Value, like: ir.Value) -> ir.Value:
+    """Return (N, M): 1 in row `indices[m]` of column m, 0 elsewhere, in the type of `like`.
+
+    OneHot itself has too few kernels in ONNX Runtime.
+    """
+    every = b.reshape(b.range(0, b.squeeze(length, [0])), [-1, 1])
+    return b.cast_like(b.equal(every, indices), like)

@@ -99,7 +99,7 @@ ACTIVATIONS = [
     Row("Elu", ((3, 4),)),
     *over(BOTH, "Selu", ((3, 4),)),
     Row("Selu", ((3, 4),), {"alpha": 1.2, "gamma": 0.8}),
-    *over(BOTH, "Celu", ((3, 4),), {"alpha": 1.5}),
+    *over(BOTH, "Celu", ((3, 4),), {"alpha": 1.5}, reference=True),
     *over(BOTH, "Softplus", ((3, 4),)),
     *over(BOTH, "Softsign", ((3, 4),)),
     *over(BOTH, "HardSigmoid", ((4, 4),), generate=spread),
@@ -108,9 +108,9 @@ ACTIVATIONS = [
     *over((20, NEWEST), "Gelu", ((3, 4),)),
     *over((20, NEWEST), "Gelu", ((3, 4),), {"approximate": "tanh"}),
     *over((18, NEWEST), "Mish", ((3, 4),)),
-    *over((24, NEWEST), "Swish", ((3, 4),)),
-    Row("Swish", ((3, 4),), {"alpha": 1.7}, opset=NEWEST),
-    Row("Shrink", ((4, 4),), {"lambd": 0.33, "bias": 0.2}, generate=spread),
+    *over((24, NEWEST), "Swish", ((3, 4),), kernel=False),
+    Row("Swish", ((3, 4),), {"alpha": 1.7}, opset=NEWEST, kernel=False),
+    Row("Shrink", ((4, 4),), {"lambd": 0.33, "bias": 0.2}, generate=spread, reference=True),
 ]
 
 ROWS = ARITHMETIC + FUNCTIONS + ACTIVATIONS
@@ -121,11 +121,11 @@ def test_an_elementwise_gradient_equals_the_difference_quotient(row: Row):
     check_difference(row, static=True)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.lengths], ids=str)
 def test_an_elementwise_gradient_needs_no_static_lengths(row: Row):
     check_difference(row, static=False)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.kernel], ids=str)
 def test_an_elementwise_gradient_runs_in_float32(row: Row):
     check_float32(row)

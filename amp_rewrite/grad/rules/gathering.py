@@ -90,7 +90,11 @@ def _with_batch(node: ir.Node, b: Builder, indices: ir.Value, batch: int) -> ir.
         positions = b.range(0, b.squeeze(b.dim(indices, axis), [0]))
         lined = b.reshape(positions, [-1 if k == axis else 1 for k in range(rank)])
         columns.append(b.expand(lined, one_each))
-    return b.concat([*columns, indices], -1)
+    joined = b.concat([*columns, indices], -1)
+    lengths = b.dims(indices) or ()
+    if lengths and lengths[-1] is not None:
+        joined.shape = ir.Shape([*lengths[:-1], lengths[-1] + batch])
+    return joined
 
 
 def compress(node: ir.Node, gs: Received, b: Builder) -> Gradients:
