@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import onnx_ir as ir
 
@@ -133,7 +134,7 @@ def _repeat(b: Builder, y: ir.Value, given: dict[ir.Value, ir.Value]) -> ir.Valu
 
 def _copy(b: Builder, node: ir.Node, given: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
     inputs = [None if v is None else given.get(v, v) for v in node.inputs]
-    attributes = {key: _attribute(value, given) for key, value in node.attributes.items()}
+    attributes: dict[str, Any] = {k: _attribute(v, given) for k, v in node.attributes.items()}
     count = len(node.outputs)
     copies = b.op(node.op_type, *inputs, outputs=count, domain=node.domain, **attributes)
     copies = (copies,) if count == 1 else copies
@@ -157,7 +158,7 @@ def _attribute(attribute: ir.Attr, given: Mapping[ir.Value, ir.Value]) -> ir.Att
 def _replace_captured(graph: ir.Graph, given: Mapping[ir.Value, ir.Value]) -> None:
     for node in graph:
         for index, value in enumerate(node.inputs):
-            if value in given:
+            if value is not None and value in given:
                 node.replace_input_with(index, given[value])
         for inner in subgraphs(node):
             _replace_captured(inner, given)

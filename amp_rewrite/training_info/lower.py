@@ -12,7 +12,6 @@ from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.captures import subgraphs
 from amp_rewrite.grad.weights import modernise, nodes_before
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import Source, load
 from amp_rewrite.training_info.errors import TrainingInfoError, place
 from amp_rewrite.training_info.gradient import Scope, find, lower_gradient, target

@@ -1,0 +1,125 @@
+"""Put a training algorithm and the inference graph that it belongs to into one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.graph.load import load
+from amp_rewrite.graph.save import to_proto
+from amp_rewrite.training_info.errors import TrainingInfoError
+
+
+def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = None) -> ir.Graph:
+    """Append inputs, initializers, nodes and outputs of an algorithm to the main graph, in place.
+
+    Nodes of the algorithm may read any value of the inference graph. An input that both declare is
+    one input.
+
+    Args:
+        model: The inference model.
+        algorithm: `TrainingInfoProto.algorithm`; not changed.
+        base_dir: The folder of external data of the algorithm.
+
+    Returns:
+        The graph that the algorithm was read into, without nodes; its metadata are left.
+
+    Raises:
+        GraphError: The algorithm is not valid.
+        TrainingInfoError: It defines a value that the inference graph defines.
+    """
+    main = model.graph
+    known = values_by_name(main)
+    _check_unique(algorithm, known)
+    graph = _read(model, algorithm, known, base_dir)
+    outputs = list(graph.outputs)
+    graph.outputs.clear()
+    stand_ins = {v: known[str(v.name)] for v in graph.inputs if v.name in known}
+    inputs = [v for v in graph.inputs if v not in stand_ins]
+    initializers = [v for v in graph.initializers.values() if v not in stand_ins]
+    graph.inputs.clear()
+    graph.initializers.clear()
+    for old, new in stand_ins.items():
+        ir.convenience.replace_all_uses_with(old, new)
+    nodes = list(graph)
+    graph.remove(nodes)
+    _name_apart(nodes, {node.name for node in main})
+    main.extend(nodes)
+    main.inputs.extend(inputs)
+    for value in initializers:
+        main.register_initializer(value)
+    for output in (stand_ins.get(v, v) for v in outputs):
+        if not output.is_graph_output():
+            main.outputs.append(output)
+    return graph
+
+
+def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Return the values of a graph by name, those of graphs inside it left out."""
+    found = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
+    found.update({v.name: v for node in graph for v in node.outputs if v.name})
+    return found
+
+
+def _check_unique(algorithm: onnx.GraphProto, known: dict[str, ir.Value]) -> None:
+    defined = [t.name for t in algorithm.initializer]
+    defined += [t.values.name for t in algorithm.sparse_initializer]
+    defined += [name for node in algorithm.node for name in node.output]
+    for name in defined:
+        if name and name in known:
+            raise TrainingInfoError(
+                "the algorithm defines a value of the inference graph once more",
+                where=f"training_info, value {name!r}",
+                expected="names that differ from those of the inference graph",
+            )
+
+
+def _read(
+    model: ir.Model, algorithm: onnx.GraphProto, known: dict[str, ir.Value], base_dir: str | None
+) -> ir.Graph:
+    """Read an algorithm whose outer values are declared as inputs."""
+    proto = onnx.ModelProto(ir_version=model.ir_version)
+    for domain, version in model.graph.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    proto.graph.CopyFrom(algorithm)
+    declared = {info.name for info in algorithm.input}
+    for name in dict.fromkeys(_read_names(algorithm)):
+        if name in known and name not in declared:
+            proto.graph.input.add(name=name)
+    return load(proto, base_dir=base_dir).graph
+
+
+def _read_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield every name that nodes read, at any depth, and those of the outputs."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _read_names(inner)
+    yield from (info.name for info in graph.output)
+
+
+def _name_apart(nodes: list[ir.Node], taken: set[str | None]) -> None:
+    for node in nodes:
+        stem, n = node.name, 0
+        while node.name in taken:
+            n += 1
+            node.name = f"{stem}/algorithm_{n}"
+        taken.add(node.name)
+
+
+def model_of(graph: onnx.GraphProto, model: ir.Model, base_dir: str | None) -> ir.Model:
+    """Return a graph of training_info as a model of its own, with the functions of `model`.
+
+    Raises:
+        GraphError: The graph is not valid.
+    """
+    proto = onnx.ModelProto(ir_version=model.ir_version)
+    for domain, version in model.graph.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    if model.functions:
+        proto.functions.extend(to_proto(model).functions)
+    proto.graph.CopyFrom(graph)
+    return load(proto, base_dir=base_dir)

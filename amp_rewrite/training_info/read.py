@@ -1,0 +1,163 @@
+"""From ModelProto.training_info to a TrainOp."""
+
+from __future__ import annotations
+
+import os
+
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.grad.training_graph import TrainingGraph, training_graph
+from amp_rewrite.graph import origin as origins
+from amp_rewrite.graph.load import Source, load
+from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training_info.combine import combine, values_by_name
+from amp_rewrite.training_info.errors import TrainingInfoError
+from amp_rewrite.training_info.initialization import run_initialization
+from amp_rewrite.training_info.lower import lower_training_operators
+from amp_rewrite.training_info.roles import KEY, Roles, find_roles
+
+
+def read_training_info(
+    source: Source,
+    index: int | None = None,
+    *,
+    initialize: bool = True,
+    base_dir: str | os.PathLike[str] | None = None,
+) -> TrainOp:
+    """Return the training step that a model describes in the standard's own format.
+
+    The algorithm is appended to the inference graph and its training operators are lowered. The
+    initializers with an update become states; so does the learning rate of an optimizer operator,
+    so that it can be set. The inputs of both graphs are fed. `TrainingSession` runs the result, and
+    exports the inference graph with the trained weights.
+
+    Args:
+        source: A path, the bytes of a file, a ModelProto or an onnx_ir Model; not changed.
+        index: Which training_info to read, where there are several.
+        initialize: Run the initialization graph, on ONNX Runtime, and start from what it gives;
+            otherwise start from the initializers as they are in the file.
+        base_dir: The folder that external data of a ModelProto or of bytes are relative to.
+
+    Raises:
+        LoadError: The source is not an ONNX model.
+        GraphError: One of the graphs is not valid.
+        TrainingInfoError: There is no training_info, several and no index, or its bindings or
+            operators are not as the standard says.
+        GradientError: What a Gradient node differentiates has no gradient.
+        RuntimeMissingError: There is an initialization, and ONNX Runtime is not installed.
+        RunError: ONNX Runtime cannot run the initialization.
+    """
+    model = load(source, base_dir=base_dir)
+    folder = _folder(source, base_dir)
+    info = _choose(model, index)
+    graph = combine(model, info.algorithm, folder)
+    updates = _bindings(info, model.graph)
+    if initialize:
+        run_initialization(model, info, folder)
+    roles = _roles(info, graph, model.graph, updates)
+    inference = _inference(model, source, base_dir)
+    return _train_op(lower_training_operators(model), inference, updates, roles)
+
+
+def _folder(source: Source, base_dir: str | os.PathLike[str] | None) -> str | None:
+    if base_dir is not None:
+        return os.fspath(base_dir)
+    if isinstance(source, str | os.PathLike):
+        return os.path.dirname(os.path.abspath(os.fspath(source)))
+    return None
+
+
+def _choose(model: ir.Model, index: int | None) -> onnx.TrainingInfoProto:
+    origin = origins.of(model)
+    found = [] if origin is None else list(origin.model.training_info)
+    if not found:
+        raise TrainingInfoError(
+            "the model has no training_info",
+            remedy="build a training step with an optimizer's minimize instead",
+        )
+    if index is None and len(found) > 1:
+        raise TrainingInfoError(
+            "the model has several training_info",
+            found=len(found),
+            expected="one, or an index",
+            remedy="pass index=0 for the first one",
+        )
+    try:
+        return found[index or 0]
+    except IndexError:
+        raise TrainingInfoError(
+            "no training_info of this index", found=index, expected=f"below {len(found)}"
+        ) from None
+
+
+def _bindings(info: onnx.TrainingInfoProto, graph: ir.Graph) -> dict[str, str]:
+    """Return initializer -> the value that it takes after a step."""
+    outputs = {v.name for v in graph.outputs}
+    found: dict[str, str] = {}
+    for binding in info.update_binding:
+        where = f"training_info, update_binding of {binding.key!r}"
+        if binding.key in found:
+            raise TrainingInfoError("a tensor is bound twice", where=where)
+        if binding.key not in graph.initializers:
+            raise TrainingInfoError(
+                "the bound tensor is no initializer",
+                where=where,
+                expected="an initializer of the inference graph or of the algorithm",
+            )
+        if binding.value not in outputs:
+            raise TrainingInfoError(
+                "the new value is no output",
+                where=where,
+                found=repr(binding.value),
+                expected="an output of the algorithm or of the inference graph",
+            )
+        found[binding.key] = binding.value
+    if not found:
+        raise TrainingInfoError("the training_info updates nothing", expected="an update_binding")
+    return found
+
+
+def _roles(
+    info: onnx.TrainingInfoProto, graph: ir.Graph, combined: ir.Graph, updates: dict[str, str]
+) -> Roles:
+    """Return the roles that the algorithm tells, else those that can be inferred."""
+    text = graph.metadata_props.get(KEY)
+    if text is not None:
+        return Roles.from_json(text)
+    bound = set(updates.values())
+    own = [output.name for output in info.algorithm.output if output.name not in bound]
+    return find_roles(combined, updates, own)
+
+
+def _inference(
+    combined: ir.Model, source: Source, base_dir: str | os.PathLike[str] | None
+) -> ir.Model:
+    """Return the inference model with the initial values of the combined one."""
+    model = load(source, base_dir=base_dir)
+    for name, value in model.graph.initializers.items():
+        value.const_value = combined.graph.initializers[name].const_value
+    return model
+
+
+def _train_op(
+    model: ir.Model, inference: ir.Model, updates: dict[str, str], roles: Roles
+) -> TrainOp:
+    graph = training_graph(model)
+    graph.forward = inference
+    values = values_by_name(model.graph)
+    for name in dict.fromkeys((*updates, *roles.states)):
+        if name in model.graph.initializers:
+            role = roles.states.get(name, "slot")
+            graph.track(values[name], role, trainable=role == "variable")
+    return TrainOp(
+        graph=graph,
+        loss=_loss(graph, roles.loss, values),
+        updates={name: values[value] for name, value in updates.items()},
+        global_step=next((n for n, role in roles.states.items() if role == "global_step"), None),
+        fetches={name: values[value] for name, value in roles.fetches.items() if value in values},
+    )
+
+
+def _loss(graph: TrainingGraph, name: str | None, values: dict[str, ir.Value]):
+    return None if name is None or name not in values else graph.value(name)

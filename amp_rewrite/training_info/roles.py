@@ -1,0 +1,104 @@
+"""What the mutable tensors of a training algorithm are: variables, slots, counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+
+import onnx_ir as ir
+
+from amp_rewrite.training_info.errors import TrainingInfoError
+from amp_rewrite.training_info.gradient import target
+from amp_rewrite.training_info.lower import is_gradient, is_optimizer
+
+KEY = "amp_rewrite.training"
+"""The key of the metadata of `TrainingInfoProto.algorithm` under which its roles are kept."""
+
+_SLOTS = {"Adagrad": 1, "Adam": 2, "Momentum": 1}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What a training algorithm is made of.
+
+    Attributes:
+        states: Initializer -> its role, as `grad.State` knows it.
+        loss: The name of the value that is minimized, or None if it is not known.
+        fetches: Name that a session knows -> value.
+    """
+
+    states: Mapping[str, str] = field(default_factory=dict)
+    loss: str | None = None
+    fetches: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the roles as deterministic JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Roles:
+        """Return the roles that `to_json` wrote.
+
+        Raises:
+            TrainingInfoError: It did not.
+        """
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise TrainingInfoError(
+                "the metadata of the algorithm cannot be read", where=KEY, found=error
+            ) from error
+
+
+def find_roles(graph: ir.Graph, updated: Collection[str], own: Collection[str]) -> Roles:
+    """Infer roles from the training operators of a combined graph, and from types.
+
+    R of an optimizer is a learning rate and T the global step; its tensors are variables, their
+    gradients, and slots. What no optimizer reads is a variable if it is a floating-point
+    initializer of the inference graph, else a slot. What a Gradient differentiates is the loss,
+    else the only floating-point output of the algorithm that is no update.
+
+    Args:
+        graph: The combined graph.
+        updated: Initializers with an update.
+        own: The outputs of the algorithm that are no update.
+    """
+    states: dict[str, str] = {}
+    losses: dict[str, None] = {}
+    for node in graph:
+        if is_gradient(node):
+            losses.setdefault(target(node))
+        elif is_optimizer(node):
+            _of_optimizer(node, states)
+    for name in updated:
+        value = graph.initializers[name]
+        floating = value.dtype is not None and value.dtype.is_floating_point()
+        states.setdefault(name, "variable" if floating else "slot")
+    if not losses:
+        known = {v.name: v for v in graph.outputs}
+        losses = dict.fromkeys(name for name in own if _may_be_loss(known.get(name)))
+    loss = next(iter(losses)) if len(losses) == 1 else None
+    kept = {n: r for n, r in states.items() if n in updated or r == "learning_rate"}
+    return Roles(kept, loss, {} if loss is None else {"loss": loss})
+
+
+def _of_optimizer(node: ir.Node, states: dict[str, str]) -> None:
+    tensors = len(node.inputs) - 2
+    count = tensors // (2 + _SLOTS[node.op_type])
+    for index, value in enumerate(node.inputs):
+        if value is None or not value.is_initializer():
+            continue
+        if index < 2:
+            role = ("learning_rate", "global_step")[index]
+            if value.shape is not None and len(value.shape):
+                role = "slot"
+        else:
+            role = "variable" if index - 2 < count else "slot"
+        states.setdefault(str(value.name), role)
+
+
+def _may_be_loss(value: ir.Value | None) -> bool:
+    if value is None or value.dtype is None or value.shape is None:
+        return False
+    return value.dtype.is_floating_point() and not len(value.shape)

@@ -1,0 +1,245 @@
+"""From a TrainOp to ModelProto.training_info."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.grad.weights import modernise
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.save import to_proto
+from amp_rewrite.training_info.combine import values_by_name
+from amp_rewrite.training_info.errors import TrainingInfoError
+from amp_rewrite.training_info.initialization import write_initialization
+from amp_rewrite.training_info.roles import KEY, Roles
+from amp_rewrite.training_info.shared import shared_nodes
+
+if TYPE_CHECKING:
+    from amp_rewrite.optimizers.train_op import TrainOp
+
+Array = np.ndarray[Any, Any]
+
+_OLDEST_IR = 7
+"""The IR version that introduced training_info."""
+_CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
+
+
+def write_training_info(
+    train_op: TrainOp, values: Mapping[str, Array] | None = None
+) -> onnx.ModelProto:
+    """Return the inference model with a training step in the standard's own format.
+
+    The algorithm holds what the inference graph does not compute: the loss, gradients and updates,
+    in operators of ai.onnx, and what training computes in another way, such as Dropout. Every state
+    with an update is bound to it. Roles and names go into the metadata of the algorithm, so that
+    `read_training_info` gives an equal TrainOp. An initialization graph sets slots and counters
+    back.
+
+    Args:
+        train_op: What `Optimizer.minimize` returned; not changed.
+        values: State name -> its present value, for instance `session.state_dict()`; training then
+            goes on from there, and there is no initialization graph. None takes initial values.
+
+    Raises:
+        TrainingInfoError: A value is not that of a state, or has another shape.
+        SaveError: The weights held in memory are too large for a protobuf message.
+    """
+    initial = _initial(train_op, values)
+    forward = clone(train_op.graph.forward)
+    modernise(forward)
+    _assign(forward, initial)
+    step = _step(train_op, initial)
+    _keep_needed(step)
+    apart = _Apart(step.model.graph, forward.graph)
+    proto = to_proto(forward)
+    proto.ir_version = max(proto.ir_version, _OLDEST_IR)
+    del proto.training_info[:]
+    _write(proto, step, apart)
+    if values is None:
+        own = {t.name for t in proto.training_info[0].algorithm.initializer}
+        write_initialization(
+            proto.training_info[0],
+            {name: tensor for name, tensor in initial.items() if name in own & step.updates.keys()},
+        )
+    return proto
+
+
+def _initial(train_op: TrainOp, values: Mapping[str, Array] | None) -> dict[str, ir.TensorProtocol]:
+    """Return initializer -> its tensor, for every state."""
+    states = train_op.graph.states
+    unknown = sorted(set(values or ()) - set(states))
+    if unknown:
+        raise TrainingInfoError(
+            "no state has this name", where=unknown[0], expected=f"one of {', '.join(states)}"
+        )
+    found: dict[str, ir.TensorProtocol] = {}
+    for name, state in states.items():
+        given: Any = state.initial if values is None or name not in values else values[name]
+        if tuple(given.shape) != state.shape:
+            raise TrainingInfoError(
+                "the value does not fit the state",
+                where=name,
+                found=tuple(given.shape),
+                expected=state.shape,
+            )
+        key = str(state.value.name)
+        if isinstance(given, np.ndarray | np.generic):
+            given = ir.tensor(np.asarray(given), dtype=state.dtype, name=key)
+        found[key] = given
+    return found
+
+
+def _assign(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
+    for name, tensor in tensors.items():
+        value = model.graph.initializers.get(name)
+        if value is not None:
+            value.const_value = tensor
+
+
+@dataclass
+class _Step:
+    """A copy of a training graph, and what a training_info says about it.
+
+    Attributes:
+        model: The copy.
+        updates: Initializer -> its value after the step.
+        fetches: Name that a session knows -> value.
+        loss: What is minimized.
+        roles: Initializer that is a state -> its role.
+    """
+
+    model: ir.Model
+    updates: dict[str, ir.Value]
+    fetches: dict[str, ir.Value]
+    loss: ir.Value | None
+    roles: dict[str, str]
+
+
+def _step(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Step:
+    model = clone(train_op.graph.model)
+    _assign(model, initial)
+    known = values_by_name(model.graph)
+    states = train_op.graph.states
+    keys = {name: str(state.value.name) for name, state in states.items()}
+    return _Step(
+        model=model,
+        updates={keys[name]: known[str(v.name)] for name, v in train_op.updates.items()},
+        fetches={name: known[str(v.name)] for name, v in train_op.fetches.items()},
+        loss=None if train_op.loss is None else known[train_op.loss.name],
+        roles={
+            keys[name]: state.role
+            for name, state in states.items()
+            if name in train_op.updates or state.role not in _CONSTANT_UNLESS_UPDATED
+        },
+    )
+
+
+def _keep_needed(step: _Step) -> None:
+    """Remove what neither updates nor fetches need."""
+    graph = step.model.graph
+    graph.outputs.clear()
+    wanted = [*step.updates.values(), *step.fetches.values()]
+    wanted += [] if step.loss is None else [step.loss]
+    graph.outputs.extend(dict.fromkeys(wanted))
+    for node in reversed(graph):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            graph.remove(node, safe=True)
+    for name, value in list(graph.initializers.items()):
+        if not (value.uses() or value.is_graph_output() or name in step.updates):
+            del graph.initializers[name]
+
+
+class _Apart:
+    """A training graph of which what the inference graph computes is known.
+
+    Attributes:
+        graph: The training graph; values that only it computes have names of their own.
+        shared: The nodes that the inference graph computes.
+        names: The names of the inference graph.
+        outputs: The names of its outputs.
+    """
+
+    def __init__(self, graph: ir.Graph, inference: ir.Graph) -> None:
+        """Compare the graphs, and rename values of the first."""
+        self.graph = graph
+        self.names = set(values_by_name(inference))
+        self.outputs = {str(v.name) for v in inference.outputs}
+        self.shared = shared_nodes(graph, inference)
+        self._taken = self.names | set(values_by_name(graph))
+        for node in graph:
+            if node in self.shared:
+                continue
+            for value in node.outputs:
+                if value.name in self.names:
+                    value.name = self._free(f"{value.name}/training")
+
+    def as_output(self, value: ir.Value) -> ir.Value:
+        """Return a value that may be bound: it, or a copy if it is no result of the algorithm."""
+        producer = value.producer()
+        if producer is not None and (producer not in self.shared or value.name in self.outputs):
+            return value
+        name = self._free(f"{value.name}/next")
+        node = ir.node("Identity", [value], name=name)
+        copy = node.outputs[0]
+        copy.name, copy.type, copy.shape = name, value.type, value.shape
+        self.graph.append(node)
+        return copy
+
+    def _free(self, stem: str) -> str:
+        name, n = stem, 0
+        while name in self._taken:
+            n += 1
+            name = f"{stem}_{n}"
+        self._taken.add(name)
+        return name
+
+
+def _write(proto: onnx.ModelProto, step: _Step, apart: _Apart) -> None:
+    """Append a training_info to the inference model."""
+    info = proto.training_info.add()
+    bound = {key: apart.as_output(value) for key, value in step.updates.items()}
+    fetched = [*step.fetches.values(), *([] if step.loss is None else [step.loss])]
+    wanted = dict.fromkeys([*(v for v in fetched if v.producer() is not None), *bound.values()])
+    graph = step.model.graph
+    graph.outputs.clear()
+    graph.outputs.extend(wanted)
+    for name in graph.initializers.keys() & apart.names:  # the inference graph holds their content
+        del graph.initializers[name]
+    for key, value in bound.items():
+        info.update_binding.add(key=key, value=str(value.name))
+    whole = to_proto(step.model)
+    _write_algorithm(info.algorithm, whole.graph, step, apart)
+    for imported in whole.opset_import:
+        if imported.domain not in {entry.domain for entry in proto.opset_import}:
+            proto.opset_import.append(imported)
+    known = {(f.domain, f.name, f.overload) for f in proto.functions}
+    proto.functions.extend(
+        f for f in whole.functions if (f.domain, f.name, f.overload) not in known
+    )
+
+
+def _write_algorithm(
+    algorithm: onnx.GraphProto, whole: onnx.GraphProto, step: _Step, apart: _Apart
+) -> None:
+    algorithm.name = "training"
+    own = (
+        n for n, node in zip(whole.node, step.model.graph, strict=True) if node not in apart.shared
+    )
+    algorithm.node.extend(own)
+    algorithm.initializer.extend(whole.initializer)
+    algorithm.sparse_initializer.extend(whole.sparse_initializer)
+    algorithm.input.extend(v for v in whole.input if v.name not in apart.names)
+    algorithm.output.extend(v for v in whole.output if v.name not in apart.outputs)
+    algorithm.value_info.extend(v for v in whole.value_info if v.name not in apart.names)
+    present = apart.names | {t.name for t in whole.initializer}
+    roles = Roles(
+        states={name: role for name, role in step.roles.items() if name in present},
+        loss=None if step.loss is None else str(step.loss.name),
+        fetches={name: str(value.name) for name, value in step.fetches.items()},
+    )
+    algorithm.metadata_props.add(key=KEY, value=roles.to_json())
