@@ -84,7 +84,9 @@ def _schema_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[t
         name = value.name or ""
         if is_fixed(variable) and type_ != variable:
             yield name, f"is {type_}, must be {variable}"
-        if admitted is not None and type_ not in admitted:
+        # A sequence operator's S stands for the sequence and for its elements.
+        whole = f"seq({type_})" if variable == "S" and type_.startswith("tensor(") else type_
+        if admitted is not None and whole not in admitted:
             yield name, f"is {type_}, which {node.op_type} does not admit for {variable}"
         if variable != "S" and bound.setdefault(variable, type_) != type_:
             yield name, f"is {type_}, but {variable} is {bound[variable]}"

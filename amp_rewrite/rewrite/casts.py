@@ -174,9 +174,12 @@ class _Planner:
         )
 
     def _converted_ends(self) -> tuple[ir.Value, ...]:
-        """Return the float32 graph inputs and outputs that give up their type."""
+        """Return the float32 graph inputs and outputs that give up their type.
+
+        A model without anything low stays as it is, ends included.
+        """
         keep = self.options.keep_io_types
-        if keep is True:
+        if keep is True or not self.allowed:
             return ()
         kept = set(keep or ())
         graph = self.type_graph.model.graph

@@ -94,7 +94,15 @@ class _Search:
         for one, other in self.type_graph.graph.edges:
             if (one in self.low) != (other in self.low):
                 found |= dict.fromkeys(v for v in (one, other) if self._is_movable(v))
+        found |= dict.fromkeys(v for v in self._at_ends() if self._is_movable(v))
         return list(found)
+
+    def _at_ends(self) -> Iterator[Vertex]:
+        """Yield the low vertices next to a graph input or output."""
+        graph, nodes = self.type_graph.model.graph, self.type_graph.nodes
+        readers = [nodes[use.node].inputs[use.idx] for v in graph.inputs for use in v.uses()]
+        writers = [self.type_graph.producers.get(value) for value in graph.outputs]
+        return (v for v in (*readers, *writers) if v is not None and v in self.low)
 
     def _best_run(self, start: Vertex) -> list[Vertex]:
         """Return the run from `start` whose change of color saves most; empty if none saves."""
@@ -144,7 +152,9 @@ class _Search:
         self._flip(run)
         if after is None:
             return None
-        return Cost(after.casts - before.casts, after.elements - before.elements)
+        known = all(v.shape is not None and v.shape.is_static() for v in values)
+        elements = after.elements - before.elements if known else 0
+        return Cost(after.casts - before.casts, elements)
 
     def _is_allowed(self, run: list[Vertex]) -> bool:
         """Tell whether the vertices of a run that are low now feed low consumers only."""
