@@ -2,12 +2,13 @@
 
 The kernels of ONNX Runtime draw from a generator that lives in the session and that nothing can
 read or set. A step therefore computes the masks itself, from the number of the step, the number of
-the Dropout node and the position of the element, in integer arithmetic that wraps around modulo
-2^32: the same on every provider, and no slower than the generator.
+the Dropout node and the position of the element, with integer operators that every provider has,
+and faster than the generator.
 
-Two rounds of the quadratic map x * (x + c) (the mixing function of RC6: R. Rivest, M. Robshaw,
-R. Sidney, Y. Yin, "The RC6 Block Cipher", 1998,
-https://people.csail.mit.edu/rivest/pubs/RRSY98.pdf) make the high bits depend on all lower ones.
+The last rounds, the only ones per element, are the permutation x * (2 x + 1) modulo 2^32 of
+R. Rivest, M. Robshaw, R. Sidney, Y. Yin, "The RC6 Block Cipher", 1998
+(https://people.csail.mit.edu/rivest/pubs/RRSY98.pdf): the high bits, which decide, depend on all
+lower ones.
 """
 
 from __future__ import annotations
@@ -19,19 +20,18 @@ from amp_rewrite.grad.builder import Builder
 from amp_rewrite.train.info import StateInfo
 
 COUNTER = "random/counter"
-"""The state that counts steps for the random numbers; int32, shape ()."""
+"""The state that counts steps for the random numbers; int64, shape ()."""
 
 SITE = "amp_rewrite.dropout"
 """The metadata key of the node that stands for a Dropout node; its value is the name of the data
 that the Dropout node read."""
 
-_INT = ir.DataType.INT32
-_POSITION = (
-    -1640531527
-)  # 2^32 divided by the golden ratio, modulo 2^32: spreads consecutive numbers
-_STEP, _NODE = -2048144789, -1028477379  # large odd numbers, to tell steps and nodes apart
-_FIRST, _SECOND = 0x2545F491, 0x1B873593
-_RANGE, _LOWEST = 2.0**32, -(2.0**31)
+_POSITION = 0x9E3779B9  # 2^32 divided by the golden ratio: spreads consecutive numbers
+_STEP, _NODE, _COLUMN = 0x5851F42D, 0x14057B7E, 0x3C6EF372  # tell steps, nodes and axes apart
+_FACTORS, _DIVISORS = (0x7FEB352D, 0x46CA68B5, 0x31848BAB), (1 << 16, 1 << 15, 1 << 16)
+_COUNTS = 1 << 31
+_MODULUS = 1 << 32
+_ROW, _ROUNDS = 1024, 2
 
 
 def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
@@ -55,10 +55,10 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     counter = _counter(graph, seed)
     for number, node in enumerate(dropouts):
         _replace(builder, node, _mask(builder, node, number, counter))
-    following = builder.op("Add", counter, builder.constant(np.int32(1)))
+    following = builder.op("Add", counter, builder.constant(1))
     following.name = f"{COUNTER}:next"
     graph.sort()
-    return [StateInfo(COUNTER, f"{COUNTER}:next", "random", "int32", ())]
+    return [StateInfo(COUNTER, f"{COUNTER}:next", "random", "int64", ())]
 
 
 def remove_dropouts(model: ir.Model) -> None:
@@ -81,10 +81,10 @@ def _trains(node: ir.Node) -> bool:
 
 
 def _counter(graph: ir.Graph, seed: int) -> ir.Value:
-    start = np.array((seed * _POSITION) & 0xFFFFFFFF, np.uint32).view(np.int32)
+    start = np.array(seed * _POSITION % _COUNTS, np.int64)
     value = ir.Value(
         name=COUNTER,
-        type=ir.TensorType(_INT),
+        type=ir.TensorType(ir.DataType.INT64),
         shape=ir.Shape([]),
         const_value=ir.tensor(start, name=COUNTER),
     )
@@ -94,24 +94,56 @@ def _counter(graph: ir.Graph, seed: int) -> ir.Value:
 
 
 def _mask(b: Builder, node: ir.Node, number: int, counter: ir.Value) -> ir.Value:
-    """Return which elements stay; bool, shaped like the data."""
+    """Return which elements stay; bool, shaped like the data.
 
-    def number_of(value: int) -> ir.Value:
-        return b.constant(np.array(value & 0xFFFFFFFF, np.uint32).view(np.int32))
-
+    Element i * _ROW + j gets the number f(f(r_i + c_j)), f(x) = x * (2 x + 1): r and c are hashed
+    thoroughly, which costs little since there are few of them.
+    """
     data, ratio = node.inputs[0], node.inputs[1]
-    key = b.op("Add", b.op("Mul", counter, number_of(_STEP)), number_of((number + 1) * _NODE))
-    key = b.op("Mul", key, b.op("Add", key, number_of(_FIRST)))
-    count = b.op("Cast", b.op("Size", data), to=_INT.value)
-    position = b.op("Range", number_of(0), count, number_of(1))
-    x = b.op("Add", b.op("Mul", position, number_of(_POSITION)), key)
-    x = b.op("Mul", x, b.op("Add", x, number_of(_FIRST)))
-    x = b.op("Mul", x, b.op("Add", x, b.op("Add", key, number_of(_SECOND))))
+    size = b.op("Reshape", b.op("Size", data), b.constant([1]))
+    rows = b.op("Div", b.op("Add", size, b.constant(_ROW - 1)), b.constant(_ROW))
+    key = b.op("Mul", b.op("Mod", counter, b.constant(_COUNTS)), b.constant(_STEP))
+    key = _hashed(b, b.op("Add", key, b.constant((number + 1) * _NODE)))
+    other = b.op("Add", key, b.constant(_COLUMN))
+    r = _numbers(b, b.op("Squeeze", rows), key)
+    c = _numbers(b, b.constant(_ROW), other)
+    x = b.op("Add", b.op("Unsqueeze", r, b.constant([1])), b.op("Unsqueeze", c, b.constant([0])))
+    one = b.constant(np.array(1, np.int32))
+    for _ in range(_ROUNDS):
+        x = b.op("Mul", x, b.op("Add", b.op("Add", x, x), one))
+    stays = b.op("GreaterOrEqual", x, _limit(b, ratio))
+    stays = b.op("Reshape", stays, b.constant([-1]))
+    return b.op("Reshape", b.op("Slice", stays, b.constant([0]), size), b.op("Shape", data))
+
+
+def _numbers(b: Builder, count: ir.Value, key: ir.Value) -> ir.Value:
+    """Return `count` random numbers; int32, shape (count,)."""
+    positions = b.op("Range", b.constant(0), count, b.constant(1))
+    x = _hashed(b, b.op("Add", b.op("Mul", positions, b.constant(_POSITION)), key))
+    centred = b.op("Sub", b.op("Mod", x, b.constant(_MODULUS)), b.constant(_MODULUS // 2))
+    return b.op("Cast", centred, to=ir.DataType.INT32.value)
+
+
+def _hashed(b: Builder, x: ir.Value) -> ir.Value:
+    """Mix the bits of non-negative int64 numbers, modulo 2^32.
+
+    Multiplications carry them upwards, divisions downwards.
+    """
+    for factor, divisor in zip(_FACTORS, _DIVISORS, strict=True):
+        x = b.op("Mod", x, b.constant(_MODULUS))
+        x = b.op("Add", x, b.op("Div", x, b.constant(divisor)))
+        x = b.op("Mod", b.op("Mul", x, b.constant(factor)), b.constant(_MODULUS))
+    return b.op("Add", x, b.op("Div", x, b.constant(1 << 16)))
+
+
+def _limit(b: Builder, ratio: ir.Value | None) -> ir.Value:
+    """Return ratio * 2^32 - 2^31, computed in float64, as int32."""
     double = ir.DataType.DOUBLE
     share = b.constant(0.5, double) if ratio is None else b.op("Cast", ratio, to=double.value)
-    limit = b.op("Mul", share, b.constant(_RANGE, double))
-    limit = b.op("Cast", b.op("Add", limit, b.constant(_LOWEST, double)), to=_INT.value)
-    return b.op("Reshape", b.op("GreaterOrEqual", x, limit), b.op("Shape", data))
+    limit = b.op("Mul", share, b.constant(float(_MODULUS), double))
+    return b.op(
+        "Cast", b.op("Add", limit, b.constant(-_MODULUS / 2, double)), to=ir.DataType.INT32.value
+    )
 
 
 def _replace(b: Builder, node: ir.Node, mask: ir.Value) -> None:

@@ -1,4 +1,4 @@
-"""Epochs over a data set: train, evaluate, write metrics and checkpoints, go on where it stopped."""
+"""Epochs over a data set: train, evaluate, save, and go on where training stopped."""
 
 from __future__ import annotations
 

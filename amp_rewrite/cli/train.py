@@ -1,0 +1,132 @@
+"""`amp-rewrite train`: run a training step over a data set."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress as Bar
+from rich.progress import TaskID
+
+from amp_rewrite.cli import common
+from amp_rewrite.cli.progress import counting_bar
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.save import check_output_path
+from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.device import CPU
+from amp_rewrite.train.evaluation import summary
+from amp_rewrite.train.loop import Plan, Progress, resume
+from amp_rewrite.train.loop import train as run
+from amp_rewrite.train.metrics import MetricsFile
+from amp_rewrite.train.session import TrainingSession
+
+
+def train(
+    step: Annotated[Path, typer.Argument(help="The step that amp-rewrite train-step wrote.")],
+    data: Annotated[
+        Path, typer.Option(help="An .npz file: an array per input, the first axis over examples.")
+    ],
+    epochs: Annotated[int, typer.Option(help="How often every example is seen, in all.")] = 1,
+    batch: Annotated[int, typer.Option(help="Examples in a step.")] = 32,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write the trained inference model."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Save the state here (safetensors) after every epoch.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option(help="Save after so many steps too; 0 does not.")
+    ] = 0,
+    resume_: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint, bit for bit.")
+    ] = False,
+    eval_: Annotated[
+        Path | None, typer.Option("--eval", help="Held-out .npz to evaluate after every epoch.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(help="Write a row per step here: .csv or .jsonl.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Another learning rate than the step's.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides the order of the examples.")] = 0,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle/--no-shuffle", help="Give each epoch an order of its own.")
+    ] = True,
+    provider: Annotated[
+        list[str] | None, typer.Option("--provider", help="Execution provider; repeat.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads inside an operator; 0 is all.")] = 0,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Train STEP on data, with checkpoints, metrics and evaluation."""
+    plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every)
+    _check_paths([step, data, eval_], [output, checkpoint, metrics])
+    with ExitStack() as stack:
+        session = stack.enter_context(TrainingSession(step, provider or [CPU], threads=threads))
+        examples = DataSet.read(data)
+        held_out = None if eval_ is None else DataSet.read(eval_)
+        at = resume(session, plan) if resume_ else Progress()
+        if learning_rate is not None:
+            session.learning_rate = learning_rate
+        rows = None
+        if metrics is not None:
+            rows = stack.enter_context(MetricsFile(metrics, after=at.step if resume_ else None))
+        bar = stack.enter_context(counting_bar(quiet=quiet))
+        total = epochs * examples.steps(batch)
+        task = bar.add_task("training", total=total, completed=at.step, note="")
+        done = run(
+            session,
+            examples,
+            plan,
+            held_out=held_out,
+            metrics=rows,
+            progress=at,
+            watch=lambda progress: _show(bar, task, epochs, progress),
+        )
+        if output is not None:
+            session.export(output)
+    if not quiet:
+        _print(done, output, checkpoint)
+
+
+def _check_paths(read: list[Path | None], written: list[Path | None]) -> None:
+    """Refuse to overwrite what is read, or one output by another.
+
+    Raises:
+        SaveError: An output is an input.
+        OptionError: Two outputs are one file.
+    """
+    outputs = [path for path in written if path is not None]
+    for output in outputs:
+        for path in read:
+            if path is not None:
+                check_output_path(path, output)
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise OptionError(
+            "two outputs are one file",
+            found=", ".join(map(str, outputs)),
+            remedy="name different files",
+        )
+
+
+def _show(bar: Bar, task: TaskID, epochs: int, at: Progress) -> None:
+    note = f"epoch {min(at.epoch + 1, epochs)}/{epochs}, loss {at.loss:.4g}"
+    if at.evaluation is not None:
+        note += f"; held out: {summary(at.evaluation)}"
+    bar.update(task, completed=at.step, note=note)
+
+
+def _print(done: Progress, output: Path | None, checkpoint: Path | None) -> None:
+    out = common.console()
+    last = "" if math.isnan(done.loss) else f", last loss {done.loss:.4g}"
+    out.print(f"{done.epoch} epochs, {done.step} steps{last}")
+    if done.evaluation is not None:
+        out.print(f"held out: {summary(done.evaluation)}")
+    for path in (checkpoint, output):
+        if path is not None:
+            out.print(f"wrote {path}", markup=False)

@@ -1,0 +1,138 @@
+"""Data sets, metrics, evaluation, and going on where training stopped."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from handmade import batch, train_op
+
+from amp_rewrite.errors import DataError, OptionError, SaveError
+from amp_rewrite.train import CheckpointError, TrainingSession
+from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.errors import DivergenceError
+from amp_rewrite.train.evaluation import evaluate, hits
+from amp_rewrite.train.loop import Plan, resume, train
+from amp_rewrite.train.metrics import MetricsFile
+
+DATA = DataSet(batch(1, 50))
+
+
+def test_every_example_is_in_one_batch_and_epochs_differ():
+    order = DATA.shuffled(0, 0)
+    feeds = list(DATA.batches(16, order=order))
+    assert [len(f["x"]) for f in feeds] == [16, 16, 16, 2]
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([f["x"] for f in feeds]), 0), np.sort(DATA.arrays["x"], 0)
+    )
+    assert (order == DATA.shuffled(0, 0)).all()
+    assert (order != DATA.shuffled(0, 1)).any()
+    assert (order != DATA.shuffled(1, 0)).any()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "no examples"),
+        ({"x": np.zeros((0, 2))}, "no examples"),
+        ({"x": np.zeros(2), "t": np.zeros(3)}, "different numbers of examples; found x: 2, t: 3"),
+    ],
+)
+def test_data_that_are_no_data_set_are_errors(arrays, message):
+    with pytest.raises(DataError, match=message):
+        DataSet(arrays)
+
+
+@pytest.mark.parametrize("every", [0, 3])
+def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, every):
+    path = tmp_path / "c.safetensors"
+
+    class Stop(Exception):  # noqa: N818 it is no error
+        pass
+
+    def stop(progress):
+        if progress.step == 10:
+            raise Stop
+
+    plan = Plan(epochs=4, batch=16, seed=3, checkpoint=path, every=every)
+    with TrainingSession(train_op()) as whole:
+        train(whole, DATA, Plan(epochs=4, batch=16, seed=3))
+        expected = whole.state_dict()
+    with TrainingSession(train_op()) as first, pytest.raises(Stop):
+        train(first, DATA, plan, watch=stop)
+    with TrainingSession(train_op()) as second:
+        at = resume(second, plan)
+        assert at.step == (9 if every else 8)
+        end = train(second, DATA, plan, progress=at)
+        assert (end.epoch, end.step) == (4, 16)
+        for name, array in second.state_dict().items():
+            np.testing.assert_array_equal(array, expected[name])
+
+
+def test_resuming_with_another_order_of_the_data_is_an_error(tmp_path):
+    path = tmp_path / "c.safetensors"
+    with TrainingSession(train_op()) as session:
+        train(session, DATA, Plan(epochs=1, batch=16, checkpoint=path))
+        with pytest.raises(CheckpointError, match="another batch; found 16; expected 8"):
+            resume(session, Plan(epochs=2, batch=8, checkpoint=path))
+        with pytest.raises(OptionError, match="nothing to resume from"):
+            resume(session, Plan(epochs=2, batch=16))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_metrics_hold_a_row_per_step_and_evaluation_and_go_on(tmp_path, suffix):
+    path, saved = tmp_path / f"m{suffix}", tmp_path / "c"
+    with TrainingSession(train_op()) as session:
+        with MetricsFile(path) as metrics:
+            train(session, DATA, Plan(1, 16, checkpoint=saved), held_out=DATA, metrics=metrics)
+            metrics.add(epoch=2, step=5, seconds=1.0, loss=9.0)  # lost by an interruption
+        plan = Plan(2, 16, checkpoint=saved)
+        at = resume(session, plan)
+        with MetricsFile(path, after=at.step) as metrics:
+            train(session, DATA, plan, held_out=DATA, metrics=metrics, progress=at)
+        expected = evaluate(session, DATA, 50)["eval_loss"]
+    text = path.read_text()
+    rows = [json.loads(line) for line in text.splitlines()] if suffix == ".jsonl" else None
+    rows = rows or [{k: v for k, v in r.items() if v} for r in csv.DictReader(text.splitlines())]
+    assert [int(r["step"]) for r in rows] == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]
+    assert [int(r["epoch"]) for r in rows] == [1] * 5 + [2] * 5
+    assert float(rows[-1]["eval_loss"]) == pytest.approx(expected, rel=1e-5)
+    assert "loss" not in rows[-1]
+
+
+def test_metrics_that_cannot_be_written_are_errors(tmp_path):
+    with pytest.raises(OptionError, match=r"found '\.txt'; expected \.csv or \.jsonl"):
+        MetricsFile(tmp_path / "m.txt")
+    with pytest.raises(SaveError, match="cannot be written"):
+        MetricsFile(tmp_path / "no" / "m.csv")
+    (tmp_path / "m.jsonl").write_text("{}\n")
+    with pytest.raises(DataError, match="cannot be read"):
+        MetricsFile(tmp_path / "m.jsonl", after=3)
+
+
+def test_a_loss_that_is_not_finite_ends_training_before_the_checkpoint_is_replaced(tmp_path):
+    path = tmp_path / "c"
+    with TrainingSession(train_op()) as session:
+        session.learning_rate = 1e30
+        with pytest.raises(DivergenceError, match=r"step \d+: the loss is not finite"):
+            train(session, DATA, Plan(5, 16, checkpoint=path))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("field", ["epochs", "batch"])
+def test_a_plan_of_nothing_is_an_error(field):
+    with pytest.raises(OptionError, match=f"impossible {field}; found 0"):
+        Plan(**{"epochs": 1, "batch": 1, field: 0})
+
+
+def test_labels_may_be_class_numbers_or_one_hot_and_classes_last_or_second():
+    logits = np.eye(3, dtype=np.float32)[[0, 1, 2, 2]]
+    labels = np.array([0, 1, 2, 0])
+    expected = [True, True, True, False]
+    np.testing.assert_array_equal(hits(logits, labels), expected)
+    one_hot = np.eye(3, dtype=np.float32)[labels]
+    np.testing.assert_array_equal(hits(logits, one_hot), expected)
+    stacked = np.stack([logits, logits], 2)  # (N, C, 2)
+    np.testing.assert_array_equal(
+        hits(stacked, np.stack([labels, labels], 1)), np.stack([expected, expected], 1)
+    )
