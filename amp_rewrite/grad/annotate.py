@@ -9,9 +9,13 @@ import onnx.defs
 import onnx.shape_inference
 import onnx_ir as ir
 
+from amp_rewrite.grad.constants import constant_tensor
 from amp_rewrite.grad.errors import GradientError, place
 
 _SMALL = 64  # elements; what inference reads are shapes, axes and the like
+
+_OF_SHAPE = {"Reshape": 1, "ConstantOfShape": 0}
+"""The input that is the output's shape: the rank is its length even where it is computed."""
 
 
 def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
@@ -44,19 +48,22 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
     for value in node.outputs:
         proto = found.get(value.name or "")
         if proto is not None:
-            value.type = ir.serde.deserialize_type_proto_for_type(proto)
-            value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+            value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
+            shape = ir.serde.deserialize_type_proto_for_shape(proto)
+            value.shape = value.shape if shape is None else shape
             if value.shape is None:
                 value.shape = _rank_only(node)
 
 
 def _rank_only(node: ir.Node) -> ir.Shape | None:
-    """Return as many unknown lengths as a computed shape has entries, which inference drops."""
-    position = {"Reshape": 1, "ConstantOfShape": 0}.get(node.op_type)
-    wanted = None if position is None else node.inputs[position]
-    if wanted is None or wanted.shape is None or len(wanted.shape.dims) != 1:
-        return None
-    rank = wanted.shape.dims[0]
+    """Return as many unknown lengths as are certain where inference gives up altogether."""
+    if node.op_type in _OF_SHAPE:
+        wanted = node.inputs[_OF_SHAPE[node.op_type]]
+        dims = () if wanted is None or wanted.shape is None else wanted.shape.dims
+        rank = dims[0] if len(dims) == 1 else None
+    else:
+        data = node.inputs[0] if node.op_type == "Split" else None
+        rank = None if data is None or data.shape is None else len(data.shape.dims)
     return ir.Shape([None] * rank) if isinstance(rank, int) else None
 
 
@@ -74,8 +81,8 @@ def _type_proto(value: ir.Value) -> onnx.TypeProto:
 
 
 def _data(value: ir.Value) -> onnx.TensorProto | None:
-    tensor = value.const_value
-    if tensor is None or value.is_graph_input() or tensor.size > _SMALL:
+    tensor = constant_tensor(value)
+    if tensor is None or tensor.size > _SMALL:
         return None
     proto = ir.to_proto(tensor)
     return proto if isinstance(proto, onnx.TensorProto) else None

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.annotate import annotate
+from amp_rewrite.grad.constants import constant_tensor
 from amp_rewrite.grad.errors import GradientError
 
 Dim = int | str | None
@@ -23,6 +24,8 @@ class NodeBuilder:
         graph: Where nodes go.
         opset: The model's version of ai.onnx.
         added: Every node added so far, in order.
+        varying: The values that depend on what is being differentiated with respect to; the walk
+            sets it.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class NodeBuilder:
         self.graph = model.graph if graph is None else graph
         self.opset: int = model.graph.opset_imports.get("", 1)
         self.added: list[ir.Node] = []
+        self.varying: set[ir.Value] = set()
         self._scope = scope
         self._names = set(_names(model.graph))
         self._counts: dict[str, int] = {}
@@ -177,15 +181,10 @@ class NodeBuilder:
     def array(self, value: ir.Value | None) -> np.ndarray[Any, Any] | None:
         """Return the content of a constant; None for what is none.
 
-        An initializer that is a graph input too can be fed, hence is no constant.
+        What is being differentiated with respect to is no constant, nor is what depends on it.
         """
-        if value is None or value.is_graph_input():
-            return None
-        producer = value.producer()
-        if producer is not None and producer.op_type == "Constant" and not producer.domain:
-            tensor = ir.convenience.get_const_tensor(value)
-            return None if tensor is None else tensor.numpy()
-        return None if value.const_value is None else value.const_value.numpy()
+        tensor = None if value is None or value in self.varying else constant_tensor(value)
+        return None if tensor is None else tensor.numpy()
 
     def ints(self, value: ir.Value | None) -> list[int] | None:
         """Return the content of a constant tensor of integers; None for what is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import onnx
@@ -10,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import PassError
 from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
+from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.captures import subgraphs
 from amp_rewrite.grad.errors import GradientError
 from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
@@ -54,6 +56,11 @@ def _record(model: ir.Model) -> None:
     for value, type_ in infer_types(model).items():
         if value.type is None:
             value.type = elements.to_ir(type_)
+    for node in _nodes(model.graph):
+        if any(value.shape is None for value in node.outputs):
+            # What whole-model inference gave up may follow node by node, ranks at least.
+            with contextlib.suppress(GradientError):
+                annotate(node, model.graph.opset_imports)
 
 
 def _inline(model: ir.Model) -> None:
@@ -108,6 +115,11 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     proto = onnx.FunctionProto()
     proto.ParseFromString(content)
     proto.overload = f"{node.name or node.op_type}/{len(model.functions)}"
+    # Optional outputs that a node lacks may be absent from the body as well.
+    del proto.output[len(node.outputs) :]
+    made = {name for inner in proto.node for name in inner.output} | set(proto.input)
+    if not made.issuperset(proto.output):
+        return None
     # The body is valid at the newer opset too, or the standard would define a newer body.
     for imported in proto.opset_import:
         imported.version = model.graph.opset_imports.setdefault(imported.domain, imported.version)

@@ -43,15 +43,16 @@ def gradients(
     """
     start = b.mark()
     nodes = list(b.graph)
-    varying = _varying(nodes, wrt)
+    b.varying = _varying(nodes, wrt)
     arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
     for node in reversed(nodes):
-        if not any(v in varying and v in arrived for v in node.outputs):
+        if not any(v in b.varying and v in arrived for v in node.outputs):
             continue
         received = [_total(b, arrived, v) for v in node.outputs]
-        for value, gradient in _apply(b, node, received, varying):
+        for value, gradient in _apply(b, node, received):
             arrived.setdefault(value, []).append(gradient)
     found = [_total(b, arrived, v, sparse=sparse and v.producer() is None) for v in wrt]
+    b.varying = set()
     b.remove_unused({v for g in found if g is not None for v in _parts(g)}, start)
     return found
 
@@ -88,16 +89,16 @@ def _total(
 
 
 def _apply(
-    b: Builder, node: ir.Node, received: Sequence[Gradient | None], varying: set[ir.Value]
-) -> list[tuple[ir.Value, Gradient]]:
+    b: Builder, node: ir.Node, received: Sequence[Gradient | None]
+) -> Sequence[tuple[ir.Value, Gradient]]:
     """Return the gradients that a node passes on, each in the shape of its value."""
     dense = [g if isinstance(g, ir.Value) else None for g in received]
     if node.op_type == "If" and node.domain == "":
-        return if_gradients(b, node, dense, [v for v in captured(node) if v in varying])
+        return if_gradients(b, node, dense, [v for v in captured(node) if v in b.varying])
     found = _by_rule(b, node, dense)
     passed: list[tuple[ir.Value, Gradient]] = []
     for value, gradient in zip(node.inputs, found, strict=False):
-        if value is None or gradient is None or value not in varying:
+        if value is None or gradient is None or value not in b.varying:
             continue
         if isinstance(gradient, ir.Value):
             gradient = b.sum_to(gradient, value)

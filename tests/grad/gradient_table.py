@@ -18,7 +18,7 @@ import onnx_ir as ir
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
+from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
@@ -31,7 +31,20 @@ STEP = float(np.cbrt(np.finfo(np.float64).eps))
 """The step of a central difference that balances truncation and rounding: 6e-6."""
 NEWEST = 26
 """The newest opset that the ONNX Runtime of the test extra runs."""
-_IR_VERSION = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 24: 12, 26: 13}
+_IR_VERSION = {
+    13: 7,
+    14: 7,
+    15: 8,
+    16: 8,
+    17: 8,
+    18: 8,
+    19: 9,
+    20: 9,
+    21: 10,
+    23: 11,
+    24: 12,
+    26: 13,
+}
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -269,7 +282,7 @@ def runner(model: ir.Model, row: Row, dtype: ir.DataType) -> Run:
         session = onnxruntime.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except NotImplemented:
+    except runtime_errors.NotImplemented:
         if dtype is not ir.DataType.DOUBLE:
             raise
         evaluator = ReferenceEvaluator(proto, new_ops=[Erf, Gelu])

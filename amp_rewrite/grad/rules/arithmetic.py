@@ -25,8 +25,10 @@ def sub(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 def mul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = a b: g b, g a."""
-    x, y = operands(node)
-    return [b.mul(known(gs[0]), y), b.mul(known(gs[0]), x)]
+    (g,), (x, y) = gs, operands(node)
+    if x is y:
+        return [b.mul(known(g), b.mul(x, 2)), None]
+    return [b.mul(known(g), y), b.mul(known(g), x)]
 
 
 def div(node: ir.Node, gs: Received, b: Builder) -> Gradients:
