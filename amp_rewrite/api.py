@@ -11,9 +11,9 @@ from functools import cached_property
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex, build_type_graph
+from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.kernels import KernelTable
@@ -150,8 +150,8 @@ def _rewrite(
     lists = _resolve_lists(options)
     with clock.step("load"):
         model = load(source)
-        if options.inline_functions and model.functions:
-            InlinePass()(model)
+        if options.inline_functions:
+            inline_all(model)
         options.check_names(model)
     with clock.step("type_graph"):
         kernels = _kernels(options)

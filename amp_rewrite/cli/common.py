@@ -14,12 +14,12 @@ DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
 
 def console(*, quiet: bool = False) -> Console:
     """Return the console for results; it prints nothing if `quiet`."""
-    return Console(quiet=quiet, soft_wrap=True, highlight=False)
+    return Console(quiet=quiet, soft_wrap=True, highlight=False, emoji=False)
 
 
 def error_console() -> Console:
     """Return the console for errors, warnings and progress."""
-    return Console(stderr=True, soft_wrap=True, highlight=False)
+    return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 Precision = Annotated[str, typer.Option(help="float16 or bfloat16.")]

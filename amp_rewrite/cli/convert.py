@@ -10,6 +10,8 @@ import typer
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.errors import InvariantError, OptionError
+from amp_rewrite.graph.atomic import check_target
+from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import check_output_path, save
 from amp_rewrite.graph.verify import verify_invariants
@@ -47,8 +49,10 @@ def convert(
     """Rewrite MODEL to mixed precision."""
     arguments = common.rewrite_arguments(locals())
     check_output_path(model, output)
-    if report is not None and report.resolve() in (model.resolve(), output.resolve()):
-        raise OptionError("the report would overwrite a model", where=report)
+    if report is not None:
+        check_target(str(report.parent), report.name)
+        if report.resolve() in (model.resolve(), output.resolve()):
+            raise OptionError("the report would overwrite a model", where=report)
     result = rewrite(model, **arguments)
     missing = shortcomings(result.report) if strict else ()
     if strict:
@@ -65,7 +69,10 @@ def convert(
 
 
 def _check_invariants(model: Path, result: RewriteResult, keep_io_types: bool | list[str]) -> None:
-    violations = verify_invariants(load(model), result.model, keep_io_types=keep_io_types)
+    original = load(model)
+    if result.options.inline_functions:
+        inline_all(original)
+    violations = verify_invariants(original, result.model, keep_io_types=keep_io_types)
     if violations:
         first = violations[0]
         raise InvariantError(

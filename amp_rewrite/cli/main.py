@@ -67,6 +67,13 @@ def main(arguments: list[str] | None = None) -> Any:
             raise
         error_console().print(f"amp-rewrite: {error}", markup=False)
         sys.exit(FAILED)
+    except Exception as error:  # noqa: BLE001 a defect, but no traceback reaches a user
+        if "--debug" in given:
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        line = f"amp-rewrite: internal error: {what}; please report it with the model and --debug"
+        error_console().print(line, markup=False)
+        sys.exit(FAILED)
     except KeyboardInterrupt:
         error_console().print("amp-rewrite: interrupted; no output was written", markup=False)
         sys.exit(130)

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.errors import GraphError
 
 _Key = tuple[str, str, str]
+
+
+def inline_all(model: ir.Model) -> None:
+    """Replace every call of a model-local function by the function's body; modifies the model."""
+    if model.functions:
+        InlinePass()(model)
 
 
 def check_functions(functions: Sequence[ir.Function]) -> None:

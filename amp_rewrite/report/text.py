@@ -17,7 +17,7 @@ MOST_REASONS = 12
 def report_text(report: Report, width: int = 100) -> str:
     """Return the summary and the reasons as plain text, `width` columns wide."""
     stream = io.StringIO()
-    console = Console(file=stream, width=width, color_system=None, force_terminal=False)
+    console = Console(file=stream, width=width, color_system=None, force_terminal=False, emoji=False)
     print_report(report, console)
     return stream.getvalue().rstrip("\n")
 
@@ -43,7 +43,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_reason_table(report, reasons))
     if report.boundaries:
         names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
-        console.print(f"boundaries (no list knows them): {names}", highlight=False)
+        console.print(f"boundaries (no list knows them): {names}", highlight=False, markup=False)
 
 
 def _reason_table(report: Report, reasons: dict[tuple[str, str], int]) -> Table:
