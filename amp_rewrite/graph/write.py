@@ -125,15 +125,17 @@ class ModelWriter:
         self, node: ir.Node, entry: tuple[onnx.NodeProto, tuple[ir.Attr, ...]] | None
     ) -> onnx.NodeProto:
         source, attributes = entry or (_NO_NODE, ())
-        proto = onnx.NodeProto(op_type=node.op_type)
-        proto.input.extend(value.name or "" if value is not None else "" for value in node.inputs)
-        proto.output.extend(value.name or "" for value in node.outputs)
+        name = node.name
+        proto = onnx.NodeProto(
+            op_type=node.op_type,
+            input=[value.name or "" if value is not None else "" for value in node.inputs],
+            output=[value.name or "" for value in node.outputs],
+            name=name if name and name != self.origin.given.get(node) else None,
+        )
         if node.domain:
             proto.domain = node.domain
-        elif source.domain == "ai.onnx" or source.HasField("domain"):
+        elif entry is not None and (source.domain == "ai.onnx" or source.HasField("domain")):
             proto.domain = source.domain if source.domain == "ai.onnx" else ""
-        if node.name and node.name != self.origin.given.get(node):
-            proto.name = node.name
         if node.overload:
             proto.overload = node.overload
         write_doc(proto, source, node.doc_string)

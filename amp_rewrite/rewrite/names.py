@@ -16,9 +16,8 @@ class Names:
         for graph in (type_graph.model.graph, *type_graph.sinks):
             used.update(v.name for v in graph.inputs)
             used.update(graph.initializers)
-        for node in type_graph.nodes:
-            used.add(node.name)
-            used.update([v.name for v in node.outputs])
+        used.update([node.name for node in type_graph.nodes])
+        used.update([v.name for node in type_graph.nodes for v in node.outputs])
         self._used = used
 
     def free(self, value: str, to: DType) -> str:
