@@ -60,7 +60,7 @@ def cut(
     targets = [_resolve(values, info, name) for name in names]
     next_states = [(s, values[s.output]) for s in info.states] if updates else []
     graph.outputs.clear()
-    taken: set[str] = set()
+    taken = {state.output for state, _ in next_states}
     outputs: dict[str, str] = {}
     for name, target in zip(names, targets, strict=True):
         value = _as_output(graph, target, taken, f"{name}:value")

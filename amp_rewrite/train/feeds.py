@@ -138,7 +138,8 @@ def _dims(shape: ir.Shape | None) -> str:
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
-    return tuple(tensor.shape() if callable(tensor.shape) else tensor.shape)
+    """Return the dimensions; `shape` of an OrtValue is a method."""
+    return tensor.shape if isinstance(tensor, np.ndarray) else tuple(tensor.shape())
 
 
 def _from_dlpack(given: Any, ort_value: Any) -> Any:

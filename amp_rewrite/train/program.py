@@ -83,13 +83,17 @@ class Program:
 
     def _bind(self, states: States, following: States | None) -> Any:
         binding = self._session.io_binding()
-        for output in self.info.fetches.values():
-            binding.bind_output(output, "cpu")
+        self._bind_fetches(binding)
         for state in self.info.states:
             binding.bind_ortvalue_input(state.name, states[state.name])
             if following is not None:
                 binding.bind_ortvalue_output(state.output, following[state.name])
         return binding
+
+    def _bind_fetches(self, binding: Any) -> None:
+        """Let the runtime allocate the fetches on the host."""
+        for output in self.info.fetches.values():
+            binding.bind_output(output, "cpu")
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Run once from the states of set `current`; return the fetches.
@@ -105,6 +109,7 @@ class Program:
         for name, tensor in feeds.items():
             value = to_ort_value(tensor, self._device, self._runtime.OrtValue)
             binding.bind_ortvalue_input(name, value)
+        self._bind_fetches(binding)  # what the last run allocated has its shape
         with one_line("ONNX Runtime cannot run the step on these feeds"):
             self._session.run_with_iobinding(binding)
         if not self.info.fetches:

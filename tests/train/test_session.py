@@ -42,6 +42,12 @@ def test_any_value_of_the_step_can_be_fetched_and_fetching_changes_no_result(ses
         assert second == other.run(batch(1))["loss"]
 
 
+@pytest.mark.parametrize("run", ["run", "evaluate"])
+def test_batches_may_have_different_sizes(session, run):
+    for size in (8, 3, 5):
+        assert getattr(session, run)(batch(0, size), ["y"])["y"].shape == (size, 2)
+
+
 def test_an_update_can_be_fetched_by_its_own_name(session):
     out = session.run(batch(0), ["w:next"])
     np.testing.assert_array_equal(out["w:next"], session.state_dict()["w"])
