@@ -16,66 +16,67 @@ Scope = Sequence[ir.Graph]
 """A graph and those around it, the innermost one first."""
 
 
-def lower_gradient(node: ir.Node, b: Builder, scope: Scope) -> list[ir.Value]:
-    """Return the derivatives of y with respect to each of xs; zeros where y does not depend on it.
+def resolve(node: ir.Node, scope: Scope) -> None:
+    """Append the values that xs, zs and y denote to the inputs of a Gradient node, in place.
 
-    The names in xs, zs and y denote values of the graph. The tensors in zs are held constant. Where
-    an input of the node is not the value that its name denotes, or where one of them depends on
-    another, the nodes in between are repeated on the inputs. The seed is a tensor of ones:
-    the derivative of the sum of y's elements.
+    From then on renaming and inlining do no harm, and sorting puts the node behind y.
 
     Args:
         node: The Gradient node.
-        b: A builder for any graph of the model.
-        scope: The graphs in which the node finds names.
+        scope: The graphs in which it finds names.
 
     Raises:
-        TrainingInfoError: A name denotes no value, or is no floating-point tensor.
-        GradientError: An operator in between has no gradient.
+        TrainingInfoError: A name denotes no value, or inputs and outputs do not match the names.
     """
-    xs = node.attributes.get_strings("xs", [])
-    inputs = [v for v in node.inputs if v is not None]
-    known = [find(node, name, scope) for name in (*xs, *node.attributes.get_strings("zs", []))]
-    if not xs or len(inputs) != len(known) or len(node.outputs) > len(xs):
+    xs, zs = node.attributes.get_strings("xs", []), node.attributes.get_strings("zs", [])
+    y = node.attributes.get_string("y")
+    if not xs or y is None:
+        raise TrainingInfoError("attributes 'xs' and 'y' are needed", where=place(node))
+    count = len(node.inputs)
+    if None in node.inputs or count != len(xs) + len(zs) or len(node.outputs) > len(xs):
         raise TrainingInfoError(
             "inputs and outputs do not match the attributes xs and zs",
             where=place(node),
-            found=f"{len(inputs)} inputs, {len(node.outputs)} outputs",
-            expected=f"{len(known)} inputs and up to {len(xs)} outputs",
+            found=f"{count} inputs, {len(node.outputs)} outputs",
+            expected=f"{len(xs) + len(zs)} inputs and up to {len(xs)} outputs",
         )
-    y = find(node, target(node), scope)
-    _check_float(node, [*inputs[: len(xs)], y])
-    if inputs == known and not _depend(known):
-        b = b.child(y.graph or scope[0])
-    else:
-        b = b.child(scope[0])
-        y = _repeat(b, y, dict(zip(known, inputs, strict=True)))
-        inputs = [b.op("Identity", v) if v is y else v for v in inputs]
-    wrt = inputs[: len(xs)]
+    known = [_find(node, name, scope) for name in (*xs, *zs, y)]
+    node.resize_inputs(count + len(known))
+    for index, value in enumerate(known, count):
+        node.replace_input_with(index, value)
+
+
+def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
+    """Return the derivatives of y with respect to each of xs; zeros where y does not depend on it.
+
+    The tensors in zs are held constant. Where an input of the node is not the value that its name
+    denotes, or where one of these values depends on another, the nodes in between are repeated on
+    the inputs. The seed is a tensor of ones: the derivative of the sum of y's elements.
+
+    Args:
+        node: A Gradient node that is resolved, in a sorted graph.
+        b: A builder for the node's graph.
+
+    Raises:
+        TrainingInfoError: Something is no floating-point tensor.
+        GradientError: An operator in between has no gradient.
+    """
+    values = [v for v in node.inputs if v is not None]
+    count = len(values) // 2
+    inputs, known, y = values[:count], values[count:-1], values[-1]
+    differentiated = len(node.attributes.get_strings("xs", []))
+    _check_float(node, [*inputs[:differentiated], y])
+    if inputs != known or _depend(known):
+        inputs, y = _repeat(b, y, dict(zip(known, inputs, strict=True)))
+    elif y.graph is not None:
+        b = b.child(y.graph)
+    wrt = inputs[:differentiated]
     found = gradients(b, {y: b.ones_like(y)}, wrt, sparse=False)
-    return [
-        g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in zip(found, wrt, strict=True)
-    ]
+    pairs = zip(found, wrt, strict=True)
+    return [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
 
 
-def target(node: ir.Node) -> str:
-    """Return the name of what a Gradient node differentiates.
-
-    Raises:
-        TrainingInfoError: The attribute is missing.
-    """
-    attribute = node.attributes.get("y")
-    if attribute is None:
-        raise TrainingInfoError("attribute 'y' is missing", where=place(node))
-    return attribute.as_string()
-
-
-def find(node: ir.Node, name: str, scope: Scope) -> ir.Value:
-    """Return the value that a name denotes.
-
-    Raises:
-        TrainingInfoError: There is none.
-    """
+def _find(node: ir.Node, name: str, scope: Scope) -> ir.Value:
     for graph in scope:
         for value in _values(graph):
             if value.name == name:
@@ -114,22 +115,24 @@ def _depend(values: Sequence[ir.Value]) -> bool:
     return False
 
 
-def _repeat(b: Builder, y: ir.Value, given: dict[ir.Value, ir.Value]) -> ir.Value:
-    """Compute y again from other values: what depends on a key of `given` reads its value instead.
+def _repeat(
+    b: Builder, y: ir.Value, given: dict[ir.Value, ir.Value]
+) -> tuple[list[ir.Value], ir.Value]:
+    """Compute y again: what depends on a key of `given` reads the value there instead.
 
     Each given value passes through an Identity of its own, so that none depends on another.
+
+    Returns:
+        The values that are read instead, and y.
     """
-    for old, new in list(given.items()):
-        given[old] = b.op("Identity", new)
-    if y in given:
-        return given[y]
+    copied = {old: b.op("Identity", new) for old, new in given.items()}
+    inputs = list(copied.values())
     for node in nodes_before(y.graph, y) if y.graph is not None else ():
-        if any(v in given for v in (*node.inputs, *captured(node))):
-            copies = _copy(b, node, given)
-            given.update(
-                {v: c for v, c in zip(node.outputs, copies, strict=True) if v not in given}
-            )
-    return given.get(y, y)
+        if any(v in copied for v in (*node.inputs, *captured(node))):
+            copies = _copy(b, node, copied)
+            for old, new in zip(node.outputs, copies, strict=True):
+                copied.setdefault(old, new)
+    return inputs, copied.get(y, y)
 
 
 def _copy(b: Builder, node: ir.Node, given: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
@@ -10,11 +10,11 @@ from onnx_ir.passes.common import InlinePass
 from amp_rewrite.grad import Builder
 from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.captures import subgraphs
-from amp_rewrite.grad.weights import modernise, nodes_before
+from amp_rewrite.grad.weights import modernise
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.load import Source, load
 from amp_rewrite.training_info.errors import TrainingInfoError, place
-from amp_rewrite.training_info.gradient import Scope, find, lower_gradient, target
+from amp_rewrite.training_info.gradient import Scope, lower_gradient, resolve
 from amp_rewrite.training_info.optimizers import OPTIMIZERS
 
 DOMAIN = "ai.onnx.preview.training"
@@ -43,14 +43,16 @@ def lower_training_operators(source: Source) -> ir.Model:
     model = load(source)
     if not any(_is_training(node) for node in model.graph.all_nodes()) and not _in_functions(model):
         return model
+    for graph in (model.graph, *(f.graph for f in model.functions.values())):
+        _resolve(graph, ())
+        _sort(graph)
     _inline(model)
     _modernise(model)
     b = Builder(model, scope="training")
     _record_types(model.graph, model.graph.opset_imports)
-    while nodes := list(_training_nodes(model.graph, ())):
-        node, scope = _first(nodes)
-        _lower(node, scope, b)
-    model.graph.sort()
+    while (node := _first(model.graph)) is not None:
+        _lower(node, b)
+        model.graph.sort()
     model.graph.opset_imports.pop(DOMAIN, None)
     return model
 
@@ -101,57 +103,59 @@ def _record_types(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
     for node in graph:
         if is_gradient(node):
             for value, x in zip(node.outputs, node.inputs, strict=False):
-                if x is not None and value.type is None:
-                    value.type = x.type
+                if x is not None:
+                    value.type = value.type or x.type
                     value.shape = None if x.shape is None else x.shape.copy()
-        elif any(value.name and value.type is None for value in node.outputs):
+        elif any(v.name and (v.type is None or v.shape is None) for v in node.outputs):
             annotate(node, opsets)
         for inner in subgraphs(node):
             _record_types(inner, opsets)
 
 
-def _training_nodes(graph: ir.Graph, outer: Scope) -> Iterator[tuple[ir.Node, Scope]]:
-    """Yield every training node with the graphs in which it finds values."""
+def _resolve(graph: ir.Graph, outer: Scope) -> None:
+    """Let every Gradient read the values that it names."""
     scope = (graph, *outer)
     for node in graph:
-        if _is_training(node):
-            yield node, scope
-        for inner in subgraphs(node):
-            yield from _training_nodes(inner, scope)
-
-
-def _first(nodes: list[tuple[ir.Node, Scope]]) -> tuple[ir.Node, Scope]:
-    """Return an optimizer, or else a Gradient that differentiates no other Gradient.
-
-    Raises:
-        TrainingInfoError: The operator is unknown, or Gradient nodes differentiate each other.
-    """
-    for node, scope in nodes:
-        if is_optimizer(node):
-            return node, scope
-        if not is_gradient(node):
+        if is_gradient(node):
+            resolve(node, scope)
+        elif _is_training(node) and not is_optimizer(node):
             raise TrainingInfoError(
                 "unknown training operator",
                 where=place(node),
                 expected=f"one of {', '.join(sorted((*OPTIMIZERS, GRADIENT)))}",
             )
-    for node, scope in nodes:
-        y = find(node, target(node), scope)
-        before = nodes_before(y.graph, y) if y.graph is not None else []
-        if not any(_is_training(n) for n in before):
-            return node, scope
-    raise TrainingInfoError("a Gradient differentiates itself", where=place(nodes[0][0]))
+        for inner in subgraphs(node):
+            _resolve(inner, scope)
 
 
-def _lower(node: ir.Node, scope: Scope, b: Builder) -> None:
+def _sort(graph: ir.Graph) -> None:
+    try:
+        graph.sort()
+    except ValueError as error:
+        raise TrainingInfoError(
+            "a Gradient differentiates what depends on itself", where=graph.name
+        ) from error
+
+
+def _first(graph: ir.Graph) -> ir.Node | None:
+    """Return the first training node: what comes before it is differentiable."""
+    for node in graph:
+        if _is_training(node):
+            return node
+        for inner in subgraphs(node):
+            found = _first(inner)
+            if found is not None:
+                return found
+    return None
+
+
+def _lower(node: ir.Node, b: Builder) -> None:
     """Let new nodes take the place of one; they keep the names of its outputs."""
-    graph = scope[0]
+    graph = node.graph
+    assert graph is not None, "the node was found in a graph"
     inner = b if graph is b.graph else b.child(graph)
     existing = set(graph)
-    if is_gradient(node):
-        results = lower_gradient(node, inner, scope)
-    else:
-        results = OPTIMIZERS[node.op_type](node, inner)
+    results = (OPTIMIZERS.get(node.op_type) or lower_gradient)(node, inner)
     taken: set[ir.Value] = set()
     for old, new in zip(node.outputs, results, strict=False):
         if not old.name:

@@ -9,6 +9,7 @@ the same for all elements are computed in the type of the learning rate, those o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import TypeAlias
 
@@ -40,12 +41,12 @@ def lower_adagrad(node: ir.Node, b: Builder) -> list[ir.Value]:
     decay = _number(node, "decay_factor", 0.0)
     if decay:
         rate = b.div(rate, b.add(b.mul(b.cast_like(count, rate), decay), 1.0))
-    epsilon = _number(node, "epsilon", 1e-6)
+    epsilon, rates = _number(node, "epsilon", 1e-6), _in_types(b, rate)
     rows: list[tuple[ir.Value, ...]] = []
     for x, g, h in _tensors(node, 3):
         g = _regularized(node, b, x, g)
         h_new = b.add(h, b.square(g))
-        direction = b.div(b.mul(b.cast_like(rate, x), g), b.add(b.sqrt(h_new), epsilon))
+        direction = b.div(b.mul(rates(x), g), b.add(b.sqrt(h_new), epsilon))
         rows.append((b.sub(x, direction), h_new))
     return _in_order(rows)
 
@@ -66,13 +67,13 @@ def lower_adam(node: ir.Node, b: Builder) -> list[ir.Value]:
     """
     alpha, beta = _number(node, "alpha", 0.9), _number(node, "beta", 0.999)
     epsilon, post = _number(node, "epsilon", 1e-6), _number(node, "norm_coefficient_post", 0.0)
-    rate = _adam_rate(node, b, alpha, beta)
+    rates = _in_types(b, _adam_rate(node, b, alpha, beta))
     rows: list[tuple[ir.Value, ...]] = []
     for x, g, v, h in _tensors(node, 4):
         g = _regularized(node, b, x, g)
         v_new = b.add(b.mul(v, alpha), b.mul(g, 1 - alpha))
         h_new = b.add(b.mul(h, beta), b.mul(b.square(g), 1 - beta))
-        direction = b.div(b.mul(b.cast_like(rate, x), v_new), b.add(b.sqrt(h_new), epsilon))
+        direction = b.div(b.mul(rates(x), v_new), b.add(b.sqrt(h_new), epsilon))
         x_new = b.sub(x, direction)
         rows.append((b.mul(x_new, 1 - post) if post else x_new, v_new, h_new))
     return _in_order(rows)
@@ -96,7 +97,7 @@ def lower_momentum(node: ir.Node, b: Builder) -> list[ir.Value]:
             found=repr(mode),
             expected="'standard' or 'nesterov'",
         )
-    alpha, beta = _number(node, "alpha"), _number(node, "beta")
+    alpha, beta, rates = _number(node, "alpha"), _number(node, "beta"), _in_types(b, rate)
     rows: list[tuple[ir.Value, ...]] = []
     for x, g, v in _tensors(node, 3):
         g = _regularized(node, b, x, g)
@@ -106,7 +107,7 @@ def lower_momentum(node: ir.Node, b: Builder) -> list[ir.Value]:
             scaled = b.mul(b.where(b.greater(count, 0), other, one), g)
         v_new = b.add(b.mul(v, alpha), scaled)
         direction = b.add(g, b.mul(v_new, alpha)) if mode == "nesterov" else v_new
-        rows.append((b.sub(x, b.mul(b.cast_like(rate, x), direction)), v_new))
+        rows.append((b.sub(x, b.mul(rates(x), direction)), v_new))
     return _in_order(rows)
 
 
@@ -134,6 +135,16 @@ def _scalars(node: ir.Node, b: Builder) -> tuple[ir.Value, ir.Value]:
     rate, count = (v for v in node.inputs[:_LEADING] if v is not None)
     empty = b.vector([])
     return tuple(v if b.rank(v) == 0 else b.op("Reshape", v, empty) for v in (rate, count))  # pyright: ignore[reportReturnType] two of them
+
+
+def _in_types(b: Builder, value: ir.Value) -> Callable[[ir.Value], ir.Value]:
+    """Return what gives a value in the type of another; it is cast once per type."""
+
+    @cache
+    def cast(dtype: ir.DataType) -> ir.Value:
+        return b.cast(value, dtype)
+
+    return lambda like: cast(b.type_of(like))
 
 
 def _tensors(node: ir.Node, kinds: int) -> Iterable[tuple[ir.Value, ...]]:

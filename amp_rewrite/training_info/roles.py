@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 import onnx_ir as ir
 
 from amp_rewrite.training_info.errors import TrainingInfoError
-from amp_rewrite.training_info.gradient import target
 from amp_rewrite.training_info.lower import is_gradient, is_optimizer
 
 KEY = "amp_rewrite.training"
 """The key of the metadata of `TrainingInfoProto.algorithm` under which its roles are kept."""
 
+_SCALARS = 2  # R and T
 _SLOTS = {"Adagrad": 1, "Adam": 2, "Momentum": 1}
 
 
@@ -51,27 +51,28 @@ class Roles:
             ) from error
 
 
-def find_roles(graph: ir.Graph, updated: Collection[str], own: Collection[str]) -> Roles:
+def find_roles(graph: ir.Graph, updates: Mapping[str, str], own: Collection[str]) -> Roles:
     """Infer roles from the training operators of a combined graph, and from types.
 
-    R of an optimizer is a learning rate and T the global step; its tensors are variables, their
-    gradients, and slots. What no optimizer reads is a variable if it is a floating-point
-    initializer of the inference graph, else a slot. What a Gradient differentiates is the loss,
-    else the only floating-point output of the algorithm that is no update.
+    R of an optimizer is a learning rate and T, before or after its update, the global step; its
+    tensors are variables, their gradients, and slots. What no optimizer reads is a variable if it
+    is of a floating-point type, else a slot. What a Gradient differentiates is the loss, else the
+    only floating-point scalar among the outputs that are no update.
 
     Args:
         graph: The combined graph.
-        updated: Initializers with an update.
+        updates: Initializer -> its value after the step.
         own: The outputs of the algorithm that are no update.
     """
     states: dict[str, str] = {}
-    losses: dict[str, None] = {}
+    updated = {following: name for name, following in updates.items()}
+    losses: dict[str | None, None] = {}
     for node in graph:
         if is_gradient(node):
-            losses.setdefault(target(node))
+            losses.setdefault(node.attributes.get_string("y"))
         elif is_optimizer(node):
-            _of_optimizer(node, states)
-    for name in updated:
+            _of_optimizer(node, states, updated, graph)
+    for name in updates:
         value = graph.initializers[name]
         floating = value.dtype is not None and value.dtype.is_floating_point()
         states.setdefault(name, "variable" if floating else "slot")
@@ -79,23 +80,30 @@ def find_roles(graph: ir.Graph, updated: Collection[str], own: Collection[str]) 
         known = {v.name: v for v in graph.outputs}
         losses = dict.fromkeys(name for name in own if _may_be_loss(known.get(name)))
     loss = next(iter(losses)) if len(losses) == 1 else None
-    kept = {n: r for n, r in states.items() if n in updated or r == "learning_rate"}
+    kept = {n: r for n, r in states.items() if n in updates or r == "learning_rate"}
     return Roles(kept, loss, {} if loss is None else {"loss": loss})
 
 
-def _of_optimizer(node: ir.Node, states: dict[str, str]) -> None:
-    tensors = len(node.inputs) - 2
-    count = tensors // (2 + _SLOTS[node.op_type])
+def _of_optimizer(
+    node: ir.Node, states: dict[str, str], updated: Mapping[str, str], graph: ir.Graph
+) -> None:
+    count = (len(node.inputs) - 2) // (2 + _SLOTS[node.op_type])
     for index, value in enumerate(node.inputs):
-        if value is None or not value.is_initializer():
+        if value is None:
             continue
-        if index < 2:
-            role = ("learning_rate", "global_step")[index]
-            if value.shape is not None and len(value.shape):
-                role = "slot"
+        name = str(value.name)
+        if index == 1:
+            name = updated.get(name, name)
+        initializer = graph.initializers.get(name)
+        if initializer is None:
+            continue
+        if index >= _SCALARS:
+            role = "variable" if index - _SCALARS < count else "slot"
+        elif initializer.shape is not None and len(initializer.shape):
+            role = "slot"  # a session sets and reads scalars only
         else:
-            role = "variable" if index - 2 < count else "slot"
-        states.setdefault(str(value.name), role)
+            role = ("learning_rate", "global_step")[index]
+        states.setdefault(name, role)
 
 
 def _may_be_loss(value: ir.Value | None) -> bool:
