@@ -15,6 +15,29 @@ from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.rule import Gradient, Gradients
 from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
 
+BROADCASTING: frozenset[str] = frozenset(
+    {
+        "Add",
+        "Clip",
+        "Div",
+        "Einsum",
+        "Expand",
+        "Gemm",
+        "MatMul",
+        "Max",
+        "Mean",
+        "Min",
+        "Mod",
+        "Mul",
+        "PRelu",
+        "Pow",
+        "Sub",
+        "Sum",
+        "Where",
+    }
+)
+"""Operators that may broadcast their first input; of all others it has its gradient's shape."""
+
 
 def gradients(
     b: Builder,
@@ -96,12 +119,15 @@ def _apply(
     if node.op_type == "If" and node.domain == "":
         return if_gradients(b, node, dense, [v for v in captured(node) if v in b.varying])
     found = _by_rule(b, node, dense)
+    exact = operator(node) not in BROADCASTING
     passed: list[tuple[ir.Value, Gradient]] = []
-    for value, gradient in zip(node.inputs, found, strict=False):
+    for index, (value, gradient) in enumerate(zip(node.inputs, found, strict=False)):
         if value is None or gradient is None or value not in b.varying:
             continue
         if isinstance(gradient, ir.Value):
-            gradient = b.sum_to(gradient, value)
+            is_data = exact and index == 0 and b.rank(gradient) == b.rank(value)
+            sum_to = b.shaped_like if is_data else b.sum_to
+            gradient = sum_to(gradient, value)
         passed.append((value, gradient))
     return passed
 
