@@ -20,6 +20,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
+from reference_operators import OPERATORS
+
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad import Builder, IndexedSlices, gradients
@@ -107,6 +109,7 @@ class Row:
         rtol: Relative tolerance of the finite difference; a looser one needs `reason`.
         reason: Why the tolerance is looser than the default.
         note: Tells rows of one operator apart in test names.
+        differentiable: How many outputs get a gradient; None is all that are floats.
     """
 
     op: str
@@ -122,6 +125,7 @@ class Row:
     rtol: float = FLOAT32.rtol
     reason: str = ""
     note: str = ""
+    differentiable: int | None = None
 
     def __str__(self) -> str:
         """Name the row in a test's name."""
@@ -211,12 +215,12 @@ def forward(row: Row, dtype: ir.DataType, *, static: bool) -> ir.Model:
     return ir.Model(graph, ir_version=_IR_VERSION[row.opset])
 
 
-def differentiate(model: ir.Model, wrt: Sequence[str]) -> None:
+def differentiate(model: ir.Model, wrt: Sequence[str], differentiable: int | None = None) -> None:
     """Add inputs u0, .. for the gradients of the outputs and outputs g.. for those of `wrt`."""
     b = Builder(model)
     graph = model.graph
     seeds: dict[ir.Value, ir.Value] = {}
-    for index, output in enumerate(list(graph.outputs)):
+    for index, output in enumerate(list(graph.outputs)[:differentiable]):
         if output.dtype is not None and output.dtype.is_floating_point():
             seed = ir.Value(name=f"u{index}", type=output.type, shape=output.shape)
             graph.inputs.append(seed)
@@ -273,7 +277,7 @@ def runner(model: ir.Model, row: Row, dtype: ir.DataType) -> Run:
         return [np.asarray(a) for a in evaluator.run(names, feeds)]
 
     if row.reference and dtype is ir.DataType.DOUBLE:
-        evaluator = ReferenceEvaluator(proto, new_ops=[Erf, Gelu])
+        evaluator = ReferenceEvaluator(proto, new_ops=[Erf, Gelu, *OPERATORS])
         return evaluate
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -285,7 +289,7 @@ def runner(model: ir.Model, row: Row, dtype: ir.DataType) -> Run:
     except runtime_errors.NotImplemented:
         if dtype is not ir.DataType.DOUBLE:
             raise
-        evaluator = ReferenceEvaluator(proto, new_ops=[Erf, Gelu])
+        evaluator = ReferenceEvaluator(proto, new_ops=[Erf, Gelu, *OPERATORS])
         return evaluate
     return session.run
 
@@ -316,7 +320,7 @@ class Differentiated:
 def prepare(row: Row, dtype: ir.DataType, *, static: bool) -> Differentiated:
     """Build, differentiate and load a row's model; seeds are random."""
     model = forward(row, dtype, static=static)
-    differentiate(model, list(row.floats()))
+    differentiate(model, list(row.floats()), row.differentiable)
     run = runner(model, row, dtype)
     rng = np.random.default_rng(11)
     kind = dtype.numpy()

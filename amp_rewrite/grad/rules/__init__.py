@@ -11,12 +11,19 @@ from amp_rewrite.grad.rule import Rule, Rules
 from amp_rewrite.grad.rules import (
     activations,
     arithmetic,
+    convolution,
+    einsum,
     gathering,
+    lp_normalization,
+    matmul,
+    normalization,
     not_differentiable,
+    pooling,
     reductions,
     scattering,
     shapes,
     slicing,
+    softmax,
     trigonometry,
 )
 
@@ -43,6 +50,13 @@ RULES: Mapping[str, Rule] = merge(
     (
         activations.RULES,
         arithmetic.RULES,
+        softmax.RULES,
+        pooling.RULES,
+        normalization.RULES,
+        lp_normalization.RULES,
+        matmul.RULES,
+        einsum.RULES,
+        convolution.RULES,
         gathering.RULES,
         reductions.RULES,
         scattering.RULES,
