@@ -19,7 +19,6 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
-
 from reference_operators import OPERATORS
 
 from amp_rewrite import to_proto

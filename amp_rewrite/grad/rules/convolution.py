@@ -24,7 +24,7 @@ from amp_rewrite.grad.rules.window import (
 
 
 def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """conv_transpose(g, w); conv of x with g; g summed over N, space: y = conv(x, w) + bias.
+    """Y = x * w + bias: g convolved back with w; x convolved with g; g summed over N and space.
 
     Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
     https://arxiv.org/abs/1603.07285, section 4.
@@ -39,7 +39,7 @@ def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def conv_transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """conv(g, w); conv of g with x; g summed over N and space: y = conv_transpose(x, w) + bias."""
+    """Y = x convolved back with w, + bias: g * w; g convolved with x; g summed over N, space."""
     x, w = operands(node)[:2]
     g = ranked(known(gs[0]), x)
     window = _transposed_window(node, b, x, w)

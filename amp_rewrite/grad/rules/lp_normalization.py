@@ -32,7 +32,7 @@ def lrn(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """
     (x,), g = operands(node), known(gs[0])
     attributes = node.attributes
-    size = attributes.get_int("size")
+    size = attributes["size"].as_int()
     alpha, beta = attributes.get_float("alpha", 1e-4), attributes.get_float("beta", 0.75)
     before, behind = (size - 1) // 2, size - 1 - (size - 1) // 2
     total = _over_channels(b, b.square(x), before, behind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
@@ -137,7 +138,11 @@ def scatter_windows(
         window: How w moved over x.
         group: Groups of channels.
     """
-    moved = {"strides": window.strides, "dilations": window.dilations, "group": group}
+    moved: dict[str, Any] = {
+        "strides": window.strides,
+        "dilations": window.dilations,
+        "group": group,
+    }
     lengths, positions = static(spatial(b, x)), static(spatial(b, g))
     if lengths is not None and positions is not None and window.kernel is not None:
         covered = [
@@ -153,16 +158,14 @@ def scatter_windows(
             pads, padding = [*window.begin, *end], extra if any(extra) else None
             y = b.op("ConvTranspose", g, w, **moved, pads=pads, output_padding=padding)
             return b.shaped_like(y, x)
-    if not window.ceil:
-        y = b.op("ConvTranspose", g, w, **moved, pads=window.pads)
-        if all(s == 1 for s in window.strides):
-            return b.shaped_like(y, x)
-    else:
-        rank = len(window.strides)
-        y = b.op("ConvTranspose", g, w, **moved, pads=[*window.begin, *[0] * rank])
-        y = b.slice(y, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
+    rank = len(window.strides)
+    if not window.ceil and all(s == 1 for s in window.strides):
+        return b.shaped_like(b.op("ConvTranspose", g, w, **moved, pads=window.pads), x)
+    # The last position may end before the end of x, or behind it, by a number known at run time.
+    y = b.op("ConvTranspose", g, w, **moved, pads=[*window.begin, *[0] * rank])
+    y = b.slice(y, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
     missing = b.sub(tail(b, x), tail(b, y))
-    zeros = [0] * (4 + len(window.strides))
+    zeros = [0] * (4 + rank)
     return b.shaped_like(b.op("Pad", y, b.concat([b.constant(zeros), missing], 0)), x)
 
 
