@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import onnx
 import onnx_ir as ir
@@ -10,9 +10,43 @@ import onnx_ir as ir
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import to_proto
 from amp_rewrite.training_info.errors import TrainingInfoError
+from amp_rewrite.training_info.sequence import follow, read_names
 
 
-def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = None) -> ir.Graph:
+def combine_all(
+    model: ir.Model, infos: Sequence[onnx.TrainingInfoProto], base_dir: str | None = None
+) -> list[onnx.TrainingInfoProto]:
+    """Append algorithms to the main graph, in place, so that they run one after the other.
+
+    Each sees the tensors that those before it have updated.
+
+    Args:
+        model: The inference model.
+        infos: The training_info; not changed.
+        base_dir: The folder of external data of the algorithms.
+
+    Returns:
+        The training_info with the names that values have in the combined graph.
+
+    Raises:
+        GraphError: An algorithm is not valid.
+        TrainingInfoError: It defines a value that the inference graph defines.
+    """
+    nodes = [ir.to_proto(node) for node in model.graph] if len(infos) > 1 else []
+    inference = set(values_by_name(model.graph))
+    updates: dict[str, str] = {}
+    found: list[onnx.TrainingInfoProto] = []
+    for index, info in enumerate(infos):
+        if index:
+            taken = values_by_name(model.graph).keys() - inference
+            info = follow(info, nodes, updates, taken, f"/{index}")
+        combine(model, info.algorithm, base_dir)
+        updates.update({b.key: b.value for b in info.update_binding if b.key in inference})
+        found.append(info)
+    return found
+
+
+def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = None) -> None:
     """Append inputs, initializers, nodes and outputs of an algorithm to the main graph, in place.
 
     Nodes of the algorithm may read any value of the inference graph. An input that both declare is
@@ -22,9 +56,6 @@ def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = 
         model: The inference model.
         algorithm: `TrainingInfoProto.algorithm`; not changed.
         base_dir: The folder of external data of the algorithm.
-
-    Returns:
-        The graph that the algorithm was read into, without nodes; its metadata are left.
 
     Raises:
         GraphError: The algorithm is not valid.
@@ -53,7 +84,6 @@ def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = 
     for output in (stand_ins.get(v, v) for v in outputs):
         if not output.is_graph_output():
             main.outputs.append(output)
-    return graph
 
 
 def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
@@ -85,20 +115,11 @@ def _read(
         proto.opset_import.add(domain=domain, version=version)
     proto.graph.CopyFrom(algorithm)
     declared = {info.name for info in algorithm.input}
-    for name in dict.fromkeys(_read_names(algorithm)):
+    outputs = (info.name for info in algorithm.output)
+    for name in dict.fromkeys((*read_names(algorithm.node), *outputs)):
         if name in known and name not in declared:
             proto.graph.input.add(name=name)
     return load(proto, base_dir=base_dir).graph
-
-
-def _read_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield every name that nodes read, at any depth, and those of the outputs."""
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _read_names(inner)
-    yield from (info.name for info in graph.output)
 
 
 def _name_apart(nodes: list[ir.Node], taken: set[str | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import onnx
 import onnx_ir as ir
@@ -11,7 +12,7 @@ from amp_rewrite.grad.training_graph import TrainingGraph, training_graph
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.load import Source, load
 from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.training_info.combine import combine, values_by_name
+from amp_rewrite.training_info.combine import combine_all, values_by_name
 from amp_rewrite.training_info.errors import TrainingInfoError
 from amp_rewrite.training_info.initialization import run_initialization
 from amp_rewrite.training_info.lower import lower_training_operators
@@ -34,7 +35,8 @@ def read_training_info(
 
     Args:
         source: A path, the bytes of a file, a ModelProto or an onnx_ir Model; not changed.
-        index: Which training_info to read, where there are several.
+        index: The only training_info to read; by default one step runs all of them in order, and
+            each sees the tensors that those before it have updated.
         initialize: Run the initialization graph, on ONNX Runtime, and start from what it gives;
             otherwise start from the initializers as they are in the file.
         base_dir: The folder that external data of a ModelProto or of bytes are relative to.
@@ -42,7 +44,7 @@ def read_training_info(
     Raises:
         LoadError: The source is not an ONNX model.
         GraphError: One of the graphs is not valid.
-        TrainingInfoError: There is no training_info, several and no index, or its bindings or
+        TrainingInfoError: There is no training_info, or its bindings or
             operators are not as the standard says.
         GradientError: What a Gradient node differentiates has no gradient.
         RuntimeMissingError: There is an initialization, and ONNX Runtime is not installed.
@@ -50,12 +52,11 @@ def read_training_info(
     """
     model = load(source, base_dir=base_dir)
     folder = _folder(source, base_dir)
-    info = _choose(model, index)
-    graph = combine(model, info.algorithm, folder)
-    updates = _bindings(info, model.graph)
-    if initialize:
+    infos = combine_all(model, _choose(model, index), folder)
+    updates = _bindings(infos, model.graph)
+    for info in infos if initialize else ():
         run_initialization(model, info, folder)
-    roles = _roles(info, graph, model.graph, updates)
+    roles = _roles(infos, model.graph, updates)
     inference = _inference(model, source, base_dir)
     return _train_op(lower_training_operators(model), inference, updates, roles)
 
@@ -68,7 +69,7 @@ def _folder(source: Source, base_dir: str | os.PathLike[str] | None) -> str | No
     return None
 
 
-def _choose(model: ir.Model, index: int | None) -> onnx.TrainingInfoProto:
+def _choose(model: ir.Model, index: int | None) -> list[onnx.TrainingInfoProto]:
     origin = origins.of(model)
     found = [] if origin is None else list(origin.model.training_info)
     if not found:
@@ -76,26 +77,21 @@ def _choose(model: ir.Model, index: int | None) -> onnx.TrainingInfoProto:
             "the model has no training_info",
             remedy="build a training step with an optimizer's minimize instead",
         )
-    if index is None and len(found) > 1:
-        raise TrainingInfoError(
-            "the model has several training_info",
-            found=len(found),
-            expected="one, or an index",
-            remedy="pass index=0 for the first one",
-        )
+    if index is None:
+        return found
     try:
-        return found[index or 0]
+        return [found[index]]
     except IndexError:
         raise TrainingInfoError(
             "no training_info of this index", found=index, expected=f"below {len(found)}"
         ) from None
 
 
-def _bindings(info: onnx.TrainingInfoProto, graph: ir.Graph) -> dict[str, str]:
+def _bindings(infos: Sequence[onnx.TrainingInfoProto], graph: ir.Graph) -> dict[str, str]:
     """Return initializer -> the value that it takes after a step."""
     outputs = {v.name for v in graph.outputs}
     found: dict[str, str] = {}
-    for binding in info.update_binding:
+    for binding in (binding for info in infos for binding in info.update_binding):
         where = f"training_info, update_binding of {binding.key!r}"
         if binding.key in found:
             raise TrainingInfoError("a tensor is bound twice", where=where)
@@ -119,15 +115,16 @@ def _bindings(info: onnx.TrainingInfoProto, graph: ir.Graph) -> dict[str, str]:
 
 
 def _roles(
-    info: onnx.TrainingInfoProto, graph: ir.Graph, combined: ir.Graph, updates: dict[str, str]
+    infos: Sequence[onnx.TrainingInfoProto], combined: ir.Graph, updates: dict[str, str]
 ) -> Roles:
     """Return the roles that the algorithm tells, else those that can be inferred."""
-    text = graph.metadata_props.get(KEY)
-    if text is not None:
-        return Roles.from_json(text)
+    for entry in infos[0].algorithm.metadata_props if len(infos) == 1 else ():
+        if entry.key == KEY:
+            return Roles.from_json(entry.value)
     bound = set(updates.values())
-    own = [output.name for output in info.algorithm.output if output.name not in bound]
-    return find_roles(combined, updates, own)
+    own = {output.name for info in infos for output in info.algorithm.output} - bound
+    others = {str(output.name) for output in combined.outputs} - bound
+    return find_roles(combined, updates, own or others)
 
 
 def _inference(
