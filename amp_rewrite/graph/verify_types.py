@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types, infer_types
-from amp_rewrite.graph.ports import is_fixed, opset_of, ports_of, schema_variable
+from amp_rewrite.graph.ports import SEQUENCE_OPS, is_fixed, opset_of, ports_of, schema_variable
 from amp_rewrite.graph.violation import Violation, graphs, place, scope_of, subgraphs
 
 Problem = tuple[tuple[str, str], str]
@@ -85,7 +85,8 @@ def _schema_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[t
         if is_fixed(variable) and type_ != variable:
             yield name, f"is {type_}, must be {variable}"
         # A sequence operator's S stands for the sequence and for its elements.
-        whole = f"seq({type_})" if variable == "S" and type_.startswith("tensor(") else type_
+        is_element = node.op_type in SEQUENCE_OPS and variable == "S" and type_[:4] != "seq("
+        whole = f"seq({type_})" if is_element else type_
         if admitted is not None and whole not in admitted:
             yield name, f"is {type_}, which {node.op_type} does not admit for {variable}"
         if variable != "S" and bound.setdefault(variable, type_) != type_:

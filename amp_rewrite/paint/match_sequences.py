@@ -27,7 +27,9 @@ Cluster = tuple[Vertex, ...]
 def sequence_clusters(type_graph: TypeGraph) -> list[Cluster]:
     """Return the clusters of sequence operators, in execution order of their first member."""
     handles = nx.Graph(type_graph.handles)
-    handles.add_nodes_from(v for v in type_graph.vertices() if _is_sequence_operator(v))
+    handles.add_nodes_from(
+        v for v in type_graph.vertices() if _is_sequence_operator(v) or not _is_tensor(v)
+    )
     order = {v: i for i, v in enumerate(type_graph.vertices())} if len(handles) else {}
     clusters = [tuple(sorted(c, key=order.__getitem__)) for c in nx.connected_components(handles)]
     return sorted(clusters, key=lambda c: order[c[0]])
@@ -66,6 +68,10 @@ class MatchSequences:
                 mark = Mark(Color.ALLOW, Reason.SEQUENCE, allowed)
                 marks |= {v: mark for v in cluster if not painting.is_allow(v)}
         return painting.with_marks(marks)
+
+
+def _is_tensor(vertex: Vertex) -> bool:
+    return vertex.kind.type == "tensor(float)"
 
 
 def _is_sequence_operator(vertex: Vertex) -> bool:

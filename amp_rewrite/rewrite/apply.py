@@ -86,6 +86,8 @@ class _Applier:
             node = cast.existing
             if node.graph is not None:
                 node.graph.remove(node)
+            if node.outputs[0].type is None and any(use.graph is not None for use in cast.uses):
+                node.outputs[0].type = ir.TensorType(cast.to.ir)  # a graph output has to say it
         else:
             to = ir.AttrInt64("to", cast.to.ir.value)
             output = _like(value, cast.name, cast.to)

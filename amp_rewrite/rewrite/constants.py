@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.tensorproto import SparseTensor
 
 FIRST_IR_WITH_OVERRIDES = 4
 """Since this IR version an initializer that is also a graph input is a default, not a constant."""
@@ -47,4 +48,4 @@ def _dense(tensor: ir.TensorProtocol | None) -> ir.TensorProtocol | None:
     """Return a float32 tensor, or None for what cannot be converted (sparse, other types)."""
     if tensor is None or tensor.dtype is not ir.DataType.FLOAT:
         return None
-    return None if getattr(tensor, "is_sparse", False) else tensor
+    return None if isinstance(tensor, SparseTensor) else tensor

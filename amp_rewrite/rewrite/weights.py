@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -47,6 +48,21 @@ MOVING = frozenset(
 """Operators that hand a constant on, with its magnitude, to their own consumers."""
 
 _REPEATING = frozenset({"ConstantOfShape", "If"})
+_CARRYING = MOVING | MASKING
+
+
+class _Step(NamedTuple):
+    """A vertex that a constant reaches.
+
+    Attributes:
+        vertex: The vertex.
+        is_low: Whether the constant is low all the way there, hence converted in the file.
+        is_whole: Whether it arrives unchanged, rather than added to or multiplied by something.
+    """
+
+    vertex: Vertex
+    is_low: bool
+    is_whole: bool
 
 
 @dataclass(slots=True)
@@ -92,15 +108,15 @@ class ConstantFacts:
         """Return a mark for every painted vertex that a constant out of range keeps float32."""
         marks: dict[Vertex, Mark] = {}
         for value, tensor, readers in self._read():
-            if not any(painting.is_allow(v) or v.node.op_type in MOVING for v in readers):
+            if not any(painting.is_allow(v) or v.node.op_type in _CARRYING for v in readers):
                 continue
             stats = self.stats(value, tensor)
             if not stats.overflow(self.low):
                 continue
-            for vertex, is_low in self._reached(readers, painting):
-                if painting.is_allow(vertex) and not (
-                    self._tolerates(vertex, value, tensor, is_low)
-                ):
+            least = _overflows_below_only(tensor, self.low)
+            for step in self._reached(readers, painting, least):
+                vertex = step.vertex
+                if painting.is_allow(vertex) and not self._tolerates(step, value, least):
                     marks[vertex] = self._mark(value, stats)
                     self.refused[vertex] = value
         return marks
@@ -159,32 +175,39 @@ class ConstantFacts:
         return self._sinks
 
     def _reached(
-        self, readers: Iterable[Vertex], painting: Painting
-    ) -> Iterator[tuple[Vertex, bool]]:
-        """Yield the vertices that a constant reaches, and whether it is low all the way there."""
-        stack = [(vertex, self.converts) for vertex in readers]
+        self, readers: Iterable[Vertex], painting: Painting, least: bool
+    ) -> Iterator[_Step]:
+        """Yield the vertices that a constant reaches; float32 arithmetic hands on masks only."""
+        stack = [_Step(vertex, self.converts, True) for vertex in readers]
         seen = set(stack)
         while stack:
-            vertex, is_low = stack.pop()
-            yield vertex, is_low
-            if vertex.node.op_type not in MOVING or vertex.node.domain != "":
+            step = stack.pop()
+            yield step
+            vertex = step.vertex
+            if vertex.node.domain != "":
                 continue
-            behind = is_low and painting.is_allow(vertex)
-            new = {(v, behind) for v in self.type_graph.graph.successors(vertex)} - seen
-            seen |= new
-            stack += new
+            is_low = painting.is_allow(vertex)
+            if vertex.node.op_type in MOVING:
+                behind = (step.is_low and is_low, step.is_whole)
+            elif least and not is_low and vertex.node.op_type in MASKING:
+                behind = (False, False)
+            else:
+                continue
+            new = [_Step(v, *behind) for v in self.type_graph.graph.successors(vertex)]
+            stack += [s for s in dict.fromkeys(new) if s not in seen]
+            seen.update(new)
 
-    def _tolerates(
-        self, vertex: Vertex, value: ir.Value, tensor: ir.TensorProtocol, is_low: bool
-    ) -> bool:
+    def _tolerates(self, step: _Step, value: ir.Value, least: bool) -> bool:
         """Tell whether a vertex gives the same result with the constant out of range replaced.
 
-        A mask that arrives as float32 is cast at run time and becomes infinite.
+        A mask that arrives as float32 is cast at run time and becomes infinite. What else is
+        computed with a constant may well be in range.
         """
-        node = vertex.node
+        node = step.vertex.node
         if node.op_type == "Clip" and node.domain == "":
             return node.inputs[0] is not value
-        return is_low and self._is_mask(vertex) and _overflows_below_only(tensor, self.low)
+        is_mask = least and self._is_mask(step.vertex)
+        return (is_mask and step.is_low) if step.is_whole else not is_mask
 
     def _is_added(self, vertex: Vertex) -> bool:
         """Tell whether a mask is added to something on its way to the ordering operators."""

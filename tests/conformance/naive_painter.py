@@ -76,11 +76,11 @@ class NaivePainter:
 
     def squares(self) -> set[Vertex]:
         found: set[Vertex] = set()
+        listed = (ListName.CLEAR, ListName.DENY)
         for vertex in self.vertices:
             node = vertex.node
             if node.op_type != "Mul" or node.domain or node.inputs[0] is not node.inputs[1]:
                 continue
-            listed = (ListName.CLEAR, ListName.DENY)
             behind = grow({vertex}, self.outputs, lambda v: self.list_of[v] in listed)
             sums = [v for v in behind if v.node.op_type.startswith("Reduce")]
             if self.list_of[vertex] is ListName.INFER and any(
@@ -163,7 +163,7 @@ class NaivePainter:
 
     def clusters(self) -> list[set[Vertex]]:
         handles = self.type_graph.handles
-        left = {v for v in self.vertices if is_sequence_op(v.node) or v in handles}
+        left = {v for v in self.vertices if is_sequence_op(v.node) or "seq" in v.kind.type or v in handles}
         found: list[set[Vertex]] = []
         while left:
             start = next(v for v in self.vertices if v in left)

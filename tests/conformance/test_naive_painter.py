@@ -71,9 +71,7 @@ def backend_models() -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("index", range(CHUNKS))
 @pytest.mark.parametrize("target", ["schema", "cuda"])
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_both_painters_agree_on_the_backend_models(
-    precision: str, target: str, index: int
-) -> None:
+def test_both_painters_agree_on_the_backend_models(precision: str, target: str, index: int) -> None:
     lists, found = lists_of(precision), {}
     for name, model in backend_models()[index::CHUNKS]:
         difference = differences(model, lists, precision, target)

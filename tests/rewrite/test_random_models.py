@@ -9,7 +9,7 @@ import pytest
 import random_models
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from rewriting import assert_close, rewritten
+from rewriting import assert_close, feeds_of, rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.graph.elements import element
@@ -51,8 +51,18 @@ def check(
     result = rewritten(model, lists=random_models.lists_from(assigned), **chosen)
     event("changed" if result.changed else "unchanged")
     check_ports(result)
-    if chosen["keep_io_types"] is True:
+    if chosen["keep_io_types"] is True and runs(model):
         assert_close(result, model, factor=CLOSE)
+
+
+def runs(model: onnx.ModelProto) -> bool:
+    """Tell whether ONNX Runtime runs a model: it loses some Casts that a Loop captures."""
+    try:
+        amp.evaluate(model, feeds_of(model))
+    except amp.AmpError:
+        event("ONNX Runtime fails on the original")
+        return False
+    return True
 
 
 def check_ports(result: amp.RewriteResult) -> None:
