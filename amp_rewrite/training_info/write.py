@@ -13,6 +13,7 @@ import onnx_ir as ir
 from amp_rewrite.grad.weights import modernise
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.save import to_proto
+from amp_rewrite.train.dropout import COUNTER
 from amp_rewrite.training_info.combine import values_by_name
 from amp_rewrite.training_info.errors import TrainingInfoError
 from amp_rewrite.training_info.initialization import write_initialization
@@ -44,6 +45,7 @@ def write_training_info(
         train_op: What `Optimizer.minimize` returned; not changed.
         values: State name -> its present value, for instance `session.state_dict()`; training then
             goes on from there, and there is no initialization graph. None takes initial values.
+            The counter of Dropout's random numbers has no place in the format and is left out.
 
     Raises:
         TrainingInfoError: A value is not that of a state, or has another shape.
@@ -72,7 +74,7 @@ def write_training_info(
 def _initial(train_op: TrainOp, values: Mapping[str, Array] | None) -> dict[str, ir.TensorProtocol]:
     """Return initializer -> its tensor, for every state."""
     states = train_op.graph.states
-    unknown = sorted(set(values or ()) - set(states))
+    unknown = sorted(set(values or ()) - {*states, COUNTER})
     if unknown:
         raise TrainingInfoError(
             "no state has this name", where=unknown[0], expected=f"one of {', '.join(states)}"
