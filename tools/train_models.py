@@ -226,21 +226,26 @@ def transformer(
 
 
 def bert_base(
-    layers: int = 12, size: int = 768, heads: int = 12, vocabulary: int = 30522, seed: int = 0
+    layers: int = 12,
+    size: int = 768,
+    heads: int = 12,
+    vocabulary: int = 30522,
+    length: int = 128,
+    seed: int = 0,
 ) -> onnx.ModelProto:
-    """Return a classifier of the shape of bert-base: x (N, T), attention (N, T), t (N)."""
+    """Return a classifier of bert-base's shape: x (N, length), attention (N, length), t (N)."""
     net = Net(seed)
-    x = net.input("x", TensorProto.INT64, "N", "T")
-    attention = net.input("attention", TensorProto.FLOAT, "N", "T")
+    x = net.input("x", TensorProto.INT64, "N", length)
+    attention = net.input("attention", TensorProto.FLOAT, "N", length)
     t = net.input("t", TensorProto.INT64, "N")
     _shared(net, heads, size)
     axes = net.constant("axes", np.array([1, 2], np.int64))
     mask = net.op("Sub", "one", net.op("Unsqueeze", attention, axes))
     mask = net.op("Mul", mask, "lowest")
     y = net.op("Gather", net.weight("word", vocabulary, size, scale=0.02), x)
-    length = net.op("Slice", net.op("Shape", x), "one_int", "two")
-    net.constant("one_int", np.array([1], np.int64))
-    place = net.op("Slice", net.weight("position", 512, size, scale=0.02), "zero", length)
+    position = net.weight("position", 512, size, scale=0.02)
+    ends = net.constant("length", np.array([length], np.int64))
+    place = net.op("Slice", position, "zero", ends, "zero")
     y = net.norm(net.op("Add", y, place), "norm", size)
     for i in range(layers):
         a = _attention(net, y, f"layer{i}.attention", size, heads, mask, False)

@@ -31,7 +31,7 @@ _STEP, _NODE, _COLUMN = 0x5851F42D, 0x14057B7E, 0x3C6EF372  # tell steps, nodes 
 _FACTORS, _DIVISORS = (0x7FEB352D, 0x46CA68B5, 0x31848BAB), (1 << 16, 1 << 15, 1 << 16)
 _COUNTS = 1 << 31
 _MODULUS = 1 << 32
-_ROW, _ROUNDS = 1024, 2
+_ROW, _ROUNDS = 256, 2
 
 
 def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
@@ -129,9 +129,9 @@ def _hashed(b: Builder, x: ir.Value) -> ir.Value:
 
     Multiplications carry them upwards, divisions downwards.
     """
+    x = b.op("Mod", x, b.constant(_MODULUS))
     for factor, divisor in zip(_FACTORS, _DIVISORS, strict=True):
-        x = b.op("Mod", x, b.constant(_MODULUS))
-        x = b.op("Add", x, b.op("Div", x, b.constant(divisor)))
+        x = b.op("Add", x, b.op("Div", x, b.constant(divisor)))  # the product stays below 2^63
         x = b.op("Mod", b.op("Mul", x, b.constant(factor)), b.constant(_MODULUS))
     return b.op("Add", x, b.op("Div", x, b.constant(1 << 16)))
 

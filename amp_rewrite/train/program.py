@@ -118,3 +118,7 @@ class Program:
         return {
             name: np.array(outputs[index].numpy()) for index, name in enumerate(self.info.fetches)
         }
+
+    def end_profiling(self) -> str:
+        """End profiling, which the options began; return the path of the profile."""
+        return self._session.end_profiling()

@@ -218,6 +218,10 @@ class TrainingSession:
         self._check_open()
         self._states.write(name, value)
 
+    def end_profiling(self) -> list[str]:
+        """Return the paths of the profiles that options with `enable_profiling` asked for."""
+        return [program.end_profiling() for program in self._programs.values()]
+
     def close(self) -> None:
         """Release the runtime's sessions and the state."""
         if self._open:
