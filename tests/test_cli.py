@@ -1,0 +1,316 @@
+"""The command line: every option, exit statuses, one line per error, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.parser
+import pytest
+from typer.testing import CliRunner
+
+import amp_rewrite as amp
+from amp_rewrite.cli.main import app, main
+
+GRAPH = """<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>
+g (float[2,4] x) => (float[2,4] y)
+<float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}> { %s }"""
+PLAIN = GRAPH % "[dot] h = MatMul(x, w) [exp] e = Exp(h) [last] y = Relu(e)"
+UNKNOWN = GRAPH % "[dot] h = MatMul(x, w) [foo] y = custom.Foo(h)"
+NOTHING = GRAPH % "[exp] y = Exp(x)"
+FUNCTION = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+g (float[2,4] x) => (float[2,4] y)
+<float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}> { a = MatMul(x, w) y = local.f(a, w) }
+<domain: "local", opset_import: ["" : 18]> f (p, q) => (r) { s = MatMul(p, q) r = Relu(s) }"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    texts = {"plain": PLAIN, "unknown": UNKNOWN, "nothing": NOTHING, "function": FUNCTION}
+    for name, text in texts.items():
+        onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Return exit status, stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as done:
+        main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    status = done.value.code
+    return (status if isinstance(status, int) else 0), captured.out, captured.err
+
+
+def convert(
+    capsys: pytest.CaptureFixture[str], folder: Path, *options: object, model: str = "plain"
+) -> tuple[int, str, str]:
+    return run(capsys, "convert", folder / f"{model}.onnx", "-o", folder / "out.onnx", *options)
+
+
+def operators(path: Path) -> list[str]:
+    return [n.op_type for n in onnx.load(path).graph.node]
+
+
+def test_convert_writes_a_model_and_says_so(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    before = (folder / "plain.onnx").read_bytes()
+    status, out, err = convert(capsys, folder)
+    assert (status, err) == (0, "")
+    assert "1 of 3 float32 nodes now compute in float16" in out
+    assert f"wrote {folder / 'out.onnx'}" in out
+    assert (folder / "plain.onnx").read_bytes() == before
+    onnx.checker.check_model(folder / "out.onnx", full_check=True)
+
+
+def test_two_runs_write_the_same_bytes(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    convert(capsys, folder)
+    first = (folder / "out.onnx").read_bytes()
+    convert(capsys, folder)
+    assert (folder / "out.onnx").read_bytes() == first
+
+
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    assert convert(capsys, folder, "--quiet") == (0, "", "")
+    assert (folder / "out.onnx").exists()
+
+
+def test_dry_run_writes_no_model_but_the_report(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    report = folder / "report.json"
+    status, out, _ = convert(capsys, folder, "--dry-run", "--report", report)
+    assert status == 0
+    assert "nothing was written" in out
+    assert not (folder / "out.onnx").exists()
+    assert json.loads(report.read_text("utf-8"))["version"] == 1
+
+
+OPTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "precision": (["--precision", "bfloat16"], {"precision": "bfloat16"}),
+    "target": (["--target", "schema"], {"target": "schema"}),
+    "cpu": (["--target", "cpu"], {"target": "cpu"}),
+    "level": (["--level", "unsafe_force_all"], {"level": "UNSAFE_FORCE_ALL"}),
+    "lists": (["--lists", "float16_cuda"], {"lists": ["float16_cuda"]}),
+    "no-keep-io-types": (["--no-keep-io-types"], {"keep_io_types": False}),
+    "keep-io": (["--keep-io", "x"], {"keep_io_types": ["x"]}),
+    "preserve": (["--preserve", "dot"], {"preserve": ["dot"]}),
+    "deny-node": (["--deny-node", "d.*"], {"deny_nodes": ["d.*"]}),
+    "allow-node": (["--allow-node", "exp", "--allow-node", "last"], {"allow_nodes": ["exp|last"]}),
+    "weights": (["--weights", "cast"], {"weights": "cast"}),
+    "infer-after-allow": (["--no-infer-after-allow"], {"infer_after_allow": False}),
+    "inline-functions": (["--inline-functions"], {"inline_functions": True}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_means_what_the_keyword_of_rewrite_means(
+    name: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    given, keywords = OPTIONS[name]
+    model = "function" if name == "inline-functions" else "plain"
+    status, _, err = convert(capsys, folder, *given, model=model)
+    assert (status, err) == (0, "")
+    amp.save(amp.rewrite(folder / f"{model}.onnx", **keywords).model, folder / "expected.onnx")
+    assert (folder / "out.onnx").read_bytes() == (folder / "expected.onnx").read_bytes()
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "precision": (["--precision", "float8"], "unknown precision; found 'float8'"),
+    "target": (["--target", "gpu"], "unknown target; found 'gpu'"),
+    "level": (["--level", "high"], "unknown level; found 'high'"),
+    "weights": (["--weights", "drop"], "unknown weights; found 'drop'"),
+    "lists": (["--lists", "none.yaml"], "none.yaml: the list cannot be read"),
+    "preserve": (["--preserve", "nobody"], "preserve names nothing in the model; found 'nobody'"),
+    "keep-io": (["--keep-io", "nobody"], "keep_io_types names nothing in the model"),
+    "deny-node": (["--deny-node", "("], "deny_nodes holds no regular expression; found '('"),
+    "allow-node": (["--allow-node", "nobody"], "allow_nodes matches no node; found 'nobody'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_value_is_one_line_and_status_1_and_leaves_no_file(
+    name: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    given, message = WRONG[name]
+    status, out, err = convert(capsys, folder, *given)
+    assert (status, out) == (1, "")
+    assert err.startswith("amp-rewrite: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (folder / "out.onnx").exists()
+
+
+def test_a_missing_model_is_one_line_and_status_1(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, err = convert(capsys, folder, model="absent")
+    assert status == 1
+    assert err == (
+        f"amp-rewrite: {folder / 'absent.onnx'}: the file cannot be read; "
+        "found No such file or directory\n"
+    )
+
+
+def test_the_output_may_not_be_the_input(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    path = folder / "plain.onnx"
+    before = path.read_bytes()
+    (folder / "link.onnx").symlink_to(path)
+    for output in (path, folder / "link.onnx"):
+        status, _, err = run(capsys, "convert", path, "-o", output)
+        assert status == 1
+        assert "the output is the input" in err
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("output", ["absent/out.onnx", "."])
+def test_an_unwritable_output_is_one_line_and_status_1(
+    output: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, err = run(capsys, "convert", folder / "plain.onnx", "-o", folder / output)
+    assert status == 1
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("report", ["absent/report.json", "."])
+def test_an_unwritable_report_leaves_no_model_either(
+    report: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, err = convert(capsys, folder, "--report", folder / report)
+    assert status == 1
+    assert err.count("\n") == 1
+    assert not (folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("report", ["plain.onnx", "out.onnx"])
+def test_the_report_may_not_overwrite_a_model(
+    report: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    before = (folder / "plain.onnx").read_bytes()
+    status, _, err = convert(capsys, folder, "--report", folder / report)
+    assert status == 1
+    assert "the report would overwrite a model" in err
+    assert (folder / "plain.onnx").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("unknown", [], "no op list knows custom::Foo (1 nodes)"),
+        ("nothing", [], "nothing was converted"),
+    ],
+)
+def test_strict_is_status_3_and_writes_nothing(
+    model: str,
+    options: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+) -> None:
+    status, _, err = convert(capsys, folder, "--strict", *options, model=model)
+    assert status == 3
+    assert f"amp-rewrite: --strict: {message}" in err
+    assert not (folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "options"), [("plain", []), ("function", ["--inline-functions"])]
+)
+def test_strict_passes_where_everything_holds(
+    model: str, options: list[str], capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    assert convert(capsys, folder, "--strict", "--quiet", *options, model=model) == (0, "", "")
+    assert (folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["convert", "m.onnx"], ["frobnicate"], ["convert", "m.onnx", "-o"], ["--nope"]]
+)
+def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    assert "Traceback" not in err
+    assert "Error" in err
+
+
+def test_debug_shows_the_traceback(folder: Path) -> None:
+    with pytest.raises(amp.AmpError, match="cannot be read"):
+        main(["--debug", "convert", str(folder / "absent.onnx"), "-o", str(folder / "out.onnx")])
+
+
+def test_a_defect_of_the_package_is_one_line_as_well(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("line one\nline two")
+
+    monkeypatch.setattr("amp_rewrite.cli.convert.rewrite", fail)
+    status, _, err = convert(capsys, folder)
+    assert status == 1
+    assert err.startswith("amp-rewrite: internal error: RuntimeError: line one line two;")
+    assert err.count("\n") == 1
+    with pytest.raises(RuntimeError, match="line one"):
+        main(["--debug", "convert", str(folder / "plain.onnx"), "-o", str(folder / "out.onnx")])
+
+
+def test_explain_prints_one_line_per_node(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    status, out, err = run(capsys, "explain", folder / "plain.onnx")
+    assert (status, err) == (0, "")
+    assert [line.split(" (")[0] for line in out.splitlines()] == ["dot", "exp", "last"]
+
+
+def test_explain_accepts_the_options_of_convert(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    path = folder / "plain.onnx"
+    status, out, _ = run(capsys, "explain", path, "exp", "--allow-node", "exp")
+    assert status == 0
+    assert out.startswith("exp (Exp) becomes float16: it is on the allow list")
+
+
+def test_explain_of_an_unknown_node_suggests_names(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, out, err = run(capsys, "explain", folder / "plain.onnx", "ex")
+    assert (status, out) == (1, "")
+    assert err == (
+        "amp-rewrite: no node has this name; found 'ex'; expected 'exp'; "
+        "`amp-rewrite explain MODEL` lists them\n"
+    )
+
+
+def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(PLAIN)
+    proto.graph.node[1].name = "layer:fire:[bold]exp"
+    onnx.save(proto, tmp_path / "m.onnx")
+    _, out, _ = run(capsys, "explain", tmp_path / "m.onnx", "layer:fire:[bold]exp")
+    assert out.startswith("layer:fire:[bold]exp (Exp) stays float32")
+
+
+def test_typers_runner_and_the_process_agree(folder: Path) -> None:
+    arguments = ["convert", str(folder / "plain.onnx"), "-o", str(folder / "out.onnx")]
+    inside = CliRunner().invoke(app, arguments)
+    code = "import sys; from amp_rewrite.cli import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", code, *arguments]
+    outside = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert inside.exit_code == outside.returncode == 0
+    assert inside.stdout == outside.stdout
+    assert outside.stderr == ""
+
+
+def test_the_process_ends_with_the_status_of_the_error(folder: Path) -> None:
+    code = "import sys; from amp_rewrite.cli import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", code, "explain", str(folder / "absent.onnx")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "--version")
+    assert status == 0
+    assert out.strip().count(".") >= 1
