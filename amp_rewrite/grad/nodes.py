@@ -174,8 +174,14 @@ class NodeBuilder:
 
     def shaped_like(self, value: ir.Value, like: ir.Value) -> ir.Value:
         """Record that `value` has the shape of `like`, which inference may not see; return it."""
-        if like.shape is not None:
-            value.shape = ir.Shape(like.shape.dims)
+        theirs, ours = self.symbolic_dims(like), self.symbolic_dims(value)
+        if theirs is None or value is like:
+            return value
+        if ours is None or len(ours) != len(theirs):
+            value.shape = ir.Shape(theirs)
+        else:
+            pairs = zip(ours, theirs, strict=True)
+            value.shape = ir.Shape(a if isinstance(a, int) or b is None else b for a, b in pairs)
         return value
 
     def array(self, value: ir.Value | None) -> np.ndarray[Any, Any] | None:

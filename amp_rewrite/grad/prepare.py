@@ -20,6 +20,8 @@ from amp_rewrite.graph.infer import infer_types
 
 _DONE = "amp_rewrite.prepared_for_gradients"
 _OLDEST = 13
+_INITIALIZERS_ALONE = 4
+"""The IR version from which an initializer need not be a graph input."""
 
 
 def prepare(model: ir.Model) -> None:
@@ -43,6 +45,7 @@ def prepare(model: ir.Model) -> None:
             expected=f"ai.onnx {_OLDEST} or newer",
             remedy="convert the model with onnx.version_converter",
         )
+    model.ir_version = max(model.ir_version, _INITIALIZERS_ALONE)
     _inline(model)
     _record(model)
     while _expand(model):

@@ -128,26 +128,25 @@ def extremum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """Y = min(max(x, low), high): g where low <= x <= high, where x < low, where x > high.
+    """Y = min(max(x, low), high): g (x = y); g where x < low <= high; g where y = high < x.
 
-    Where low > high, y is high everywhere and so is what depends on it.
+    Where low > high, y is high everywhere, and only high gets a gradient.
     """
     g, x = known(gs[0]), operands(node)[0]
     low, high = (*node.inputs[1:], None, None)[:2]
-    zero = b.operand(0, g)
-    inside: ir.Value | None = None
-    by_low: ir.Value | None = None
-    by_high: ir.Value | None = None
+    found: list[ir.Value | None] = [
+        b.mul(g, b.cast_like(b.equal(x, node.outputs[0]), g)),
+        None,
+        None,
+    ]
     if low is not None:
-        inside = b.greater_or_equal(x, low)
-        by_low = b.where(inside, zero, g)
+        below = b.less(x, low)
+        if high is not None:
+            below = b.logical_and(below, b.less_or_equal(low, high))
+        found[1] = b.where(below, g, 0)
     if high is not None:
-        below = b.less_or_equal(x if low is None else b.maximum(x, low), high)
-        by_high = b.where(below, zero, g)
-        by_low = None if by_low is None else b.where(below, by_low, zero)
-        inside = below if inside is None else b.logical_and(inside, below)
-    by_x = g if inside is None else b.where(inside, g, zero)
-    return [by_x, by_low, by_high][: len(node.inputs)]
+        found[2] = b.where(b.greater(x if low is None else b.maximum(x, low), high), g, 0)
+    return found[: len(node.inputs)]
 
 
 def where(node: ir.Node, gs: Received, b: Builder) -> Gradients:
