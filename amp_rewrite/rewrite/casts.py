@@ -163,7 +163,7 @@ class _Planner:
                 tensor = constant_tensor(self.type_graph, value)
             name = names.free(value.name or "", to)
             if tensor is None:
-                existing = self._existing_cast(value, to)
+                existing = self._existing_cast(value, to, uses)
                 casts.append(PlannedCast(value, value.name or "", to, tuple(uses), name, existing))
             else:
                 weights.append(self._weight(value, tensor, uses, name))
@@ -231,8 +231,14 @@ class _Planner:
         admitted = frozenset() if schema is None else schema.variables.get("T1", frozenset())
         return tensor_type(self.options.low.ir) in admitted
 
-    def _existing_cast(self, value: ir.Value, to: DType) -> ir.Node | None:
-        """Return a Cast of the same value, in its own scope, that already gives the type."""
+    def _existing_cast(self, value: ir.Value, to: DType, uses: list[Use]) -> ir.Node | None:
+        """Return a Cast of the same value, in its own scope, that already gives the type.
+
+        A Cast that takes an output's place is always a new one: the model's own keeps its name.
+        """
+        main = self.type_graph.model.graph
+        if any(use.graph is main for use in uses):
+            return None
         home = value.graph or (None if value.producer() is None else value.producer().graph)  # pyright: ignore[reportOptionalMemberAccess]
         for use in value.uses():
             node = use.node
