@@ -49,9 +49,10 @@ def resolve(node: ir.Node, scope: Scope) -> None:
 def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
     """Return the derivatives of y with respect to each of xs; zeros where y does not depend on it.
 
-    The tensors in zs are held constant. Where an input of the node is not the value that its name
-    denotes, or where one of these values depends on another, the nodes in between are repeated on
-    the inputs. The seed is a tensor of ones: the derivative of the sum of y's elements.
+    The tensors of xs and zs are independent, even where one is computed from another, and those of
+    zs are held constant. Where an input of the node is not the value that its name denotes, the
+    nodes in between are repeated on the inputs. The seed is a tensor of ones: the derivative of the
+    sum of y's elements.
 
     Args:
         node: A Gradient node that is resolved, in a sorted graph.
@@ -66,14 +67,36 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
     inputs, known, y = values[:count], values[count:-1], values[-1]
     differentiated = len(node.attributes.get_strings("xs", []))
     _check_float(node, [*inputs[:differentiated], y])
-    if inputs != known or _depend(known):
+    if inputs != known:
         inputs, y = _repeat(b, y, dict(zip(known, inputs, strict=True)))
-    elif y.graph is not None:
+        return _differentiate(b, y, inputs[:differentiated])
+    if y.graph is not None:
         b = b.child(y.graph)
-    wrt = inputs[:differentiated]
+    cut = {v: _stand_in(v) for v in known if v.producer() is not None}
+    _exchange(cut)
+    wrt = [cut.get(v, v) for v in known[:differentiated]]
+    results = _differentiate(b, cut.get(y, y), wrt)
+    back = {new: old for old, new in cut.items()}
+    _exchange(back)
+    return [back.get(v, v) for v in results]
+
+
+def _differentiate(b: Builder, y: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
     found = gradients(b, {y: b.ones_like(y)}, wrt, sparse=False)
     pairs = zip(found, wrt, strict=True)
     return [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
+
+
+def _stand_in(value: ir.Value) -> ir.Value:
+    """Return an independent value of the same type and shape."""
+    return ir.Value(name=value.name, type=value.type, shape=value.shape)
+
+
+def _exchange(values: Mapping[ir.Value, ir.Value]) -> None:
+    """Let nodes read the values of the mapping instead of its keys."""
+    for old, new in values.items():
+        for node, index in list(old.uses()):
+            node.replace_input_with(index, new)
 
 
 def _find(node: ir.Node, name: str, scope: Scope) -> ir.Value:
@@ -102,17 +125,6 @@ def _check_float(node: ir.Node, values: Sequence[ir.Value]) -> None:
                 found=value.dtype.name.lower(),
                 expected="a floating-point tensor",
             )
-
-
-def _depend(values: Sequence[ir.Value]) -> bool:
-    """Return whether one of the values is computed from another."""
-    for value in values:
-        if value.producer() is None or value.graph is None:
-            continue
-        for node in nodes_before(value.graph, value):
-            if any(v in values for v in (*node.inputs, *captured(node))):
-                return True
-    return False
 
 
 def _repeat(

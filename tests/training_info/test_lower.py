@@ -208,6 +208,20 @@ GRADIENTS = {
         f'h = Mul(x, z) y = Mul(h, h) g = {DOMAIN}.Gradient<xs = ["h"], y = "y">(h)',
         2 * X * Z,
     ),
+    "by tensors of which one is computed from another": (
+        f"""h = Mul(x, x) y = Mul(h, x)
+        k, g = {DOMAIN}.Gradient<xs = ["h", "x"], y = "y">(h, x)""",
+        X * X,
+    ),
+    "of an intermediate tensor by itself": (
+        f'y = Mul(x, z) g = {DOMAIN}.Gradient<xs = ["y"], y = "y">(y)',
+        0 * X + 1,
+    ),
+    "by an intermediate tensor that is its own derivative": (
+        f"""h = Exp(x) s = Mul(h, h) c = Constant<value = float {{0.5}}>() y = Mul(s, c)
+        g = {DOMAIN}.Gradient<xs = ["h"], y = "y">(h)""",
+        np.exp(X),
+    ),
     "at another point": (
         f'y = Mul(x, x) p = Add(x, z) g = {DOMAIN}.Gradient<xs = ["x"], y = "y">(p)',
         2 * (X + Z),
@@ -357,6 +371,19 @@ def test_a_wrong_use_is_an_error_in_one_line(name: str):
         lower_training_operators(model)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_computes_an_independent_tensor_needs_no_gradient():
+    model = model_of(f"""
+        m (float[N] x) => (float[N] g) <float[N] h> {{
+            h = local.Strange(x)
+            y = Mul(h, h)
+            g = {DOMAIN}.Gradient<xs = ["h"], y = "y">(h)
+        }}""")
+    model.opset_import.add(domain="local", version=1)
+    lowered = lower_training_operators(model)
+    assert [node.domain for node in lowered.graph].count("local") == 1
+    onnx.checker.check_model(to_proto(lowered))
 
 
 def test_an_operator_without_a_gradient_is_named():
