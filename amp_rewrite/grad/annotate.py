@@ -84,5 +84,4 @@ def _data(value: ir.Value) -> onnx.TensorProto | None:
     tensor = constant_tensor(value)
     if tensor is None or tensor.size > _SMALL:
         return None
-    proto = ir.to_proto(tensor)
-    return proto if isinstance(proto, onnx.TensorProto) else None
+    return ir.to_proto(tensor)

@@ -31,10 +31,9 @@ def if_gradients(
     """
     if not wanted:
         return []
-    branches = {
-        name: _branch(b, node, name, received, wanted) for name in ("then_branch", "else_branch")
-    }
-    found = b.op("If", node.inputs[0], outputs=len(wanted), **branches)
+    then = _branch(b, node, "then_branch", received, wanted)
+    other = _branch(b, node, "else_branch", received, wanted)
+    found = b.op("If", node.inputs[0], outputs=len(wanted), then_branch=then, else_branch=other)
     outputs = found if isinstance(found, tuple) else (found,)
     for value, gradient in zip(wanted, outputs, strict=True):
         gradient.type = ir.TensorType(b.type_of(value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import onnx
 import onnx.defs
@@ -129,20 +130,26 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     return ir.from_proto(proto)
 
 
-def _content(schema: onnx.defs.OpSchema, node: ir.Node, opset: int) -> bytes:
+def _content(schema: Any, node: ir.Node, opset: int) -> bytes:
+    """Return the serialized definition of an operator; empty if it has none.
+
+    Args:
+        schema: An onnx.defs.OpSchema, whose stubs lack what is asked here.
+        node: A node of that operator, whose types and attributes the definition may depend on.
+        opset: The version of ai.onnx.
+    """
     if schema.has_function:
-        return _newest(
-            schema.function_opset_versions, opset, schema.get_function_with_opset_version
-        )
+        build = schema.get_function_with_opset_version
+        return _newest(schema.function_opset_versions, opset, build)
     if not schema.has_context_dependent_function:
         return b""
     message = ir.to_proto(node).SerializeToString()
     types = [_type(value) for value in node.inputs]
 
-    def build(version: int) -> bytes:
+    def build_for(version: int) -> bytes:
         return schema.get_context_dependent_function_with_opset_version(version, message, types)
 
-    return _newest(schema.context_dependent_function_opset_versions, opset, build)
+    return _newest(schema.context_dependent_function_opset_versions, opset, build_for)
 
 
 def _newest(versions: list[int], opset: int, build: Callable[[int], bytes]) -> bytes:

@@ -143,8 +143,11 @@ def trilu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 def reverse_sequence(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = the first s_i elements of x in reverse order: the same of g."""
-    axes = {name: node.attributes.get_int(name, None) for name in ("batch_axis", "time_axis")}
-    return [b.op("ReverseSequence", known(gs[0]), operands(node)[1], **axes), None]
+    batch = node.attributes.get_int("batch_axis", 1)
+    time = node.attributes.get_int("time_axis", 0)
+    lengths = operands(node)[1]
+    by_x = b.op("ReverseSequence", known(gs[0]), lengths, batch_axis=batch, time_axis=time)
+    return [by_x, None]
 
 
 def sequence(node: ir.Node, gs: Received, b: Builder) -> Gradients:

@@ -106,7 +106,7 @@ def pad(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     summed to the positions that y was read from, which are what the same Pad makes of 0, 1, 2, ...
     """
     g, x = known(gs[0]), operands(node)[0]
-    none = [None] * (len(node.inputs) - 1)
+    none: list[ir.Value | None] = [None] * (len(node.inputs) - 1)
     pads = _pads(node, b, x)
     mode = node.attributes.get_string("mode", "constant")
     if mode != "constant":
