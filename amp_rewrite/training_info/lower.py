@@ -52,7 +52,6 @@ def lower_training_operators(source: Source) -> ir.Model:
     _record_types(model.graph, model.graph.opset_imports)
     while (node := _first(model.graph)) is not None:
         _lower(node, b)
-        model.graph.sort()
     model.graph.opset_imports.pop(DOMAIN, None)
     return model
 
@@ -155,6 +154,7 @@ def _lower(node: ir.Node, b: Builder) -> None:
     assert graph is not None, "the node was found in a graph"
     inner = b if graph is b.graph else b.child(graph)
     existing = set(graph)
+    start = len(inner.added)
     results = (OPTIMIZERS.get(node.op_type) or lower_gradient)(node, inner)
     taken: set[ir.Value] = set()
     for old, new in zip(node.outputs, results, strict=False):
@@ -166,6 +166,12 @@ def _lower(node: ir.Node, b: Builder) -> None:
             new = inner.op("Identity", new)
         taken.add(new)
         _take_place(old, new)
+    if is_gradient(node):
+        b.graph.sort()
+    else:
+        added = inner.added[start:]
+        graph.remove(added)
+        graph.insert_before(node, added)
     graph.remove(node, safe=True)
 
 
