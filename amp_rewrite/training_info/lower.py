@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx_ir as ir
+from onnx_ir.passes import PassError
 from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.grad import Builder
@@ -41,19 +42,35 @@ def lower_training_operators(source: Source) -> ir.Model:
         GradientError: What a Gradient node differentiates has no gradient.
     """
     model = load(source)
+    before, origin = model.graph, origins.of(model)
+    lower(model)
+    if model.graph is not before and origin is not None and origin.model.training_info:
+        raise TrainingInfoError(
+            "a model with training_info cannot change its opset",
+            found=f"opset {before.opset_imports['']}",
+            remedy="read it with read_training_info",
+        )
+    return model
+
+
+def lower(model: ir.Model) -> None:
+    """Replace the training operators of a model, in place; see `lower_training_operators`.
+
+    Values keep their names, but a model of an opset that gradients do not know gets a new graph.
+    """
     if not any(_is_training(node) for node in model.graph.all_nodes()) and not _in_functions(model):
-        return model
+        return
     for graph in (model.graph, *(f.graph for f in model.functions.values())):
         _resolve(graph, ())
         _sort(graph)
     _inline(model)
-    _modernise(model)
+    model.graph.opset_imports.setdefault("", _OPSET)
+    modernise(model)
     b = Builder(model, scope="training")
     _record_types(model.graph, model.graph.opset_imports)
     while (node := _first(model.graph)) is not None:
         _lower(node, b)
     model.graph.opset_imports.pop(DOMAIN, None)
-    return model
 
 
 def is_optimizer(node: ir.Node) -> bool:
@@ -79,22 +96,13 @@ def _inline(model: ir.Model) -> None:
     found = {f.identifier() for f in _in_functions(model)}
     if found:
         model.graph.opset_imports.setdefault(DOMAIN, 1)
-        InlinePass(lambda function: function.identifier() in found)(model)
-
-
-def _modernise(model: ir.Model) -> None:
-    """Bring the model to an opset that gradients know."""
-    if "" not in model.graph.opset_imports:
-        model.graph.opset_imports[""] = _OPSET
-        return
-    before, origin = model.graph, origins.of(model)
-    modernise(model)
-    if model.graph is not before and origin is not None and origin.model.training_info:
-        raise TrainingInfoError(
-            "a model with training_info cannot change its opset",
-            found=f"opset {before.opset_imports['']}",
-            remedy="read it with read_training_info",
-        )
+        try:
+            InlinePass(lambda function: function.identifier() in found)(model)
+        except (PassError, ValueError) as error:
+            raise TrainingInfoError(
+                "a function with training operators cannot be inlined",
+                found=error.__cause__ or error,
+            ) from error
 
 
 def _record_types(graph: ir.Graph, opsets: Mapping[str, int]) -> None:

@@ -15,7 +15,7 @@ from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.training_info.combine import combine_all, values_by_name
 from amp_rewrite.training_info.errors import TrainingInfoError
 from amp_rewrite.training_info.initialization import run_initialization
-from amp_rewrite.training_info.lower import lower_training_operators
+from amp_rewrite.training_info.lower import lower
 from amp_rewrite.training_info.roles import KEY, Roles, find_roles
 
 
@@ -58,7 +58,8 @@ def read_training_info(
         run_initialization(model, info, folder)
     roles = _roles(infos, model.graph, updates)
     inference = _inference(model, source, base_dir)
-    return _train_op(lower_training_operators(model), inference, updates, roles)
+    lower(model)
+    return _train_op(model, inference, updates, roles)
 
 
 def _folder(source: Source, base_dir: str | os.PathLike[str] | None) -> str | None:

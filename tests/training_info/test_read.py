@@ -13,7 +13,11 @@ from onnx import external_data_helper, numpy_helper
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.load import load
 from amp_rewrite.train import TrainingSession
-from amp_rewrite.training_info import TrainingInfoError, read_training_info
+from amp_rewrite.training_info import (
+    TrainingInfoError,
+    lower_training_operators,
+    read_training_info,
+)
 
 
 def test_an_mlp_that_adam_trains_learns_and_is_equal_to_numpy():
@@ -110,6 +114,17 @@ def test_a_file_with_external_data_trains_as_the_model_in_memory_does(tmp_path: 
     assert first_losses(path.read_bytes(), base_dir=tmp_path) == expected
 
 
+def test_a_model_of_an_old_opset_trains_as_one_of_a_new_opset_does():
+    model = models.adam_mlp()
+    expected = first_losses(model)
+    model.opset_import[0].version = 12
+    np.testing.assert_allclose(first_losses(model), expected, rtol=1e-6)
+    with TrainingSession(read_training_info(model)) as session:
+        assert session.export().graph.opset_imports[""] == 12
+    with pytest.raises(TrainingInfoError, match=r"cannot change its opset; .* read_training_info"):
+        lower_training_operators(regression_of_old_opset())
+
+
 REGRESSION = """
 line (float[N, 2] x) => (float[N, 1] y) <float[2, 1] w> { y = MatMul(x, w) }
 """
@@ -134,6 +149,18 @@ def regression(optimizer: str, slots: int, new: str) -> onnx.ModelProto:
     return models.model_of(
         models.graph(REGRESSION, w=start), models.graph(algorithm, **slot), updates
     )
+
+
+def regression_of_old_opset() -> onnx.ModelProto:
+    model = REGRESSIONS["sgd"][0]
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    model.graph.node.append(
+        onnx.helper.make_node(
+            "Gradient", ["x"], ["g"], domain="ai.onnx.preview.training", xs=["x"], y="y"
+        )
+    )
+    model.opset_import[0].version = 12
+    return model
 
 
 def sgd(w: np.ndarray, s: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

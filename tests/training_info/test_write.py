@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import training_models as models
+from onnx import numpy_helper
 
 from amp_rewrite.grad import gradients
 from amp_rewrite.grad.training_graph import training_graph
@@ -131,6 +133,25 @@ def test_what_is_written_is_valid_onnx(name: str):
     assert held.issuperset(keys)
     assert outputs.issuperset(binding.value for binding in info.update_binding)
     assert not {n.domain for n in info.algorithm.node} - {""}
+
+
+def test_who_follows_the_words_of_the_standard_trains_the_same():
+    train_op = read_training_info(models.adam_mlp())
+    proto = write_training_info(train_op)
+    bindings = {b.key: b.value for b in proto.training_info[0].update_binding}
+    plain = combined(proto)
+    held = {t.name: t for t in plain.graph.initializer}
+    with TrainingSession(train_op) as session:
+        for seed in range(3):
+            feeds = models.batch(seed)
+            runner = onnxruntime.InferenceSession(plain.SerializeToString())
+            found = dict(zip(bindings, runner.run([*bindings.values()], feeds), strict=True))
+            loss = session.run(feeds)["loss"]
+            assert runner.run(["L"], feeds)[0] == pytest.approx(float(loss), rel=1e-6)
+            for name, value in session.state_dict().items():
+                if name in bindings:
+                    np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-7)
+                    held[name].CopyFrom(numpy_helper.from_array(found[name], name))
 
 
 def test_the_inference_graph_is_as_it_was():
