@@ -28,7 +28,7 @@ def sequence_clusters(type_graph: TypeGraph) -> list[Cluster]:
     """Return the clusters of sequence operators, in execution order of their first member."""
     handles = nx.Graph(type_graph.handles)
     handles.add_nodes_from(
-        v for v in type_graph.vertices() if _is_sequence_operator(v) or not _is_tensor(v)
+        v for v in type_graph.vertices() if _is_sequence_operator(v) or _carries_handle(v)
     )
     order = {v: i for i, v in enumerate(type_graph.vertices())} if len(handles) else {}
     clusters = [tuple(sorted(c, key=order.__getitem__)) for c in nx.connected_components(handles)]
@@ -70,8 +70,8 @@ class MatchSequences:
         return painting.with_marks(marks)
 
 
-def _is_tensor(vertex: Vertex) -> bool:
-    return vertex.kind.type == "tensor(float)"
+def _carries_handle(vertex: Vertex) -> bool:
+    return vertex.node.op_type in HANDLE_CARRIERS and vertex.kind.type != "tensor(float)"
 
 
 def _is_sequence_operator(vertex: Vertex) -> bool:

@@ -163,7 +163,7 @@ class NaivePainter:
 
     def clusters(self) -> list[set[Vertex]]:
         handles = self.type_graph.handles
-        left = {v for v in self.vertices if is_sequence_op(v.node) or "seq" in v.kind.type or v in handles}
+        left = {v for v in self.vertices if is_sequence_op(v.node) or is_carrier(v) or v in handles}
         found: list[set[Vertex]] = []
         while left:
             start = next(v for v in self.vertices if v in left)
@@ -208,6 +208,10 @@ class NaivePainter:
                 self.deny |= cluster
             elif cluster & self.allow:
                 self.allow |= cluster
+
+
+def is_carrier(vertex: Vertex) -> bool:
+    return vertex.node.op_type in CARRIERS and not vertex.kind.type.startswith("tensor")
 
 
 def is_sequence_op(node: ir.Node) -> bool:

@@ -128,6 +128,13 @@ def test_an_existing_cast_from_the_low_type_disappears() -> None:
     assert result.report.summary.casts_removed == 1
 
 
+def test_an_output_and_a_cast_of_it_that_is_an_output_stay_two() -> None:
+    text = model("y = MatMul(x, w) z = Cast<to = 1>(y)", "float[2,4] y, float[2,4] z")
+    result = rewritten(text)
+    assert [v.name for v in result.model.graph.outputs] == ["y", "z"]
+    assert_close(result, text, {"x": X})
+
+
 def test_a_cast_to_float32_with_a_float32_consumer_stays() -> None:
     text = model(
         "f = Cast<to = 1>(x) y = MatMul(f, w) z = Exp(f)",
