@@ -1,0 +1,233 @@
+"""What a model becomes while a training step is built on it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.graph_value import GraphValue
+from amp_rewrite.grad.state import Array, State, StateStore
+from amp_rewrite.grad.training_mode import turn_on_training_mode
+from amp_rewrite.grad.weights import lift_constants, modernise, nodes_before, weights_before
+from amp_rewrite.graph.clone import clone
+
+__all__ = [
+    "GraphValue",
+    "State",
+    "StateStore",
+    "TrainingGraph",
+    "UnknownValueError",
+    "training_graph",
+    "value",
+]
+
+GLOBAL_STEP = "global_step"
+_KEY = "amp_rewrite.training"
+
+
+class UnknownValueError(OptionError):
+    """A name denotes no value of the model."""
+
+
+class TrainingGraph:
+    """A model, the states of its training step, and a builder that adds nodes to it.
+
+    Attributes:
+        model: The model; building a training step adds nodes to it.
+        forward: A copy of the model as it was, for export. Only weights that were Constant nodes
+            are initializers there too.
+        builder: Adds the nodes of losses and gradients.
+        states: Name -> state, in the order of creation.
+        assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
+        loss: What was differentiated last, or None.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        """Prepare a model for training; use `training_graph` to get the one of a model.
+
+        Raises:
+            GradientError: The model's opset is too old and cannot be converted.
+        """
+        lift_constants(model)
+        self.forward = clone(model)
+        modernise(model)
+        self.model = model
+        self.builder = Builder(model)
+        self.states: dict[str, State] = {}
+        self.assigned: dict[State, ir.Value] = {}
+        self.loss: GraphValue | None = None
+        self._weights = set(model.graph.initializers.values())
+        self._by_value: dict[ir.Value, State] = {}
+        self._scopes: dict[str, Builder] = {}
+        self._names = {str(v.name) for v in _values(model.graph)}
+        self._trains = False
+
+    def turn_on_training_mode(self) -> None:
+        """Turn Dropout and BatchNormalization to training, once; gradients need it."""
+        if not self._trains:
+            self._trains = True
+            turn_on_training_mode(self)
+
+    def scoped(self, scope: str) -> Builder:
+        """Return the builder whose nodes are named `<scope>/...`."""
+        if scope not in self._scopes:
+            self._scopes[scope] = Builder(self.model, scope=scope)
+        return self._scopes[scope]
+
+    def free_name(self, stem: str) -> str:
+        """Return `stem`, or `<stem>_1`, `<stem>_2`, ... if it is taken; take it."""
+        name, n = stem, 0
+        while name in self._names:
+            n += 1
+            name = f"{stem}_{n}"
+        self._names.add(name)
+        return name
+
+    def state(self, name: str, initial: Array, role: str, *, trainable: bool = False) -> State:
+        """Add a state.
+
+        Args:
+            name: Its name; `_1`, `_2`, ... is appended if that is taken.
+            initial: Its value before the first step.
+            role: See `State`.
+            trainable: See `State`.
+        """
+        name = self.free_name(name)
+        array = np.asarray(initial)
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+            shape=ir.Shape(array.shape),
+            const_value=ir.tensor(array, name=name),
+        )
+        self.model.graph.register_initializer(value)
+        state = State(name, value, array, role, trainable)
+        self.states[name] = state
+        self._by_value[value] = state
+        return state
+
+    def track(self, value: ir.Value, role: str, *, trainable: bool = False) -> State:
+        """Return the state of an initializer, which becomes one if it is none yet."""
+        state = self._by_value.get(value)
+        if state is None:
+            tensor = value.const_value
+            assert tensor is not None, "an initializer has a value"
+            state = State(str(value.name), value, tensor, role, trainable)
+            self.states[state.name] = state
+            self._by_value[value] = state
+        return state
+
+    def variables(self, loss: ir.Value | None = None) -> list[State]:
+        """Return the trainable states: with a loss, the weights that it depends on.
+
+        Args:
+            loss: Initializers of the model that this value depends on become variables; None
+                asks for the variables there are.
+        """
+        if loss is None:
+            return [state for state in self.states.values() if state.trainable]
+        found = weights_before(self.model, loss)
+        return [self.track(v, "variable", trainable=True) for v in found if v in self._weights]
+
+    def variable(self, reference: State | GraphValue | ir.Value | str) -> State:
+        """Return the variable that a state, a value or a name denotes.
+
+        Raises:
+            UnknownValueError: No initializer of the model is meant.
+        """
+        if isinstance(reference, State):
+            found: ir.Value | None = reference.value
+        elif isinstance(reference, GraphValue):
+            found = reference.value
+        elif isinstance(reference, str):
+            found = self.value(reference).value
+        else:
+            found = reference
+        if found.graph is not self.model.graph or not found.is_initializer():
+            raise UnknownValueError(
+                "not a variable of this model",
+                where=found.name,
+                expected="one of its initializers",
+                remedy="load the model once, and take variables from that model",
+            )
+        state = self.track(found, "variable", trainable=True)
+        state.trainable = True
+        return state
+
+    def global_step(self) -> State:
+        """Return the int64 scalar that counts steps; it is made when it is first asked for."""
+        state = self.states.get(GLOBAL_STEP)
+        return state or self.state(GLOBAL_STEP, np.array(0, np.int64), "global_step")
+
+    def statistics(self, loss: ir.Value | None) -> dict[str, ir.Value]:
+        """Return state name -> next value of the statistics; those before a loss if there is one."""
+        nodes = None if loss is None else set(nodes_before(self.model.graph, loss))
+        return {
+            state.name: following
+            for state, following in self.assigned.items()
+            if nodes is None or following.producer() in nodes
+        }
+
+    def value(self, name: str) -> GraphValue:
+        """Return the value of that name in the main graph.
+
+        Raises:
+            UnknownValueError: There is none; the message names similar ones.
+        """
+        values = {str(v.name): v for v in _values(self.model.graph)}
+        if name not in values:
+            close = difflib.get_close_matches(name, values, n=3)
+            raise UnknownValueError(
+                "the model has no value of this name",
+                where=name,
+                remedy=f"did you mean {' or '.join(map(repr, close))}?"
+                if close
+                else f"its outputs are {[str(v.name) for v in self.model.graph.outputs]}",
+            )
+        return GraphValue(self, values[name])
+
+    def bind(self, store: StateStore | None) -> None:
+        """Let states be read from and assigned in a session; None ends that."""
+        for state in self.states.values():
+            state.store = store
+
+
+def training_graph(model: ir.Model) -> TrainingGraph:
+    """Return the training graph of a model, which is made when it is first asked for.
+
+    Args:
+        model: What `amp_rewrite.load` returned; building a training step adds nodes to it.
+
+    Raises:
+        GradientError: The model's opset is too old and cannot be converted.
+    """
+    known = model.meta.get(_KEY)
+    if not isinstance(known, TrainingGraph) or known.model is not model:  # a clone has another
+        known = TrainingGraph(model)
+        model.meta[_KEY] = known
+    return known
+
+
+def value(model: ir.Model, name: str) -> GraphValue:
+    """Return a value of a model by its name: an input, an initializer or the output of a node.
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        name: The value's name.
+
+    Raises:
+        UnknownValueError: The model has no such value; the message names similar ones.
+    """
+    return training_graph(model).value(name)
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from (v for v in node.outputs if v.name)

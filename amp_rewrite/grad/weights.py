@@ -1,0 +1,123 @@
+"""Which initializers of a model are its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.version_converter
+import onnx_ir as ir
+
+from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.errors import GradientError
+from amp_rewrite.graph.load import load
+from amp_rewrite.graph.save import to_proto
+
+_OLDEST = 13
+"""Gradient rules hold from this opset on."""
+_TRAINING_MODE = 14
+"""The opset from which BatchNormalization has training_mode."""
+_TARGET = 17
+"""What older models are converted to: 18 moves the axes of every reduction."""
+
+_SETTINGS = {
+    "BatchNormalization": (3, 4),
+    "Clip": (1, 2),
+    "Dropout": (1,),
+    "OneHot": (2,),
+    "Pad": (2,),
+    "Range": (0, 1, 2),
+    "Resize": (1, 2),
+    "Upsample": (1,),
+}
+"""Operator -> inputs that are floating-point settings or statistics, never weights."""
+
+
+def lift_constants(model: ir.Model) -> None:
+    """Turn floating-point Constant nodes of rank 1 and more into initializers of the same name.
+
+    Those are weights that an exporter stored in nodes. Scalars stay what they are: factors and
+    epsilons of a formula.
+    """
+    graph = model.graph
+    for node in list(graph):
+        if node.op_type != "Constant" or node.domain:
+            continue
+        old = node.outputs[0]
+        tensor = ir.convenience.get_const_tensor(old)
+        if tensor is None or not tensor.dtype.is_floating_point() or not len(tensor.shape):
+            continue
+        new = ir.Value(
+            name=old.name,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape.numpy()),
+            const_value=ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=old.name),
+        )
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        graph.register_initializer(new)
+
+
+def modernise(model: ir.Model) -> None:
+    """Bring a model of an opset that the gradient rules do not know up to one that they do.
+
+    Raises:
+        GradientError: The converter of onnx cannot convert the model.
+    """
+    opset = model.graph.opset_imports.get("", _OLDEST)
+    normalizes = any(n.op_type == "BatchNormalization" and not n.domain for n in model.graph)
+    if opset >= (_TRAINING_MODE if normalizes else _OLDEST):
+        return
+    external = [
+        v.const_value
+        for v in model.graph.initializers.values()
+        if isinstance(v.const_value, ir.ExternalTensor)
+    ]
+    try:
+        proto = onnx.version_converter.convert_version(to_proto(model), _TARGET)
+        new = load(proto, base_dir=external[0].base_dir if external else None)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise GradientError(
+            "a model of this opset has no gradients",
+            found=f"opset {opset}, which the converter of onnx cannot raise to {_TARGET}: {error}",
+            expected=f"opset {_OLDEST} or later",
+            remedy="export the model with a later opset",
+        ) from error
+    model.graph, model.ir_version = new.graph, new.ir_version
+
+
+def weights_before(model: ir.Model, value: ir.Value) -> list[ir.Value]:
+    """Return the floating-point initializers that a value depends on, in the model's order.
+
+    Initializers that only set up an operator (the bounds of Clip, the scales of Resize, the
+    statistics of BatchNormalization) are left out.
+    """
+    found = set(_weights(nodes_before(model.graph, value)))
+    found.update([value] if value.is_initializer() else [])
+    return [v for v in model.graph.initializers.values() if v in found]
+
+
+def nodes_before(graph: ir.Graph, value: ir.Value) -> list[ir.Node]:
+    """Return the nodes that a value is computed from, in the graph's order."""
+    needed = {value}
+    nodes: list[ir.Node] = []
+    for node in reversed(graph):
+        if any(v in needed for v in node.outputs):
+            nodes.append(node)
+            needed.update(v for v in node.inputs if v is not None)
+            needed.update(captured(node))
+    nodes.reverse()
+    return nodes
+
+
+def _weights(nodes: list[ir.Node]) -> Iterator[ir.Value]:
+    for node in nodes:
+        settings = _SETTINGS.get(node.op_type, ()) if not node.domain else ()
+        for index, value in enumerate(node.inputs):
+            if value is not None and index not in settings and _is_weight(value):
+                yield value
+        yield from (v for v in captured(node) if _is_weight(v))
+
+
+def _is_weight(value: ir.Value) -> bool:
+    return value.is_initializer() and value.dtype is not None and value.dtype.is_floating_point()

@@ -1,0 +1,196 @@
+"""Clip gradients between compute_gradients and apply_gradients.
+
+Each function takes gradients as users hold them (values, IndexedSlices or None) and returns the
+same kinds. Equal indices of a sparse gradient are summed first, so that a norm is that of the dense
+gradient. The computation is in float32 at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
+from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers.errors import OptimizerValueError
+from amp_rewrite.optimizers.gradient import (
+    Gradient,
+    Raw,
+    graph_of,
+    summed,
+    unwrap,
+    values_of,
+    with_values,
+    wrap,
+)
+
+SCOPE = "clip"
+NORM = "amp_rewrite.norm_before_clipping"
+"""Key in the meta of clipped values; the value is the global norm before clipping."""
+
+
+def clip_by_global_norm(
+    gradients: Iterable[Gradient], clip_norm: float, use_norm: GraphValue | None = None
+) -> tuple[list[Gradient], GraphValue]:
+    """Scale all gradients together so that their global norm is at most `clip_norm`.
+
+    g_i * clip_norm / max(norm, clip_norm), where norm = sqrt(sum_i |g_i|^2). If the norm is not
+    finite, all gradients become NaN (R. Pascanu, T. Mikolov, Y. Bengio, "On the difficulty of
+    training recurrent neural networks", 2013, https://arxiv.org/abs/1211.5063).
+
+    Args:
+        gradients: Gradients; None stays None.
+        clip_norm: The largest norm, above 0.
+        use_norm: The norm, if it is known already.
+
+    Returns:
+        The clipped gradients, and the global norm before clipping: a scalar.
+
+    Raises:
+        OptimizerValueError: `clip_norm` is not positive, or all gradients are None.
+    """
+    limit = check.number("clip_norm", clip_norm, above=True)
+    given = list(gradients)
+    graph = _graph(given)
+    b = graph.scoped(SCOPE)
+    raw = [_summed(b, g) for g in given]
+    norm = global_norm_of(b, [g for g in raw if g is not None]) if use_norm is None else None
+    norm = norm if norm is not None else _given(use_norm)
+    scale = b.div(limit, b.maximum(norm, limit))
+    scale = b.add(scale, b.sub(norm, norm))  # infinity - infinity is NaN
+    clipped = [None if g is None else _map(b, g, lambda v: _times(b, v, scale)) for g in raw]
+    for gradient in clipped:
+        if gradient is not None:
+            values_of(gradient).meta[NORM] = norm
+    return [wrap(graph, g) for g in clipped], GraphValue(graph, norm)
+
+
+def clip_by_norm(gradient: Gradient, clip_norm: float, axes: Sequence[int] | None = None) -> Any:
+    """Scale one gradient so that its norm is at most `clip_norm`.
+
+    g * clip_norm / max(|g|, clip_norm).
+
+    Args:
+        gradient: A gradient; None stays None.
+        clip_norm: The largest norm, above 0.
+        axes: The axes that the norm runs over, each slice along the others having its own; None is
+            all of them. A sparse gradient takes None only.
+
+    Raises:
+        OptimizerValueError: `clip_norm` is not positive, or axes are given for IndexedSlices.
+    """
+    return clip_with_norm(gradient, clip_norm, axes)[0]
+
+
+def clip_with_norm(
+    gradient: Gradient, clip_norm: float, axes: Sequence[int] | None = None
+) -> tuple[Any, GraphValue | None]:
+    """Do what `clip_by_norm` does; return the norm before clipping as well, None for None."""
+    limit = check.number("clip_norm", clip_norm, above=True)
+    if gradient is None:
+        return None, None
+    graph = _graph([gradient])
+    b = graph.scoped(SCOPE)
+    raw = _summed(b, gradient)
+    assert raw is not None, "the gradient is not None"
+    if axes is not None and isinstance(raw, IndexedSlices):
+        raise OptimizerValueError("a sparse gradient has one norm", expected="axes=None")
+    values = _wide(b, values_of(raw))
+    squares = b.reduce("ReduceSumSquare", values, axes, keepdims=axes is not None)
+    norm = b.sqrt(squares)
+    scale = b.div(limit, b.maximum(norm, limit))
+    return wrap(graph, _map(b, raw, lambda v: _times(b, v, scale))), GraphValue(graph, norm)
+
+
+def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: float) -> Any:
+    """Limit every element of a gradient to an interval.
+
+    Args:
+        gradient: A gradient; None stays None.
+        clip_value_min: The smallest value.
+        clip_value_max: The largest value.
+
+    Raises:
+        OptimizerValueError: The interval is empty, or a bound is NaN.
+    """
+    if not clip_value_min <= clip_value_max:
+        raise OptimizerValueError(
+            "an empty interval to clip to",
+            found=f"{clip_value_min} to {clip_value_max}",
+            expected="clip_value_min <= clip_value_max",
+        )
+    if gradient is None:
+        return None
+    graph = _graph([gradient])
+    b = graph.scoped(SCOPE)
+    raw = _summed(b, gradient)
+    assert raw is not None, "the gradient is not None"
+    return wrap(graph, _map(b, raw, lambda v: _limited(b, v, clip_value_min, clip_value_max)))
+
+
+def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
+    """Return sqrt(sum_i |g_i|^2) over gradients, a scalar; None is ignored.
+
+    Raises:
+        OptimizerValueError: All gradients are None.
+    """
+    given = list(gradients)
+    graph = _graph(given)
+    b = graph.scoped(SCOPE)
+    raw = [_summed(b, g) for g in given]
+    return GraphValue(graph, global_norm_of(b, [g for g in raw if g is not None]))
+
+
+def global_norm_of(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
+    """Return the global norm of at least one gradient whose indices do not repeat."""
+    squares = [
+        b.reduce("ReduceSumSquare", _wide(b, values_of(g)), None, keepdims=False)
+        for g in gradients
+    ]
+    widest = max((b.type_of(s) for s in squares), key=lambda t: t.itemsize)
+    wide = [b.cast(s, widest) for s in squares]
+    return b.sqrt(wide[0] if len(wide) == 1 else b.op("Sum", *wide))
+
+
+def _graph(gradients: Sequence[Gradient]) -> TrainingGraph:
+    for gradient in gradients:
+        graph = graph_of(gradient)
+        if graph is not None:
+            return graph
+    raise OptimizerValueError(
+        "no gradients to clip", found="None only", expected="what compute_gradients returned"
+    )
+
+
+def _summed(b: Builder, gradient: Gradient) -> Raw | None:
+    if gradient is None:
+        return None
+    raw = unwrap(gradient)
+    return summed(b, raw) if isinstance(raw, IndexedSlices) else raw
+
+
+def _given(norm: GraphValue | None) -> ir.Value:
+    assert norm is not None, "called with a norm only"
+    return norm.value
+
+
+def _wide(b: Builder, values: ir.Value) -> ir.Value:
+    return values if b.type_of(values).itemsize >= 4 else b.cast(values, ir.DataType.FLOAT)
+
+
+def _map(b: Builder, gradient: Raw, function: Any) -> Raw:
+    values = values_of(gradient)
+    result = b.cast_like(function(_wide(b, values)), values)
+    return with_values(gradient, b.shaped_like(result, values))
+
+
+def _times(b: Builder, values: ir.Value, scale: ir.Value) -> ir.Value:
+    return b.mul(values, b.cast_like(scale, values))
+
+
+def _limited(b: Builder, values: ir.Value, low: float, high: float) -> ir.Value:
+    return b.op("Clip", values, b.operand(low, values), b.operand(high, values))

@@ -1,0 +1,88 @@
+"""Gradients of a loss with respect to variables, inside a training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.grad.walk import gradients
+from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers.gradient import Raw
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def check_float(what: str, name: str, dtype: ir.DataType) -> None:
+    """Refuse a type that has no gradients.
+
+    Raises:
+        OptimizerValueError: The type is not one of FLOATS.
+    """
+    if dtype not in FLOATS:
+        raise OptimizerValueError(
+            f"Invalid type {dtype_name(dtype)} for {what} {name!r}",
+            expected=" or ".join(dtype_name(t) for t in FLOATS),
+            remedy="only floating-point values have gradients",
+        )
+
+
+def raw_gradients(
+    graph: TrainingGraph,
+    loss: GraphValue,
+    variables: Sequence[State],
+    grad_loss: GraphValue | None,
+) -> list[Raw | None]:
+    """Return the gradient of each variable; None if the loss does not depend on it.
+
+    Args:
+        graph: Is turned to training mode; gets the gradient's nodes.
+        loss: What is differentiated; if it is no scalar, the sum of its elements is.
+        variables: Floating-point variables.
+        grad_loss: The gradient that arrives at the loss, in its shape; None is ones.
+
+    Raises:
+        GradientError: An operator on the way has no gradient rule.
+        OptimizerTypeError: `grad_loss` is no value.
+    """
+    graph.turn_on_training_mode()
+    graph.loss = loss
+    b = graph.builder
+    if grad_loss is not None and not isinstance(grad_loss, GraphValue):
+        raise OptimizerTypeError("grad_loss must be a value", found=type(grad_loss).__name__)
+    seed = b.ones_like(loss.value) if grad_loss is None else grad_loss.value
+    return list(gradients(b, {loss.value: b.cast_like(seed, loss.value)}, [v.value for v in variables]))
+
+
+def barrier(b: Builder, found: Sequence[Raw | None]) -> list[Raw | None]:
+    """Return the gradients such that each depends on all of its element type.
+
+    They pass through a sequence: SequenceConstruct cannot run before all of them are there, and
+    whatever uses one comes behind it. That costs two copies of every gradient.
+    """
+    tensors = [v for g in found if g is not None for v in _parts(g)]
+    passed: dict[ir.Value, ir.Value] = {}
+    for dtype in dict.fromkeys(b.type_of(v) for v in tensors):
+        same = list(dict.fromkeys(v for v in tensors if b.type_of(v) is dtype))
+        sequence = b.op("SequenceConstruct", *same)
+        for index, tensor in enumerate(same):
+            out = b.op("SequenceAt", sequence, b.constant(index))
+            out.type = ir.TensorType(dtype)
+            passed[tensor] = b.shaped_like(out, tensor)
+    return [_through(g, passed) for g in found]
+
+
+def _parts(gradient: Raw) -> Sequence[ir.Value]:
+    """Return the tensors that carry a gradient; the shape of a table is no gradient."""
+    return gradient[:2] if isinstance(gradient, IndexedSlices) else (gradient,)
+
+
+def _through(gradient: Raw | None, passed: dict[ir.Value, ir.Value]) -> Raw | None:
+    if isinstance(gradient, IndexedSlices):
+        values, indices = passed[gradient.values], passed[gradient.indices]
+        return IndexedSlices(values, indices, gradient.dense_shape)
+    return None if gradient is None else passed[gradient]

@@ -1,0 +1,90 @@
+"""Gradients as users hold them, and as nodes see them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.scatter import scatter_rows
+from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
+from amp_rewrite.optimizers.errors import OptimizerTypeError
+
+Gradient: TypeAlias = GraphValue | IndexedSlices | None
+"""A value, IndexedSlices whose fields are values, or None: as users hold it."""
+Raw: TypeAlias = ir.Value | IndexedSlices
+"""The same as nodes see it."""
+
+
+def wrap(graph: TrainingGraph, gradient: Raw | None) -> Any:
+    """Return a gradient as users hold it."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, IndexedSlices):
+        return IndexedSlices(*(GraphValue(graph, field) for field in gradient))  # pyright: ignore[reportArgumentType] the fields of users' slices are handles
+    return GraphValue(graph, gradient)
+
+
+def unwrap(gradient: object) -> Raw:
+    """Return a gradient as nodes see it.
+
+    Raises:
+        OptimizerTypeError: It is neither a value nor IndexedSlices.
+    """
+    if isinstance(gradient, IndexedSlices):
+        return IndexedSlices(*(_value(field) for field in gradient))
+    return _value(gradient)
+
+
+def _value(given: object) -> ir.Value:
+    if isinstance(given, GraphValue):
+        return given.value
+    if isinstance(given, ir.Value):
+        return given
+    raise OptimizerTypeError(
+        "a gradient must be a value, IndexedSlices or None", found=type(given).__name__
+    )
+
+
+def graph_of(gradient: Gradient) -> TrainingGraph | None:
+    """Return the training graph of a gradient as users hold it, or None if it does not tell."""
+    held: object = gradient.values if isinstance(gradient, IndexedSlices) else gradient
+    return held.graph if isinstance(held, GraphValue) else None
+
+
+def summed(b: Builder, slices: IndexedSlices) -> IndexedSlices:
+    """Return slices whose indices are sorted and unique; values of equal indices are added."""
+    producer = slices.indices.producer()
+    if producer is not None and producer.op_type == "Unique" and slices.indices.index() == 0:
+        return slices
+    unique, _, inverse = b.op("Unique", slices.indices, outputs=3, sorted=1)
+    shape = b.concat([b.shape(unique), b.slice(b.shape(slices.values), [1], [2**31])], 0)
+    zero = b.type_of(slices.values).numpy().type(0)
+    zeros = b.op("ConstantOfShape", shape, value=_one(zero))
+    return IndexedSlices(scatter_rows(b, zeros, inverse, slices.values), unique, slices.dense_shape)
+
+
+def dense(b: Builder, gradient: Raw) -> ir.Value:
+    """Return a gradient as one tensor."""
+    if isinstance(gradient, ir.Value):
+        return gradient
+    zero = b.type_of(gradient.values).numpy().type(0)
+    zeros = b.op("ConstantOfShape", gradient.dense_shape, value=_one(zero))
+    return scatter_rows(b, zeros, gradient.indices, gradient.values)
+
+
+def values_of(gradient: Raw) -> ir.Value:
+    """Return the tensor of a gradient that holds its numbers."""
+    return gradient.values if isinstance(gradient, IndexedSlices) else gradient
+
+
+def with_values(gradient: Raw, values: ir.Value) -> Raw:
+    """Return a gradient with other numbers at the same places."""
+    return gradient._replace(values=values) if isinstance(gradient, IndexedSlices) else values
+
+
+def _one(number: Any) -> Any:
+    """Return a one-element array, as ConstantOfShape takes it."""
+    return number.reshape(1)

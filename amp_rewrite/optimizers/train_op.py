@@ -1,0 +1,30 @@
+"""What apply_gradients returns: the updates of one training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
+
+
+@dataclass(frozen=True)
+class TrainOp:
+    """One training step inside a training graph.
+
+    Attributes:
+        graph: The training graph.
+        loss: What is minimized, or None if gradients were not computed by an optimizer.
+        updates: Name of a state -> the value that it has after the step.
+        global_step: The name of the state that counts the steps.
+        fetches: Names that a session knows besides those of values: "loss", "gradient_norm",
+            "learning_rate" (the one used in this step) and "global_step" (after the step).
+    """
+
+    graph: TrainingGraph = field(repr=False)
+    loss: GraphValue | None
+    updates: Mapping[str, ir.Value]
+    global_step: str | None
+    fetches: Mapping[str, ir.Value]
