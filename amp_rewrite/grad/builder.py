@@ -12,6 +12,7 @@ from amp_rewrite.grad.operators import Operators
 
 Shape = ir.Value | Sequence[int]
 
+_ALLOWZERO = 14
 _INT64_MIN = int(np.iinfo(np.int64).min)
 
 
@@ -68,10 +69,13 @@ class Builder(Operators):
             return x
         dims = self.dims(like)
         if dims is not None and dims.count(None) <= 1 and 0 not in dims:
-            shape: Shape = [-1 if d is None else d for d in dims]
-        else:
-            shape = self.shape(like)
-        return self.shaped_like(self.op("Reshape", x, self.vector(shape)), like)
+            shape = self.vector([-1 if d is None else d for d in dims])
+            return self.shaped_like(self.op("Reshape", x, shape), like)
+        return self.shaped_like(self._reshape_exactly(x, self.shape(like)), like)
+
+    def _reshape_exactly(self, x: ir.Value, shape: ir.Value) -> ir.Value:
+        """Return x in a computed shape, in which 0 is a length (from opset 14 on)."""
+        return self.op("Reshape", x, shape, allowzero=1 if self.opset >= _ALLOWZERO else None)
 
     def expand(self, x: ir.Value, shape: Shape) -> ir.Value:
         """Return x broadcast to a shape."""
@@ -182,7 +186,7 @@ class Builder(Operators):
         padded = self.op("Concat", ones, target, axis=0)
         axes = self.squeeze(self.op("NonZero", self.equal(padded, self.constant([1]))), [0])
         total = self.op("ReduceSum", x, axes, keepdims=1, noop_with_empty_axes=1)
-        return self.shaped_like(self.op("Reshape", total, target), like)
+        return self.shaped_like(self._reshape_exactly(total, target), like)
 
 
 def _may_be_one(length: Dim, outer: Dim) -> bool:

@@ -81,6 +81,11 @@ def _inline(model: ir.Model) -> None:
     except (PassError, ValueError) as error:
         cause = error.__cause__ or error
         raise GradientError("a function cannot be inlined", where="model", found=cause) from error
+    for node in list(_nodes(model.graph)):
+        # What made an output that the call did not have.
+        nameless = not any(value.name or value.uses() for value in node.outputs)
+        if nameless and node.graph is not None:
+            node.graph.remove(node, safe=True)
 
 
 def _expand(model: ir.Model) -> bool:
@@ -90,6 +95,8 @@ def _expand(model: ir.Model) -> bool:
         key = operator(node)
         if node.domain != "" or key in RULES or key in NOT_DIFFERENTIABLE:
             continue
+        if any(True for _ in subgraphs(node)):
+            continue  # the inliner cannot hand a graph over to a function
         function = _body(model, node)
         if function is None:
             continue
@@ -119,11 +126,15 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     proto = onnx.FunctionProto()
     proto.ParseFromString(content)
     proto.overload = f"{node.name or node.op_type}/{len(model.functions)}"
-    # Optional outputs that a node lacks may be absent from the body as well.
+    # Optional outputs that a node lacks are not computed by the body.
     del proto.output[len(node.outputs) :]
     made = {name for inner in proto.node for name in inner.output} | set(proto.input)
-    if not made.issuperset(proto.output):
-        return None
+    for name, value in zip(proto.output, node.outputs, strict=True):
+        if name in made:
+            continue
+        if value.name:
+            return None
+        proto.node.append(onnx.helper.make_node("Identity", proto.input[:1], [name]))
     # The body is valid at the newer opset too, or the standard would define a newer body.
     for imported in proto.opset_import:
         imported.version = model.graph.opset_imports.setdefault(imported.domain, imported.version)

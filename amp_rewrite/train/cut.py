@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 import onnx_ir as ir
+from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
@@ -69,6 +70,7 @@ def cut(
     for _, value in next_states:
         graph.outputs.append(value)
     _remove_unused(graph)
+    CommonSubexpressionEliminationPass()(model)
     _remove_inputs(graph, {s.name for s, _ in next_states})
     _declare_types(model)
     kept = {v.name for v in graph.inputs}
@@ -145,9 +147,3 @@ def _declare_types(model: ir.Model) -> None:
     for value in missing:
         if value in types:
             value.type = elements.to_ir(types[value])
-
-
-def set_outputs(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
-    """Replace the outputs of a graph."""
-    graph.outputs.clear()
-    graph.outputs.extend(values)

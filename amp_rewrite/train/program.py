@@ -114,7 +114,7 @@ class Program:
             self._session.run_with_iobinding(binding)
         if not self.info.fetches:
             return {}
-        outputs = binding.get_outputs()
+        outputs = binding.get_outputs_as_ortvaluevector()
         return {
             name: np.array(outputs[index].numpy()) for index, name in enumerate(self.info.fetches)
         }

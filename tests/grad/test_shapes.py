@@ -72,6 +72,8 @@ INDEXING = [
     Row("Slice", ((5, 6), Fed([1]), Fed([4]), Constant([0]), Fed([2])), opset=NEWEST),
     Row("Slice", ((5, 6), Fed([4, 0]), Fed([0, 6]), Constant([1, 0]), Fed([-1, 3]))),
     Row("Slice", ((5, 6), Fed([1, 2]), Fed([3, 4]))),
+    Row("Slice", ((5, 6), Fed([-1, 1]), Fed([-9, 6]), Fed([1, 0]), Fed([-2, 3]))),
+    Row("Slice", ((5, 6), Fed([0]), Fed([9]), Fed([-1]), Fed([2])), opset=13),
     Row("Slice", ((5, 6), Constant(np.array([1], np.int32)), Constant(np.array([3], np.int32)))),
     *over(BOTH, "Pad", ((2, 3), Constant([1, 0, 2, 3]))),
     *over(BOTH, "Pad", ((2, 3), Constant([0, 1, 0, 2]), ()), {"mode": "constant"}),

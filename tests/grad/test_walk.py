@@ -199,6 +199,21 @@ def test_an_operator_without_a_rule_is_differentiated_through_its_definition(
     check_float32(row)
 
 
+def test_a_definition_need_not_compute_outputs_that_the_node_lacks():
+    model = model_of(
+        """(float[1, 2, 3, 4] q, float[1, 2, 5, 4] k) => (float[1, 2, 3, 4] y) {
+            y, , , scores = Attention <qk_matmul_output_mode = 3> (q, k, k)
+        }""",
+        opset=24,
+    )
+    differentiate(model, ["q", "k"])
+    rng = np.random.default_rng(3)
+    q, k = rng.standard_normal((1, 2, 3, 4)), rng.standard_normal((1, 2, 5, 4))
+    found = run(model, {"q": q.astype("f"), "k": k.astype("f")})
+    assert np.abs(found["g_q"]).min() > 0
+    assert np.abs(found["g_k"]).min() > 0
+
+
 def test_two_gathers_of_one_table_give_slices_whose_indices_repeat():
     model = model_of(
         """(float[5, 2] table, int64[N] i, int64[M] j) => (float y) {

@@ -6,6 +6,7 @@ NOT_DIFFERENTIABLE: frozenset[str] = frozenset(
     {
         # piecewise constant: the derivative is zero wherever there is one
         "Sign",
+        "Hardmax",
         "Floor",
         "Ceil",
         "Round",

@@ -23,34 +23,52 @@ def slice_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     starts, ends = operands(node)[1:3]
     axes, steps = (*node.inputs[3:], None, None)[:2]
     if steps is not None and any(step != 1 for step in b.ints(steps) or [0]):
-        listed = _axes(node, b, starts, axes)
-        return [_scattered(b, g, x, (starts, ends, steps), listed), *none]
+        bounds, listed = _bounds(node, b, (starts, ends, steps), axes)
+        return [_scattered(b, g, x, bounds, listed), *none]
     static = _static_pads(b, x, starts, ends, axes)
     pads = b.vector(static) if static else _computed_pads(b, g, x, starts, axes)
     return [b.shaped_like(b.op("Pad", g, pads), x), *none]
 
 
-def _axes(node: ir.Node, b: Builder, starts: ir.Value, axes: ir.Value | None) -> list[int]:
-    """Return the axes that are sliced."""
-    if axes is None:
-        count = (b.dims(starts) or (None,))[0]
-        found = None if count is None else list(range(count))
-    else:
-        found = b.ints(axes)
-    if found is None:
+Bounds = tuple[ir.Value, ir.Value, ir.Value]
+"""Starts, ends and steps: 1-D integers."""
+
+
+def _bounds(
+    node: ir.Node, b: Builder, bounds: Bounds, axes: ir.Value | None
+) -> tuple[Bounds, list[int]]:
+    """Return bounds and the axes that they are for: those given, or all if they are computed."""
+    count = (b.dims(bounds[0]) or (None,))[0]
+    if axes is None and count is not None:
+        return bounds, list(range(count))
+    listed = b.ints(axes)
+    if listed is not None:
+        return bounds, listed
+    rank, x = b.rank(operands(node)[0]), operands(node)[0]
+    if rank is None:
         raise GradientError(
-            "a slice with steps, along axes known at run time only, has no gradient",
+            "a slice with steps needs its axes, or the rank of its data, for its gradient",
             where=place(node),
-            remedy="give the axes of the Slice as a constant",
+            remedy="give the axes as a constant, or record the shape of the data",
         )
-    return found
+    wide = [b.cast(v, ir.DataType.INT64) for v in bounds]
+    if axes is None:
+        axes = b.range(0, b.op("Size", bounds[0]))
+    axes = b.cast(axes, ir.DataType.INT64)
+    axes = b.where(b.less(axes, 0), b.add(axes, rank), axes)
+    neutral = (b.constant([0] * rank), b.shape(x), b.constant([1] * rank))
+    start, end, step = (
+        b.op("ScatterElements", whole, axes, given)
+        for whole, given in zip(neutral, wide, strict=True)
+    )
+    return (start, end, step), list(range(rank))
 
 
 def _scattered(
     b: Builder,
     g: ir.Value,
     x: ir.Value,
-    bounds: tuple[ir.Value, ir.Value, ir.Value],
+    bounds: Bounds,
     axes: list[int],
 ) -> ir.Value:
     for position, axis in enumerate(axes):
