@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> Any:
             raise
         error_console().print(f"amp-rewrite: {error}", markup=False)
         sys.exit(FAILED)
-    except Exception as error:  # noqa: BLE001 a defect, but no traceback reaches a user
+    except Exception as error:  # a defect; no traceback reaches a user all the same
         if "--debug" in given:
             raise
         what = " ".join(f"{type(error).__name__}: {error}".split())

@@ -17,7 +17,9 @@ MOST_REASONS = 12
 def report_text(report: Report, width: int = 100) -> str:
     """Return the summary and the reasons as plain text, `width` columns wide."""
     stream = io.StringIO()
-    console = Console(file=stream, width=width, color_system=None, force_terminal=False, emoji=False)
+    console = Console(
+        file=stream, width=width, color_system=None, force_terminal=False, emoji=False
+    )
     print_report(report, console)
     return stream.getvalue().rstrip("\n")
 

@@ -51,7 +51,8 @@ def test_a_loop_carried_value_is_one_variable_and_a_scan_output_another() -> Non
 
 
 def test_a_scan_of_opset_8_joins_behind_the_sequence_lengths() -> None:
-    body = "<num_scan_inputs = 1, body = g2 (float[2] s, float[2] e) => (o, r) {[o] o = Add(s, e) [r] r = Abs(e)}>"
+    nodes = "[o] o = Add(s, e) [r] r = Abs(e)"
+    body = f"<num_scan_inputs = 1, body = g2 (float[2] s, float[2] e) => (o, r) {{ {nodes} }}>"
     for opset, call in ((8, '("", x, k)'), (9, "(x, k)")):
         found = graph_of(
             f"[c] a, y = Scan{body}{call}", "float[2,2] x, float[2,2,2] k", opset=opset
