@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 
 import numpy as np
 import onnxruntime
@@ -138,13 +139,12 @@ def test_a_transformer_has_the_losses_that_it_has_in_pytorch():
 
 
 @pytest.mark.slow
-def test_the_step_of_bert_base_is_built_in_ten_seconds_and_is_small(tmp_path):
-    import time
-
+def test_the_step_of_bert_base_is_built_in_ten_seconds_with_few_nodes(tmp_path):
     model = load(train_models.bert_base())
     nodes = len(model.graph)
     start = time.perf_counter()
     step = build_step(minimize(model, sgd))
     assert time.perf_counter() - start < 10
-    assert len(step.graph) <= 4 * nodes
+    gradients = [node for node in step.graph if not node.name.startswith("update/")]
+    assert len(gradients) <= 4 * nodes  # besides it, SGD has two nodes a variable
     save(step, tmp_path / "step.onnx")
