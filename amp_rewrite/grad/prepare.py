@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes import PassError
 from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
+from amp_rewrite.grad import unroll
 from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.captures import subgraphs
 from amp_rewrite.grad.errors import GradientError
@@ -93,7 +94,9 @@ def _expand(model: ir.Model) -> bool:
     found = False
     for node in list(_nodes(model.graph)):
         key = operator(node)
-        if node.domain != "" or key in RULES or key in NOT_DIFFERENTIABLE:
+        if node.domain != "" or key in NOT_DIFFERENTIABLE:
+            continue
+        if key in RULES and key not in unroll.OPERATORS:
             continue
         if any(True for _ in subgraphs(node)):
             continue  # the inliner cannot hand a graph over to a function
@@ -102,6 +105,10 @@ def _expand(model: ir.Model) -> bool:
             continue
         model.functions[function.identifier()] = function
         node.overload = function.overload
+        if function.domain == unroll.DOMAIN:
+            node.domain = function.domain
+            node.attributes.clear()  # the function is made for them
+            model.graph.opset_imports[function.domain] = 1
         found = True
     return found
 
@@ -116,6 +123,9 @@ def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function that defines a node's operator, under an overload of its own."""
     opset = model.graph.opset_imports.get("", _OLDEST)
+    overload = f"{node.name or node.op_type}/{len(model.functions)}"
+    if node.op_type in unroll.OPERATORS:
+        return unroll.body(node, opset, overload)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
@@ -125,7 +135,7 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
         return None
     proto = onnx.FunctionProto()
     proto.ParseFromString(content)
-    proto.overload = f"{node.name or node.op_type}/{len(model.functions)}"
+    proto.overload = overload
     # Optional outputs that a node lacks are not computed by the body.
     del proto.output[len(node.outputs) :]
     made = {name for inner in proto.node for name in inner.output} | set(proto.input)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from gradient_table import STEP, Differentiated, Fed, Row, differentiate, forward, runner
+
+from amp_rewrite import to_proto
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.grad import GradientError
+
+T, N, IN, H = 3, 2, 2, 2
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def _row(op: str, *, opset: int = 18, rest: tuple[Any, ...] = (), **attributes: Any) -> Row:
+    """Return a row with X, W, R, B and `rest`: sequence_lens, initial_h, initial_c, P."""
+    directions = 2 if attributes.get("direction") == "bidirectional" else 1
+    size = GATES[op] * H
+    x = (N, T, IN) if attributes.get("layout") else (T, N, IN)
+    inputs = (x, (directions, size, IN), (directions, size, H), (directions, 2 * size), *rest)
+    return Row(
+        op,
+        inputs,
+        {"hidden_size": H, **attributes},
+        opset=opset,
+        outputs=3 if op == "LSTM" else 2,
+    )
+
+
+LENGTHS = Fed(np.array([3, 1], np.int32))
+ROWS = [
+    *(_row(op, opset=opset) for op in GATES for opset in (13, 18)),
+    *(
+        _row(op, direction=direction, rest=(LENGTHS,))
+        for op in GATES
+        for direction in ("reverse", "bidirectional")
+    ),
+    *(_row(op, rest=(None, (1, N, H))) for op in ("RNN", "GRU")),
+    _row("GRU", linear_before_reset=1),
+    _row("GRU", linear_before_reset=1, direction="bidirectional"),
+    _row("RNN", activations=["Softsign"]),
+    _row("LSTM", rest=(None, (1, N, H), (1, N, H))),
+    _row("LSTM", rest=(None, (1, N, H), (1, N, H), (1, 3 * H))),
+    _row("LSTM", direction="bidirectional", rest=(LENGTHS, (2, N, H), (2, N, H), (2, 3 * H))),
+    _row("LSTM", activations=["Sigmoid", "Softsign", "Tanh"]),
+    _row("LSTM", clip=0.5),
+    _row("LSTM", input_forget=1),
+    # ONNX Runtime has no kernel for batches first.
+    *(
+        replace(_row(op, layout=1, direction="bidirectional", rest=rest), kernel=False)
+        for op, rest in [("RNN", (LENGTHS,)), ("GRU", (None, (N, 2, H))), ("LSTM", (LENGTHS,))]
+    ),
+]
+
+
+def _differentiated(row: Row, dtype: ir.DataType, *, batch: int | None = N) -> Differentiated:
+    """Differentiate a row whose number of steps is known, and whose batch may not be.
+
+    ONNX Runtime has recurrent kernels for float32 only; the unrolled form runs in any type.
+    """
+    model = forward(row, dtype, static=True)
+    if row.attributes.get("layout", 0) == 0:
+        model.graph.inputs[0].shape = ir.Shape([T, batch, IN])
+    differentiate(model, list(row.floats()))
+    rng = np.random.default_rng(11)
+    kind = dtype.numpy()
+    directions = 2 if row.attributes.get("direction") == "bidirectional" else 1
+    states, whole = (directions, N, H), (T, directions, N, H)
+    if row.attributes.get("layout"):
+        states, whole = (N, directions, H), (N, T, directions, H)
+    seeds = {
+        f"u{k}": rng.standard_normal(shape).astype(kind)
+        for k, shape in enumerate([whole, states, states][: row.outputs])
+    }
+    floats = {name: x.astype(kind) for name, x in row.floats().items()}
+    names = [f"y{k}" for k in range(row.outputs)]
+    return Differentiated(runner(model, row, dtype), floats, row.fed(), names, seeds)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_gradient_of_a_recurrent_operator_equals_the_difference_quotient(row: Row) -> None:
+    at = _differentiated(row, ir.DataType.DOUBLE)
+    rng = np.random.default_rng(13)
+    for name, gradient in at.gradients().items():
+        x = at.floats[name]
+        direction = rng.standard_normal(x.shape)
+        ahead = at.loss({**at.floats, name: x + STEP * direction})
+        behind = at.loss({**at.floats, name: x - STEP * direction})
+        numeric, exact = (ahead - behind) / (2 * STEP), float(np.sum(direction * gradient))
+        scale = float(np.sum(np.abs(direction * gradient)))
+        assert abs(numeric - exact) <= FLOAT32.rtol * scale + FLOAT32.atol, name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_recurrent_operator_is_unrolled_for_a_batch_of_any_size(row: Row) -> None:
+    exact = _differentiated(row, ir.DataType.DOUBLE).gradients()
+    found = _differentiated(row, ir.DataType.FLOAT, batch=None).gradients()
+    for name, gradient in found.items():
+        scale = max(1.0, float(np.abs(exact[name]).max()))
+        assert np.abs(gradient - exact[name]).max() <= 32 * FLOAT32.rtol * scale, name
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.kernel], ids=str)
+def test_the_unrolled_form_computes_what_the_kernel_computes(row: Row) -> None:
+    at = _differentiated(row, ir.DataType.FLOAT)
+    model = forward(row, ir.DataType.FLOAT, static=True)
+    session = onnxruntime.InferenceSession(
+        to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = {**at.floats, **at.others}
+    expected = session.run(at.outputs, feeds)
+    for found, kernel in zip(at.run(at.outputs, {**feeds, **at.seeds}), expected, strict=True):
+        np.testing.assert_allclose(found, kernel, rtol=FLOAT32.rtol, atol=FLOAT32.atol)
+
+
+@pytest.mark.parametrize(
+    ("row", "static", "what"),
+    [
+        (_row("LSTM"), False, r"steps is not static.*fix the sequence length"),
+        (_row("GRU", activations=["HardSigmoid", "Tanh"]), True, r"HardSigmoid takes parameters"),
+    ],
+)
+def test_a_recurrent_operator_that_cannot_be_unrolled_is_refused(
+    row: Row, static: bool, what: str
+) -> None:
+    model = forward(row, ir.DataType.FLOAT, static=static)
+    with pytest.raises(GradientError, match=what):
+        differentiate(model, ["x0"])
