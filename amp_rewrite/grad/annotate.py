@@ -10,6 +10,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from amp_rewrite.grad.constants import constant_tensor
+from amp_rewrite.grad.dimensions import better_shape, solve_reshape
 from amp_rewrite.grad.errors import GradientError, place
 
 _SMALL = 64  # elements; what inference reads are shapes, axes and the like
@@ -50,9 +51,10 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
         if proto is not None:
             value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
             shape = ir.serde.deserialize_type_proto_for_shape(proto)
-            value.shape = value.shape if shape is None else shape
-            if value.shape is None:
-                value.shape = _rank_only(node)
+            shape = _rank_only(node) if shape is None else shape
+            value.shape = better_shape(value.shape, shape)
+    if node.op_type == "Reshape":
+        solve_reshape(node)
 
 
 def _rank_only(node: ir.Node) -> ir.Shape | None:

@@ -179,14 +179,22 @@ class Builder(Operators):
         return self.shaped_like(total, like)
 
     def _sum_to_computed(self, x: ir.Value, like: ir.Value) -> ir.Value:
-        """Sum over the axes at which the padded shape of `like` is 1."""
-        target, rank = self.shape(like), self.op("Size", self.shape(x))
-        missing = self.op("Sub", rank, self.op("Size", target))
-        ones = self.expand(self.constant([1]), self.op("Reshape", missing, self.constant([1])))
-        padded = self.op("Concat", ones, target, axis=0)
+        """Sum over the axes at which the shape of `like`, padded to the rank of x, is 1."""
+        target, lead = self.shape(like), self._missing_axes(x, like)
+        padded = target if lead is None else self.op("Concat", lead, target, axis=0)
         axes = self.squeeze(self.op("NonZero", self.equal(padded, self.constant([1]))), [0])
         total = self.op("ReduceSum", x, axes, keepdims=1, noop_with_empty_axes=1)
-        return self.shaped_like(self._reshape_exactly(total, target), like)
+        if lead is not None:
+            total = self._reshape_exactly(total, target)
+        return self.shaped_like(total, like)
+
+    def _missing_axes(self, x: ir.Value, like: ir.Value) -> ir.Value | None:
+        """Return a 1 for each axis that x has more than `like`; None if it has no more."""
+        outer, inner = self.rank(x), self.rank(like)
+        if outer is not None and inner is not None:
+            return self.constant([1] * (outer - inner)) if outer > inner else None
+        missing = self.op("Sub", self.op("Size", self.shape(x)), self.op("Size", self.shape(like)))
+        return self.expand(self.constant([1]), self.op("Reshape", missing, self.constant([1])))
 
 
 def _may_be_one(length: Dim, outer: Dim) -> bool:

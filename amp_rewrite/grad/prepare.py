@@ -15,6 +15,7 @@ from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 from amp_rewrite.grad import unroll
 from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.grad.dimensions import is_vague
 from amp_rewrite.grad.errors import GradientError
 from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
 from amp_rewrite.graph import elements
@@ -62,8 +63,8 @@ def _record(model: ir.Model) -> None:
         if value.type is None:
             value.type = elements.to_ir(type_)
     for node in _nodes(model.graph):
-        if any(value.shape is None for value in node.outputs):
-            # What whole-model inference gave up may follow node by node, ranks at least.
+        if any(is_vague(value.shape) for value in node.outputs):
+            # What inference over the whole model left open may follow node by node.
             with contextlib.suppress(GradientError):
                 annotate(node, model.graph.opset_imports)
 

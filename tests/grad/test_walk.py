@@ -277,6 +277,47 @@ def test_equal_symbolic_lengths_need_no_reduction():
     assert "ReduceSum" not in ops(model)
 
 
+def test_lengths_that_cancel_in_a_reshape_are_known_to_be_equal():
+    model = model_of(
+        """(float[batch, seq, 8] x, float[8] w) => (float[batch, seq, 8] y) {
+        h = Mul(x, w)
+        heads = Reshape(h, apart)
+        swapped = Transpose <perm = [0, 2, 1, 3]> (heads)
+        back = Transpose <perm = [0, 2, 1, 3]> (swapped)
+        joined = Reshape(back, whole)
+        y = Add(joined, h)
+        }""",
+        initializers="<int64[4] apart = {0, -1, 2, 4}, int64[3] whole = {0, -1, 8}>",
+    )
+    differentiate(model, ["w"])
+    assert list(named(model, "heads").shape or ()) == ["batch", "seq", 2, 4]
+    assert ops(model).count("ReduceSum") == 1
+    x = np.ones((2, 3, 8), "f")
+    close(run(model, {"x": x, "w": np.ones(8, "f")})["g_w"], np.full(8, 12))
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "expected"),
+    [
+        (["n", 6], [-1, 3], [None, 3]),
+        (["n", 6], [0, -1, 3], ["n", 2, 3]),
+        (["n", "m", 6], [-1, 6], [None, 6]),
+        (["n", "m", 6], [0, 6, -1], ["n", 6, "m"]),
+        (["n", "n", 2], [0, 2, -1], ["n", 2, "n"]),
+        ([4, "m"], [2, 2, -1], [2, 2, "m"]),
+        ([None, 4], [0, -1], [None, 4]),
+        ([3, 4], [-1], [12]),
+    ],
+)
+def test_a_reshape_tells_its_open_length_where_names_cancel(
+    given: list[Any], target: list[int], expected: list[Any]
+):
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(given))
+    graph = ir.Graph([x], [], nodes=[], opset_imports={"": 18}, name="g")
+    b = Builder(ir.Model(graph, ir_version=8))
+    assert b.symbolic_dims(b.reshape(x, target)) == tuple(expected)
+
+
 def test_gradients_that_nobody_asked_for_leave_no_nodes_behind():
     model = model_of(
         """(float[N, 3] x, float[3] w) => (float[N, 3] y) {

@@ -6,6 +6,8 @@ rest. A reduction over no axes (noop_with_empty_axes) has the same formulas.
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
@@ -21,17 +23,23 @@ def reduce_sum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def reduce_mean(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = mean of n x: g / n."""
     g, x = known(gs[0]), operands(node)[0]
-    count = _count(b, x, node.outputs[0])
-    return _passed(node, b.expand_like(_kept(b, node, b.mul(g, count)), x))
+    share = _share(b, node, x)
+    return _passed(node, b.expand_like(_kept(b, node, b.mul(g, share)), x))
 
 
-def _count(b: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
-    """Return 1 / n, n = size(x) / size(y), the number of elements that make one."""
-    over, under = b.size(x), b.size(y)
-    sizes = b.ints(over), b.ints(under)
-    if sizes[0] is not None and sizes[1] is not None:
-        return b.constant(sizes[1][0] / max(sizes[0][0], 1), b.type_of(x))
-    return b.div(b.cast_like(under, x), b.cast_like(over, x))
+def _share(b: Builder, node: ir.Node, x: ir.Value) -> ir.Value | float:
+    """Return 1 / n, n the number of elements that make one: a number if it is known now."""
+    axes, dims = _axes(node, b), b.dims(x)
+    if _is_noop(node, b):
+        return 1.0
+    if isinstance(axes, list) and dims is not None:
+        lengths = [dims[axis] for axis in axes]
+    else:
+        lengths = list(dims) if axes is None and dims is not None else [None]
+    static = [n for n in lengths if n is not None]
+    if len(static) == len(lengths):
+        return 1 / max(math.prod(static), 1)
+    return b.div(b.cast_like(b.size(node.outputs[0]), x), b.cast_like(b.size(x), x))
 
 
 def reduce_extremum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
