@@ -17,6 +17,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,25 +52,24 @@ def network(name: str) -> tuple[onnx.ModelProto, Batch]:
     return train_models.transformer(len(vocabulary)), train_models.text_batch(numbers, 0, 16, 64)
 
 
-NETWORKS = ("mlp", "digits_cnn", "resnet", "transformer")
+NETWORKS: tuple[str, ...] = ("mlp", "digits_cnn", "resnet", "transformer")
 
 
 def ours(name: str) -> Callable[[], object]:
     """Return one step of this package."""
-    import amp_rewrite.optimizers as optimizers
-    from amp_rewrite.grad.training_graph import value
+    from train_rules import minimize
+
     from amp_rewrite.graph.load import load
     from amp_rewrite.train import TrainingSession
 
     proto, batch = network(name)
-    op = optimizers.Adam(1e-3).minimize(value(load(proto), "loss"))
-    session = TrainingSession(op, threads=THREADS)
+    session = TrainingSession(minimize(load(proto)), threads=THREADS)
     return lambda: session.run(batch)
 
 
 def torchs(name: str) -> Callable[[], object]:
     """Return one step of PyTorch eager."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports] it may be another interpreter's
     import train_torch
 
     torch.set_num_threads(THREADS)
@@ -139,19 +139,17 @@ def compare(names: list[str], rounds: int, seconds: float, torch_python: str) ->
 def profile(name: str, steps: int = 20) -> None:
     """Print which operators a step of this package spends its time in."""
     import onnxruntime
+    from train_rules import minimize
 
-    import amp_rewrite.optimizers as optimizers
-    from amp_rewrite.grad.training_graph import value
     from amp_rewrite.graph.load import load
     from amp_rewrite.train import TrainingSession
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
     options.enable_profiling = True
-    options.profile_file_prefix = f"/tmp/bench_train_{os.getpid()}"
+    options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"bench_train_{os.getpid()}")
     proto, batch = network(name)
-    op = optimizers.Adam(1e-3).minimize(value(load(proto), "loss"))
-    session = TrainingSession(op, options=options)
+    session = TrainingSession(minimize(load(proto)), options=options)
     for _ in range(steps):
         session.run(batch)
     total: dict[str, float] = {}

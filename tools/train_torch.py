@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch
+import torch  # pyright: ignore[reportMissingImports] it is optional
 from onnx import numpy_helper
-from torch.nn import functional
+from torch.nn import functional  # pyright: ignore[reportMissingImports] it is optional
 
 Weights = dict[str, torch.Tensor]
 Loss = Callable[[Weights, torch.Tensor, torch.Tensor], torch.Tensor]

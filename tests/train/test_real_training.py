@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import train_models
-from rules import minimize, sgd
+from train_rules import minimize, sgd
 
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import save, to_proto

@@ -1,4 +1,4 @@
-"""Two optimizers in a few lines each, so that these tests do not lean on those of the package."""
+"""Two optimizers in a few lines each, for tests and the benchmark: SGD and PyTorch's Adam."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ def sgd(
     graph: TrainingGraph, b: Builder, rate: ir.Value, step: ir.Value, var: State, grad: ir.Value
 ) -> Updates:
     """Return w - rate * g."""
+    del graph, step
     return {var.name: b.op("Sub", var.value, b.op("Mul", grad, rate))}
 
 
@@ -55,7 +56,7 @@ def minimize(model: ir.Model, rule: Rule = adam, learning_rate: float = 1e-3) ->
     found = gradients(graph.builder, {loss.value: seed}, targets, sparse=False)
     updates = dict(graph.statistics(loss.value))
     b = graph.scoped("update")
-    rate = graph.state("learning_rate", np.float32(learning_rate), "learning_rate").value
+    rate = graph.state("learning_rate", np.array(learning_rate, np.float32), "learning_rate").value
     following = b.op("Add", graph.global_step().value, b.constant(1))
     updates["global_step"] = following
     step = b.op("Cast", following, to=ir.DataType.FLOAT.value)
