@@ -69,7 +69,7 @@ def gradients(
     b.varying = _varying(nodes, wrt)
     arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
     for node in reversed(nodes):
-        if not any(v in b.varying and v in arrived for v in node.outputs):
+        if not _passes(b, node, arrived):
             continue
         received = [_total(b, arrived, v) for v in node.outputs]
         for value, gradient in _apply(b, node, received):
@@ -89,6 +89,14 @@ def _varying(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]
         if any(v in varying for v in _inputs(node)):
             varying.update(v for v in node.outputs if _may_vary(v))
     return varying
+
+
+def _passes(b: Builder, node: ir.Node, arrived: Mapping[ir.Value, object]) -> bool:
+    """Return whether a gradient has reached a node that leads back to what is asked for."""
+    if operator(node) in NOT_DIFFERENTIABLE:
+        return False
+    reached = any(v in b.varying and v in arrived for v in node.outputs)
+    return reached and any(v in b.varying for v in _inputs(node))
 
 
 def _may_vary(value: ir.Value) -> bool:

@@ -353,6 +353,47 @@ def test_what_no_seed_depends_on_has_no_gradient():
     assert found[1:] == [None, None]
 
 
+def test_values_inside_the_graph_have_gradients_too():
+    model = model_of(
+        """(float[3, 3] x) => (float y) {
+        d = Det(x)
+        f = Floor(x)
+        p = Mul(d, f)
+        y = ReduceSum <keepdims = 0> (p)
+        }"""
+    )
+    differentiate(model, ["d", "f", "p"])
+    found = run(model, {"x": 2.5 * np.eye(3, dtype="f")})
+    close(found["g_d"], 6)
+    close(found["g_f"], np.full((3, 3), 2.5**3))
+    close(found["g_p"], np.ones((3, 3)))
+
+
+def test_a_step_between_two_asked_for_values_passes_nothing_on():
+    model = model_of("(float[3] x) => (float[3] y) { f = Floor(x)  p = Mul(f, x)  y = Neg(p) }")
+    differentiate(model, ["x", "f"])
+    x = np.array([1.5, 2.5, -0.5], "f")
+    found = run(model, {"x": x})
+    close(found["g_x"], -np.floor(x))
+    close(found["g_f"], -x)
+
+
+def test_a_function_called_inside_a_branch_is_inlined():
+    model = model_of(
+        """(float[3] x, bool c) => (float[3] y) {
+        y = If (c) <
+            then_branch = t () => (float[3] a) { a = local.twice(x) },
+            else_branch = e () => (float[3] b) { b = Neg(x) }
+        > }""",
+        functions="""<opset_import: ["": 18], domain: "local">
+        twice (a) => (r) { r = Add(a, a) }""",
+    )
+    differentiate(model, ["x"])
+    x = np.ones(3, "f")
+    close(run(model, {"x": x, "c": np.array(True)})["g_x"], np.full(3, 2))
+    close(run(model, {"x": x, "c": np.array(False)})["g_x"], np.full(3, -1))
+
+
 def test_a_trainable_exponent_is_not_taken_for_a_constant():
     model = model_of(
         "(float[3] x) => (float[3] y) { y = Pow(x, p) }", initializers="<float p = {3.0}>"
