@@ -2,7 +2,7 @@
 
 Its ConvTranspose fails for groups and for batches, its LRN takes the batch for the channels, its
 GlobalMaxPool reduces two axes only, it has no GlobalLpPool, and its MeanVarianceNormalization
-exists for float32 only (onnx 1.23.2).
+exists for float32 only, its LayerNormalization has no stash_type but float32 (onnx 1.23.2).
 """
 
 from __future__ import annotations
@@ -97,6 +97,25 @@ class LRN(OpRun):
         return (x / (bias + alpha / size * np.stack(sums, 1)) ** beta,)
 
 
+class LayerNormalization(OpRun):
+    """Normalization over the axes from `axis` on, in float64, with all its outputs."""
+
+    def _run(
+        self,
+        x: Array,
+        scale: Array,
+        bias: Array | None = None,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        stash_type: int = 1,
+    ) -> tuple[Array, Array, Array]:
+        over = tuple(range(axis % x.ndim, x.ndim))
+        mean = x.mean(over, keepdims=True)
+        r = 1 / np.sqrt(x.var(over, keepdims=True) + epsilon)
+        y = (x - mean) * r * scale
+        return (y if bias is None else y + bias, mean, r)
+
+
 class MeanVarianceNormalization(OpRun):
     """(x - mean) / (standard deviation + 1e-9)."""
 
@@ -121,4 +140,11 @@ class GlobalLpPool(OpRun):
         return (total ** (1 / p),)
 
 
-OPERATORS = [ConvTranspose, GlobalLpPool, GlobalMaxPool, LRN, MeanVarianceNormalization]
+OPERATORS = [
+    ConvTranspose,
+    GlobalLpPool,
+    GlobalMaxPool,
+    LRN,
+    LayerNormalization,
+    MeanVarianceNormalization,
+]

@@ -46,6 +46,18 @@ ROWS = [
     Row("LayerNormalization", ((2, 3, 4), (2, 3, 4), (2, 3, 4)), {"axis": 0}, opset=NEWEST),
     Row("LayerNormalization", ((2, 3, 4), (3, 4), (4,)), {"axis": -2}),
     Row("LayerNormalization", ((2, 3, 4), (1,), (4,)), {"axis": 2}),
+    # The outputs mean and 1 / deviation get gradients too; ONNX Runtime has them in float32 only.
+    *(
+        Row(
+            "LayerNormalization",
+            shapes,
+            {"stash_type": 11, "axis": axis},
+            outputs=3,
+            reference=True,
+            kernel=False,
+        )
+        for axis, shapes in [(-1, ((2, 3, 4), (4,), (4,))), (1, ((2, 3, 4), (3, 4), (3, 4)))]
+    ),
     Row("GroupNormalization", ((2, 4, 3), (2,), (2,)), {"num_groups": 2}, opset=18),
     Row(
         "GroupNormalization", ((2, 4, 3), (4,), (4,)), {"num_groups": 2, "stash_type": 11}, opset=21
