@@ -32,6 +32,8 @@ def keep_forward(model: ir.Model, forward: ir.Model, states: Collection[str]) ->
         tensor = value.const_value
         if name in states and tensor is not None:
             value.const_value = ir.tensor(np.zeros(0, tensor.dtype.numpy()), name=name)
+        elif isinstance(tensor, ir.ExternalTensor):  # its file may be elsewhere later
+            value.const_value = ir.tensor(np.array(tensor.numpy()), name=name)
     packed = zlib.compress(to_proto(bare).SerializeToString(deterministic=True), 6)
     model.metadata_props[FORWARD_KEY] = base64.b64encode(packed).decode("ascii")
 

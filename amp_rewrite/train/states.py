@@ -58,7 +58,8 @@ class States:
         Raises:
             OptionError: There is no such state.
         """
-        return to_array(self.sets[self.current][name], _dtype(self._known(name)))
+        state = self._known(name)
+        return to_array(self.sets[self.current][name], _dtype(state))
 
     def read_all(self) -> dict[str, Array]:
         """Return a copy of every state, by name."""
@@ -95,10 +96,13 @@ class States:
         return self.info[name]
 
     def _write(self, name: str, array: Any) -> None:
-        """Copy an array to the device; OrtValues on the host would share its memory otherwise."""
+        """Copy an array to the device."""
         owned = np.array(array, _dtype(self.info[name]).numpy(), order="C")
-        value = to_ort_value(owned, self._device, self._ort_value)
-        self.sets[self.current][name].update_inplace(value)
+        target = self.sets[self.current][name]
+        if owned.dtype.isbuiltin == 1:
+            target.update_inplace(owned)
+        else:  # numpy does not know bfloat16
+            target.update_inplace(to_ort_value(owned, self._device, self._ort_value))
 
 
 def _dtype(state: StateInfo) -> ir.DataType:

@@ -3,7 +3,8 @@
 import numpy as np
 import onnxruntime
 import pytest
-from handmade import batch, reference, train_op, weights
+from handmade import FORWARD, batch, model_of, reference, train_op, weights
+from train_rules import minimize, sgd
 
 from amp_rewrite.emulate.runtime import RunError
 from amp_rewrite.errors import AmpError, OptionError
@@ -94,6 +95,37 @@ def test_the_learning_rate_can_be_set_between_steps(session):
 def test_a_learning_rate_that_is_not_finite_is_refused(session, value):
     with pytest.raises(OptionError, match="learning rate must be finite"):
         session.learning_rate = value
+
+
+def test_states_of_the_graph_are_read_and_assigned_in_the_running_session():
+    op = minimize(model_of(FORWARD), sgd)
+    with TrainingSession(op) as session:
+        session.run(batch(0))
+        w = op.graph.states["w"]
+        np.testing.assert_array_equal(w.read(), session.state_dict()["w"])
+        w.assign(np.zeros(w.shape))
+        assert not session.state_dict()["w"].any()
+        with pytest.raises(OptionError, match="value of another shape"):
+            session.assign_state("w", np.zeros(3))
+        with pytest.raises(OptionError, match="no such state; found 'v'"):
+            session.read_state("v")
+    assert w.store is None
+
+
+def test_frozen_weights_are_kept_in_a_step_file(tmp_path):
+    save(model_of(FORWARD), tmp_path / "forward.onnx")
+    model = load(tmp_path / "forward.onnx")
+    path = tmp_path / "moved" / "step.onnx"
+    path.parent.mkdir()
+    op = minimize(model, sgd)
+    op.updates.pop("b")
+    save(build_step(op), path)
+    (tmp_path / "forward.onnx").unlink()
+    with TrainingSession(path) as session:
+        session.run(batch(0))
+        exported = session.export().graph.initializers
+    np.testing.assert_array_equal(exported["b"].const_value.numpy(), weights()["b"])
+    assert (exported["w"].const_value.numpy() != weights()["w"]).any()
 
 
 class Capsule:
