@@ -54,6 +54,7 @@ def prepare(model: ir.Model) -> None:
     while _expand(model):
         _inline(model)
         _record(model)
+    model.graph.opset_imports.pop(unroll.DOMAIN, None)  # no call of it is left
     model.meta[_DONE] = True
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -103,6 +104,15 @@ def test_a_recurrent_operator_is_unrolled_for_a_batch_of_any_size(row: Row) -> N
     for name, gradient in found.items():
         scale = max(1.0, float(np.abs(exact[name]).max()))
         assert np.abs(gradient - exact[name]).max() <= 32 * FLOAT32.rtol * scale, name
+
+
+def test_an_unrolled_model_consists_of_operators_of_the_standard() -> None:
+    model = forward(_row("LSTM"), ir.DataType.FLOAT, static=True)
+    differentiate(model, ["x0"])
+    assert set(model.graph.opset_imports) == {""}
+    assert not model.functions
+    assert {node.domain for node in model.graph} == {""}
+    onnx.checker.check_model(to_proto(model), full_check=True)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.kernel], ids=str)
