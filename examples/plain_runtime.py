@@ -1,5 +1,4 @@
 """Train with nothing but ONNX Runtime: python plain_runtime.py STEP.onnx DATA.npz [STEPS]."""
-# ruff: noqa: INP001, T201 it is a script that prints
 
 import json
 import sys

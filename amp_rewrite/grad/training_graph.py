@@ -165,7 +165,7 @@ class TrainingGraph:
         return state or self.state(GLOBAL_STEP, np.array(0, np.int64), "global_step")
 
     def statistics(self, loss: ir.Value | None) -> dict[str, ir.Value]:
-        """Return state name -> next value of the statistics; those before a loss if there is one."""
+        """Return state name -> next value of the statistics, of those before a loss if given."""
         nodes = None if loss is None else set(nodes_before(self.model.graph, loss))
         return {
             state.name: following

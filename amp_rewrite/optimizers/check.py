@@ -24,7 +24,7 @@ def number(
         OptimizerTypeError: It is no real number.
         OptimizerValueError: It is NaN or out of range.
     """
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise OptimizerTypeError(
             "a hyperparameter must be a number", where=name, found=type(value).__name__
         )

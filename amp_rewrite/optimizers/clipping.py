@@ -148,8 +148,7 @@ def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
 def global_norm_of(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
     """Return the global norm of at least one gradient whose indices do not repeat."""
     squares = [
-        b.reduce("ReduceSumSquare", _wide(b, values_of(g)), None, keepdims=False)
-        for g in gradients
+        b.reduce("ReduceSumSquare", _wide(b, values_of(g)), None, keepdims=False) for g in gradients
     ]
     widest = max((b.type_of(s) for s in squares), key=lambda t: t.itemsize)
     wide = [b.cast(s, widest) for s in squares]

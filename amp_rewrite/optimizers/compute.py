@@ -52,10 +52,13 @@ def raw_gradients(
     graph.turn_on_training_mode()
     graph.loss = loss
     b = graph.builder
-    if grad_loss is not None and not isinstance(grad_loss, GraphValue):
-        raise OptimizerTypeError("grad_loss must be a value", found=type(grad_loss).__name__)
+    given: object = grad_loss
+    if given is not None and not isinstance(given, GraphValue):
+        raise OptimizerTypeError("grad_loss must be a value", found=type(given).__name__)
     seed = b.ones_like(loss.value) if grad_loss is None else grad_loss.value
-    return list(gradients(b, {loss.value: b.cast_like(seed, loss.value)}, [v.value for v in variables]))
+    return list(
+        gradients(b, {loss.value: b.cast_like(seed, loss.value)}, [v.value for v in variables])
+    )
 
 
 def barrier(b: Builder, found: Sequence[Raw | None]) -> list[Raw | None]:

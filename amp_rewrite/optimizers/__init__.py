@@ -1,0 +1,1 @@
+"""What optimizers stand on: gradients as users hold them, slots, clipping, schedules."""
