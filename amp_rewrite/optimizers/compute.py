@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import onnx_ir as ir
 
@@ -52,7 +53,7 @@ def raw_gradients(
     graph.turn_on_training_mode()
     graph.loss = loss
     b = graph.builder
-    given: object = grad_loss
+    given = cast(object, grad_loss)
     if given is not None and not isinstance(given, GraphValue):
         raise OptimizerTypeError("grad_loss must be a value", found=type(given).__name__)
     seed = b.ones_like(loss.value) if grad_loss is None else grad_loss.value
