@@ -313,7 +313,10 @@ def test_a_file_size_limit_is_reported_and_nothing_is_left(tmp_path):
             print(error)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "the model cannot be written; found File too large" in done.stdout
     assert files(tmp_path / "out") == []
@@ -354,7 +357,8 @@ def check_kills(tmp_path: Path, rounds: int) -> None:
     rng, seen = random.Random(0), set()
     for _ in range(rounds):
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(KILLED), out, *sources], stdout=subprocess.PIPE
+            [sys.executable, "-P", "-c", textwrap.dedent(KILLED), out, *sources],
+            stdout=subprocess.PIPE,
         )
         with process:
             assert process.stdout.readline() == b"ready\n"

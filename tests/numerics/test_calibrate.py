@@ -229,7 +229,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def peak(batches):
-    command = [sys.executable, "-c", textwrap.dedent(MEMORY), str(batches)]
+    command = [sys.executable, "-P", "-c", textwrap.dedent(MEMORY), str(batches)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(done.stdout)
 
