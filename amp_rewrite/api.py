@@ -12,7 +12,8 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex, build_type_graph
+from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.origin import paused_gc

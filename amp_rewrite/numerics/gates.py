@@ -16,7 +16,8 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex, build_type_graph
+from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.tensors import ConvertedTensor
 from amp_rewrite.numerics.data import Array, Feeds
