@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError
+
+if TYPE_CHECKING:
+    from amp_rewrite.grad.training_graph import TrainingGraph
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +36,7 @@ class State:
     """A tensor that one training step reads and the next one finds changed.
 
     Attributes:
+        graph: The training graph that it belongs to.
         name: Its name in state dicts and checkpoints.
         value: What nodes of the training graph read: an initializer of it.
         initial: The value before the first step.
@@ -41,9 +45,10 @@ class State:
         store: The session that holds the present value, or None if there is none.
     """
 
+    graph: TrainingGraph = field(repr=False)
     name: str
-    value: ir.Value
-    initial: Array | ir.TensorProtocol
+    value: ir.Value = field(repr=False)
+    initial: Array | ir.TensorProtocol = field(repr=False)
     role: str
     trainable: bool = False
     store: StateStore | None = field(default=None, repr=False)

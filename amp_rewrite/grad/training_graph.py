@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -106,7 +106,7 @@ class TrainingGraph:
             const_value=ir.tensor(array, name=name),
         )
         self.model.graph.register_initializer(value)
-        state = State(name, value, array, role, trainable)
+        state = State(self, name, value, array, role, trainable)
         self.states[name] = state
         self._by_value[value] = state
         return state
@@ -117,7 +117,7 @@ class TrainingGraph:
         if state is None:
             tensor = value.const_value
             assert tensor is not None, "an initializer has a value"
-            state = State(str(value.name), value, tensor, role, trainable)
+            state = State(self, str(value.name), value, tensor, role, trainable)
             self.states[state.name] = state
             self._by_value[value] = state
         return state
@@ -172,6 +172,29 @@ class TrainingGraph:
             for state, following in self.assigned.items()
             if nodes is None or following.producer() in nodes
         }
+
+    def has(self, name: str) -> bool:
+        """Return whether the main graph has a value of that name."""
+        return any(v.name == name for v in _values(self.model.graph))
+
+    def add_input(
+        self, name: str, dtype: ir.DataType, dims: Sequence[int | ir.SymbolicDim] | None
+    ) -> ir.Value:
+        """Return a new input of the main graph; the forward model does not get it.
+
+        Args:
+            name: Its name, which no value has yet.
+            dtype: Its element type.
+            dims: Its lengths, or None for an unknown rank.
+        """
+        self._names.add(name)
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(dtype),
+            shape=None if dims is None else ir.Shape(dims),
+        )
+        self.model.graph.inputs.append(value)
+        return value
 
     def value(self, name: str) -> GraphValue:
         """Return the value of that name in the main graph.

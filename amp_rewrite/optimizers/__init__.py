@@ -1,1 +1,82 @@
-"""What optimizers stand on: gradients as users hold them, slots, clipping, schedules."""
+"""Optimizers: gradients of a loss, and the updates that minimize it, as nodes of the model."""
+
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.optimizers.adadelta import Adadelta
+from amp_rewrite.optimizers.adagrad import Adagrad
+from amp_rewrite.optimizers.adam import Adam
+from amp_rewrite.optimizers.adamw import AdamW
+from amp_rewrite.optimizers.clipping import (
+    clip_by_global_norm,
+    clip_by_norm,
+    clip_by_value,
+    clip_with_norm,
+    global_norm,
+)
+from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers.gradient_descent import GradientDescent
+from amp_rewrite.optimizers.lamb import LAMB
+from amp_rewrite.optimizers.momentum import Momentum
+from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.optimizers.registry import (
+    NAMES,
+    SGD,
+    AdadeltaOptimizer,
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescentOptimizer,
+    Lamb,
+    LAMBOptimizer,
+    MomentumOptimizer,
+    RMSprop,
+    RMSPropOptimizer,
+    get,
+)
+from amp_rewrite.optimizers.rmsprop import RMSProp
+from amp_rewrite.optimizers.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    LinearWarmUp,
+    Schedule,
+    StepSchedule,
+)
+from amp_rewrite.optimizers.train_op import TrainOp
+
+__all__ = [
+    "LAMB",
+    "NAMES",
+    "SGD",
+    "Adadelta",
+    "AdadeltaOptimizer",
+    "Adagrad",
+    "AdagradOptimizer",
+    "Adam",
+    "AdamOptimizer",
+    "AdamW",
+    "AdamWOptimizer",
+    "ConstantSchedule",
+    "CosineSchedule",
+    "GradientDescent",
+    "GradientDescentOptimizer",
+    "IndexedSlices",
+    "LAMBOptimizer",
+    "Lamb",
+    "LinearWarmUp",
+    "Momentum",
+    "MomentumOptimizer",
+    "Optimizer",
+    "OptimizerTypeError",
+    "OptimizerValueError",
+    "RMSProp",
+    "RMSPropOptimizer",
+    "RMSprop",
+    "Schedule",
+    "StepSchedule",
+    "TrainOp",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "clip_with_norm",
+    "get",
+    "global_norm",
+]

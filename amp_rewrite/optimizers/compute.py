@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 import onnx_ir as ir
 
@@ -16,6 +16,25 @@ from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueErro
 from amp_rewrite.optimizers.gradient import Raw
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+Loss: TypeAlias = GraphValue | Callable[[], GraphValue]
+"""A loss, or what returns one."""
+
+
+def check_loss(loss: Loss) -> GraphValue:
+    """Return the loss, called if it is a callable.
+
+    Raises:
+        OptimizerTypeError: It is no value of a model.
+    """
+    given: Any = loss() if callable(loss) else loss
+    if not isinstance(given, GraphValue):
+        raise OptimizerTypeError(
+            "the loss must be a value of a model",
+            found=type(given).__name__,
+            remedy="take it with amp_rewrite.value(model, name)",
+        )
+    return given
 
 
 def check_float(what: str, name: str, dtype: ir.DataType) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self, TypedDict
 
 import numpy as np
 
-from amp_rewrite.grad.training_graph import GraphValue, State, training_graph
+from amp_rewrite.grad.training_graph import State
 from amp_rewrite.optimizers import check, schedules
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.slots import OptimizerStates
@@ -161,15 +161,4 @@ class KerasMembers:
         self._rate = check.number("learning_rate", base)
 
 
-def resolve(reference: object) -> tuple[Any, State]:
-    """Return the training graph and the state that a value denotes."""
-    if isinstance(reference, GraphValue):
-        return reference.graph, reference.graph.variable(reference)
-    if isinstance(reference, State) and reference.value.graph is not None:
-        model = reference.value.graph.meta.get(_MODEL)
-        return (None if model is None else training_graph(model)), reference
-    raise OptimizerTypeError("not a variable", found=type(reference).__name__)
-
-
-_MODEL = "amp_rewrite.model"
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")

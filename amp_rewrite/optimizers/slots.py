@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from amp_rewrite.grad.training_graph import State, TrainingGraph
+from amp_rewrite.optimizers.errors import OptimizerValueError
 
 
 class OptimizerStates:
@@ -62,3 +65,28 @@ class OptimizerStates:
     def rates(self) -> list[State]:
         """Return the learning rates of every graph."""
         return [s for s in self._others.values() if s.role == "learning_rate"]
+
+
+def initial_array(variable: State, initializer: Any) -> np.ndarray:
+    """Return the first value of a slot: float32, or float64 for a float64 variable.
+
+    Raises:
+        OptimizerValueError: The initializer is unknown or has another shape than the variable.
+    """
+    dtype = np.float64 if variable.dtype.itemsize == 8 else np.float32
+    number = {"zeros": 0.0, "ones": 1.0}.get(initializer) if isinstance(initializer, str) else None
+    if isinstance(initializer, str) and number is None:
+        raise OptimizerValueError(
+            "unknown initializer", found=repr(initializer), expected="'zeros' or 'ones'"
+        )
+    array = np.asarray(initializer if number is None else number, dtype)
+    if array.shape not in ((), variable.shape):
+        raise OptimizerValueError(
+            "a slot must have the shape of its variable",
+            where=variable.name,
+            found=array.shape,
+            expected=variable.shape,
+        )
+    if not array.shape and not array.any():
+        return np.zeros(variable.shape, dtype)  # pages that are not touched take no memory
+    return np.broadcast_to(array, variable.shape).copy()

@@ -1,0 +1,46 @@
+"""Mean squared error."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.training_graph import GraphValue
+from amp_rewrite.losses.operands import (
+    check_reduction,
+    check_same_shape,
+    named,
+    operands,
+    reduced,
+)
+
+
+def mean_squared_error(
+    model: ir.Model,
+    predictions: str | GraphValue,
+    labels: str | GraphValue,
+    *,
+    reduction: str = "mean",
+) -> GraphValue:
+    """Add (predictions - labels)^2, averaged over the elements.
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        predictions: Floating-point.
+        labels: The same shape, any type; a name that the model does not have becomes an input of
+            the type of the predictions.
+        reduction: "mean", "sum" or "none", which keeps the shape.
+
+    Returns:
+        The loss, called "loss" if that name is free: shape (), at least float32, unless the
+        reduction is "none".
+
+    Raises:
+        LossError: The predictions are not floating-point, or shapes differ.
+        UnknownValueError: The model has no value called `predictions`.
+    """
+    check_reduction(reduction)
+    graph, predicted, target = operands(model, predictions, labels)
+    b = graph.builder
+    check_same_shape(b, predicted, target)
+    error = b.sub(predicted, b.cast_like(target, predicted))
+    return named(graph, reduced(b, b.square(error), reduction))

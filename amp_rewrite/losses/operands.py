@@ -1,0 +1,124 @@
+"""What losses are computed from, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph, training_graph
+
+NAME = "loss"
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class LossError(OptionError, ValueError):
+    """A loss cannot be computed from what was given."""
+
+
+def operands(
+    model: ir.Model,
+    prediction: str | GraphValue,
+    labels: str | GraphValue,
+    *,
+    axis: int | None = None,
+) -> tuple[TrainingGraph, ir.Value, ir.Value]:
+    """Return the training graph, the predictions and the labels.
+
+    Args:
+        model: The model.
+        prediction: A floating-point value of it.
+        labels: A value of it; a name that it does not have becomes a new input.
+        axis: None gives a new input the type and shape of the predictions; otherwise it is int64
+            and lacks this axis of theirs.
+
+    Raises:
+        LossError: The predictions are not floating-point, or a value is of another model.
+        UnknownValueError: The model has no value called `prediction`.
+    """
+    graph = training_graph(model)
+    predicted = _value(graph, prediction)
+    if not graph.builder.type_of(predicted).is_floating_point():
+        raise LossError(
+            f"Invalid type {dtype_name(graph.builder.type_of(predicted))} for predictions",
+            where=predicted.name,
+            expected="a floating-point value",
+        )
+    if isinstance(labels, GraphValue) or graph.has(labels):
+        return graph, predicted, _value(graph, labels)
+    integers = axis is not None
+    dims = None if predicted.shape is None else list(predicted.shape.dims)
+    if dims is not None and axis is not None:
+        del dims[axis]
+    dtype = ir.DataType.INT64 if integers else graph.builder.type_of(predicted)
+    return graph, predicted, graph.add_input(labels, dtype, dims)
+
+
+def check_axis(b: Builder, logits: ir.Value, axis: int) -> None:
+    """Refuse logits without such an axis.
+
+    Raises:
+        LossError: The rank is known, and too small.
+    """
+    rank = b.rank(logits)
+    if rank is not None and not -rank <= axis < rank:
+        raise LossError(
+            "no such axis of classes", where=logits.name, found=axis, expected=f"below rank {rank}"
+        )
+
+
+def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
+    """Refuse labels whose shape is known to be another one: broadcasting would hide a mistake.
+
+    Raises:
+        LossError: The ranks or two static lengths differ.
+    """
+    left, right = b.dims(predicted), b.dims(labels)
+    if left is None or right is None:
+        return
+    pairs: Sequence[tuple[int | None, int | None]] = list(zip(left, right, strict=False))
+    if len(left) != len(right) or any(x != y for x, y in pairs if None not in (x, y)):
+        raise LossError(
+            "labels must have the shape of the predictions",
+            where=labels.name,
+            found=right,
+            expected=left,
+        )
+
+
+def check_reduction(reduction: str) -> None:
+    """Refuse an unknown reduction.
+
+    Raises:
+        LossError: It is none of REDUCTIONS.
+    """
+    if reduction not in REDUCTIONS:
+        raise LossError(
+            "unknown reduction", found=repr(reduction), expected=" or ".join(REDUCTIONS)
+        )
+
+
+def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
+    """Return the mean or the sum of losses, float32 at least; losses themselves for "none"."""
+    if reduction == "none":
+        return losses
+    wide = losses if b.type_of(losses).itemsize >= 4 else b.cast(losses, ir.DataType.FLOAT)
+    reduce = b.reduce_mean if reduction == "mean" else b.reduce_sum
+    return reduce(wide, None, keepdims=False)
+
+
+def named(graph: TrainingGraph, loss: ir.Value) -> GraphValue:
+    """Return a loss as users hold it, called "loss" if no other value is."""
+    loss.name = graph.free_name(NAME)
+    return GraphValue(graph, loss)
+
+
+def _value(graph: TrainingGraph, given: str | GraphValue) -> ir.Value:
+    if isinstance(given, str):
+        return graph.value(given).value
+    if given.graph is not graph:
+        raise LossError("a value of another model", where=given.name)
+    return given.value

@@ -1,0 +1,79 @@
+"""Softmax cross entropy from logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.grad.training_graph import GraphValue
+from amp_rewrite.losses.operands import (
+    LossError,
+    check_axis,
+    check_reduction,
+    named,
+    operands,
+)
+
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+
+
+def softmax_cross_entropy(
+    model: ir.Model,
+    logits: str | GraphValue,
+    labels: str | GraphValue,
+    *,
+    axis: int = -1,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> GraphValue:
+    """Add -log softmax(logits)[label], averaged over the labels.
+
+    Computed by SoftmaxCrossEntropyLoss from the logits, which is stable for logits of any size.
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        logits: Floating-point, (N, ..., C) with the classes along `axis`.
+        labels: int32 or int64, the shape of the logits without `axis`; a name that the model does
+            not have becomes an int64 input of that shape.
+        axis: The axis of the classes.
+        ignore_index: Elements with this label count neither in the sum nor in the mean.
+        reduction: "mean", "sum" or "none", which keeps the shape of the labels.
+
+    Returns:
+        The loss, called "loss" if that name is free: shape (), at least float32, unless the
+        reduction is "none".
+
+    Raises:
+        LossError: The labels are no integers, the logits not floating-point, or an option is
+            impossible.
+        UnknownValueError: The model has no value called `logits`.
+    """
+    check_reduction(reduction)
+    graph, scores, targets = operands(model, logits, labels, axis=axis)
+    b = graph.builder
+    check_axis(b, scores, axis)
+    if b.type_of(targets) not in _INTEGERS:
+        raise LossError(
+            "labels must be integers: the index of the class",
+            where=targets.name,
+            found=b.type_of(targets).name.lower(),
+            expected="int32 or int64",
+        )
+    rank = b.rank(scores)
+    if rank is not None and axis % rank != rank - 1:
+        axis %= rank
+        scores = b.transpose(scores, [d for d in range(rank) if d != axis] + [axis])
+    if b.type_of(scores).itemsize < 4:
+        scores = b.cast(scores, ir.DataType.FLOAT)
+    rows, classes = targets, scores
+    if rank != 2:
+        classes = b.reshape(scores, b.concat([b.constant([-1]), b.dim(scores, -1)], 0))
+        rows = b.reshape(targets, [-1])
+    loss = b.op(
+        "SoftmaxCrossEntropyLoss",
+        classes,
+        rows,
+        reduction=reduction,
+        ignore_index=None if ignore_index is None else int(np.int64(ignore_index)),
+    )
+    return named(graph, b.reshape_like(loss, targets) if reduction == "none" else loss)

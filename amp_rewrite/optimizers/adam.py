@@ -1,0 +1,102 @@
+"""Adam."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers.keras import Rate
+from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.optimizers.rule import Number, Scalars
+
+BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
+
+
+class AdamSlots(NamedTuple):
+    """The slots of Adam and its relatives."""
+
+    m: ir.Value  # first moment: the variable's shape, float32 or float64
+    v: ir.Value  # second moment: the same
+
+
+class AdamScalars(NamedTuple):
+    """What the updates of all variables share: shape (), the type that updates have."""
+
+    rate: ir.Value  # learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
+    epsilon: ir.Value  # epsilon * sqrt(1 - beta2^t)
+    learning_rate: ir.Value
+
+
+class Adam(Optimizer):
+    """Adaptive moment estimation, with the corrections of the paper's Algorithm 1.
+
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g^2
+        w -= learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+
+    D. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", 2015,
+    https://arxiv.org/abs/1412.6980. The corrections are taken out of the quotient, where they are
+    scalars; powers of beta are kept in float64, for 1 - beta2^t loses 3 digits in float32.
+
+    The moments of rows without a gradient decay and move these rows, so that a sparse gradient
+    changes all rows, exactly as the dense one would. With lazy=True only the touched rows of w, m
+    and v change, as in PyTorch's SparseAdam.
+    """
+
+    slots = AdamSlots
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+        *,
+        lazy: bool = False,
+        **clipping: Any,
+    ) -> None:
+        """See the class and `Optimizer`."""
+        super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
+        self.beta1 = check.number("beta1", beta1, high=1)
+        self.beta2 = check.number("beta2", beta2, high=1)
+        self.epsilon = check.number("epsilon", epsilon, above=True)
+        self.lazy = bool(lazy)
+        self.touches_rows_only = self.lazy
+
+    def _initial_others(self) -> dict[str, np.ndarray]:
+        return {BETA1_POWER: np.array(self.beta1), BETA2_POWER: np.array(self.beta2)}
+
+    def _scalars(self, scalars: Scalars) -> AdamScalars:
+        b, others = scalars.b, scalars.others
+        first = b.sub(1.0, others[BETA1_POWER])
+        second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
+        rate = b.div(b.mul(b.cast(scalars.rate, ir.DataType.DOUBLE), second), first)
+        epsilon = b.mul(second, self.epsilon)
+        return AdamScalars(
+            b.cast(rate, scalars.dtype), b.cast(epsilon, scalars.dtype), scalars.rate
+        )
+
+    def _advance(self, scalars: Scalars) -> dict[str, ir.Value]:
+        b, others = scalars.b, scalars.others
+        return {
+            BETA1_POWER: b.mul(others[BETA1_POWER], self.beta1),
+            BETA2_POWER: b.mul(others[BETA2_POWER], self.beta2),
+        }
+
+    def _moments(self, number: Number, slots: AdamSlots) -> AdamSlots:
+        b, gradient = number.b, number.gradient
+        m = b.add(b.mul(slots.m, self.beta1), b.mul(gradient, 1 - self.beta1))
+        square = b.mul(b.square(gradient), 1 - self.beta2)
+        return AdamSlots(m, b.add(b.mul(slots.v, self.beta2), square))
+
+    def _update(
+        self, number: Number, shared: AdamScalars, slots: AdamSlots
+    ) -> tuple[ir.Value, AdamSlots]:
+        b, new = number.b, self._moments(number, slots)
+        quotient = b.div(new.m, b.add(b.sqrt(new.v), shared.epsilon))
+        return b.sub(number.value, b.mul(quotient, shared.rate)), new

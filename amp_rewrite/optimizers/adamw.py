@@ -1,0 +1,65 @@
+"""Adam with decoupled weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers.adam import Adam, AdamScalars, AdamSlots
+from amp_rewrite.optimizers.keras import Rate
+from amp_rewrite.optimizers.rule import Number
+from amp_rewrite.optimizers.weight_decay import excluded, patterns
+
+
+class AdamW(Adam):
+    """Adam whose weight decay is no part of the gradient.
+
+        w -= learning_rate * weight_decay * w, then Adam's step
+
+    I. Loshchilov, F. Hutter, "Decoupled Weight Decay Regularization", 2019,
+    https://arxiv.org/abs/1711.05101. The decay is multiplied with the learning rate, as in PyTorch.
+    It touches every row, so that a sparse gradient is made dense.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.01,
+        exclude_from_weight_decay: Iterable[str] = (),
+        use_locking: bool = False,
+        name: str = "AdamW",
+        **clipping: Any,
+    ) -> None:
+        """See the class and `Optimizer`.
+
+        Args:
+            learning_rate: A number or a schedule.
+            beta1: Decay of the first moment.
+            beta2: Decay of the second moment.
+            epsilon: Added to the root of the second moment.
+            weight_decay: The part of a weight that is lost per step at a learning rate of 1.
+            exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do
+                not decay. Usual for biases and normalization.
+            use_locking: See `Optimizer`.
+            name: See `Optimizer`.
+            **clipping: See `Clipping`.
+        """
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
+        self.weight_decay = check.number("weight_decay", weight_decay)
+        self.exclude_from_weight_decay = patterns(exclude_from_weight_decay)
+
+    def _update(
+        self, number: Number, shared: AdamScalars, slots: AdamSlots
+    ) -> tuple[ir.Value, AdamSlots]:
+        b = number.b
+        value, new = super()._update(number, shared, slots)
+        if not self.weight_decay or excluded(number.variable.name, self.exclude_from_weight_decay):
+            return value, new
+        decay = b.mul(shared.learning_rate, self.weight_decay)
+        return b.sub(value, b.mul(number.value, decay)), new

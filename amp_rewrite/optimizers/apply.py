@@ -1,0 +1,235 @@
+"""Add the updates of one step to a training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.optimizers import clipping
+from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers.gradient import (
+    Gradient,
+    Raw,
+    dense,
+    graph_of,
+    summed,
+    unwrap,
+    values_of,
+)
+from amp_rewrite.optimizers.rule import Number, Scalars
+from amp_rewrite.optimizers.train_op import TrainOp
+
+if TYPE_CHECKING:
+    from amp_rewrite.optimizers.optimizer import Optimizer, Variable
+
+Pairs = list[tuple[Any, State]]
+
+LEARNING_RATE = "learning_rate"
+
+
+class Step:
+    """One step under construction.
+
+    Attributes:
+        graph: The training graph.
+        counter: The state that counts the steps.
+        updates: State name -> next value.
+        rate: The learning rate of this step: float32, shape ().
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        graph: TrainingGraph,
+        scope: str,
+        global_step: Variable | None,
+    ) -> None:
+        """Add what all variables share; see `Optimizer.apply_gradients`."""
+        self.graph = graph
+        self.counter = _counter(graph, global_step)
+        self.updates: dict[str, ir.Value] = {}
+        self._optimizer = optimizer
+        self._b = graph.scoped(scope)
+        self._shared: dict[ir.DataType, Any] = {}
+        self.rate = self._learning_rate()
+        initial = optimizer._initial_others()  # pyright: ignore[reportPrivateUsage] a child's hook
+        states = optimizer._states  # pyright: ignore[reportPrivateUsage]
+        self._others = {k: states.add_other(graph, k, array) for k, array in initial.items()}
+
+    def _learning_rate(self) -> ir.Value:
+        optimizer, b = self._optimizer, self._b
+        states, schedule = optimizer._states, optimizer._schedule  # pyright: ignore[reportPrivateUsage]
+        initial = np.array(optimizer._rate, np.float32)  # pyright: ignore[reportPrivateUsage]
+        state = states.add_other(self.graph, LEARNING_RATE, initial, LEARNING_RATE)
+        if schedule is None:
+            return state.value
+        factor = schedule.factor(b, b.cast(self.counter.value, ir.DataType.FLOAT))
+        return b.mul(state.value, factor)
+
+    def _scalars(self, dtype: ir.DataType) -> Scalars:
+        others = {name: state.value for name, state in self._others.items()}
+        return Scalars(self._b, dtype, self._b.cast(self.rate, dtype), others)
+
+    def _shared_of(self, dtype: ir.DataType) -> Any:
+        if dtype not in self._shared:
+            shared = self._optimizer._scalars(self._scalars(dtype))  # pyright: ignore[reportPrivateUsage]
+            self._shared[dtype] = shared
+        return self._shared[dtype]
+
+    def update(self, given: Gradient, variable: State) -> None:
+        """Add the update of one variable and its slots; a gradient of None leaves them alone."""
+        if given is None:
+            return
+        gradient = unwrap(given)
+        optimizer, b = self._optimizer, self._b
+        dtype = ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
+        names = optimizer.slots._fields
+        slots = [optimizer._slot(variable, name) for name in names]  # pyright: ignore[reportPrivateUsage]
+        rows = None
+        if isinstance(gradient, IndexedSlices) and optimizer.touches_rows_only:
+            gradient = summed(b, gradient)
+            rows = gradient.indices
+        values = b.cast(values_of(gradient) if rows is not None else dense(b, gradient), dtype)
+        present = [variable.value, *(slot.value for slot in slots)]
+        if rows is not None:
+            present = [b.gather(v, rows) for v in present]
+        number = Number(b, b.cast(present[0], dtype), values, variable)
+        shared = self._shared_of(dtype)
+        value, new = optimizer._update(number, shared, optimizer.slots(*present[1:]))  # pyright: ignore[reportPrivateUsage]
+        for state, result in zip((variable, *slots), (value, *new), strict=True):
+            self.updates[state.name] = self._stored(state, result, rows)
+
+    def _stored(self, state: State, result: ir.Value, rows: ir.Value | None) -> ir.Value:
+        b = self._b
+        result = b.cast(result, state.dtype)
+        if rows is not None:
+            result = b.op("ScatterND", state.value, b.unsqueeze(rows, [1]), result)
+        return b.shaped_like(result, state.value)
+
+    def finish(self) -> None:
+        """Add the updates of what belongs to no variable, the global step last."""
+        scalars = self._scalars(ir.DataType.FLOAT)
+        following = self._optimizer._advance(scalars)  # pyright: ignore[reportPrivateUsage]
+        for name, state in self._others.items():
+            self.updates[state.name] = following[name]
+        self.updates |= self.graph.statistics(self.graph.loss and self.graph.loss.value)
+        self.updates[self.counter.name] = self._b.add(self.counter.value, 1)
+
+
+def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
+    """Return the state that counts steps.
+
+    Raises:
+        OptimizerValueError: It is not an integer.
+    """
+    if global_step is None:
+        return graph.global_step()
+    if isinstance(global_step, State):
+        state = global_step
+    elif isinstance(global_step, str):
+        known = graph.states.get(global_step)
+        state = known or graph.state(global_step, np.array(0, np.int64), "global_step")
+    else:
+        state = graph.track(global_step.value, "global_step")
+    if not state.dtype.is_integer() or state.shape:
+        raise OptimizerValueError(
+            f"Invalid type {dtype_name(state.dtype)} for global_step {state.name!r}",
+            expected="an integer scalar",
+        )
+    return state
+
+
+def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
+    """Return the training graph, and pairs with handles resolved.
+
+    Raises:
+        OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
+        OptimizerValueError: There are no pairs or no gradients, or a variable occurs twice.
+    """
+    given = list(grads_and_vars)
+    if not given:
+        raise OptimizerValueError("No variables provided.")
+    for gradient, variable in given:
+        if gradient is not None:
+            unwrap(gradient)
+        if not isinstance(variable, State | GraphValue | str):
+            raise OptimizerTypeError("not a variable", found=type(variable).__name__)
+    if all(gradient is None for gradient, _ in given):
+        names = [v if isinstance(v, str) else v.name for _, v in given]
+        raise OptimizerValueError(
+            f"No gradients provided for any variable: {names}",
+            remedy="pass what compute_gradients returned for a loss that depends on them",
+        )
+    graph = _graph(given)
+    pairs = [(gradient, graph.variable(variable)) for gradient, variable in given]
+    if len({state.name for _, state in pairs}) < len(pairs):
+        raise OptimizerValueError(
+            "a variable is given twice", found=[state.name for _, state in pairs]
+        )
+    return graph, pairs
+
+
+def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:
+    for gradient, variable in pairs:
+        graph = graph_of(gradient)
+        if graph is None and not isinstance(variable, str):
+            graph = variable.graph
+        if graph is not None:
+            return graph
+    raise OptimizerValueError(
+        "the gradients do not tell which model they belong to",
+        expected="gradients that compute_gradients returned, or variables that are states",
+    )
+
+
+def clip(
+    pairs: Pairs,
+    clipnorm: float | None,
+    clipvalue: float | None,
+    global_clipnorm: float | None,
+) -> Pairs:
+    """Return pairs whose gradients are clipped by the one limit that is given, if any."""
+    gradients = [gradient for gradient, _ in pairs]
+    if clipnorm is not None:
+        gradients = [clipping.clip_by_norm(g, clipnorm) for g in gradients]
+    elif clipvalue is not None:
+        gradients = [clipping.clip_by_value(g, -clipvalue, clipvalue) for g in gradients]
+    elif global_clipnorm is not None:
+        gradients = clipping.clip_by_global_norm(gradients, global_clipnorm)[0]
+    return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
+
+
+def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.Value:
+    """Return the global norm of gradients, of the unclipped ones if clipping has computed it."""
+    known: list[ir.Value | None] = [values_of(g).meta.get(clipping.NORM) for g in gradients]
+    if known[0] is not None and all(norm is known[0] for norm in known):
+        return known[0]
+    b = graph.scoped(clipping.SCOPE)
+    raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in gradients]
+    return clipping.global_norm_of(b, raw)
+
+
+def train_op(step: Step, gradients: Sequence[Any]) -> TrainOp:
+    """Finish a step and describe it.
+
+    Args:
+        step: All variables are updated.
+        gradients: As users hold them, before the optimizer's own clipping.
+    """
+    step.finish()
+    graph, loss = step.graph, step.graph.loss
+    raw = [unwrap(g) for g in gradients if g is not None]
+    fetches = {
+        "gradient_norm": norm_before_clipping(graph, raw),
+        LEARNING_RATE: step.rate,
+        "global_step": step.updates[step.counter.name],
+    }
+    if loss is not None:
+        fetches["loss"] = loss.value
+    return TrainOp(graph, loss, step.updates, step.counter.name, fetches)

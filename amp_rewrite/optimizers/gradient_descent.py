@@ -1,0 +1,33 @@
+"""Gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.optimizers.keras import Rate
+from amp_rewrite.optimizers.optimizer import NoSlots, Optimizer
+from amp_rewrite.optimizers.rule import Number
+
+
+class GradientDescent(Optimizer):
+    """w -= learning_rate * g.
+
+    H. Robbins, S. Monro, "A Stochastic Approximation Method", 1951,
+    https://doi.org/10.1214/aoms/1177729586. A sparse gradient changes the touched rows only.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        use_locking: bool = False,
+        name: str = "GradientDescent",
+        **clipping: Any,
+    ) -> None:
+        """See `Optimizer`."""
+        super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
+
+    def _update(self, number: Number, shared: ir.Value, slots: NoSlots) -> tuple[ir.Value, NoSlots]:
+        b = number.b
+        return b.sub(number.value, b.mul(number.gradient, shared)), slots

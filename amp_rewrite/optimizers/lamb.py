@@ -1,0 +1,78 @@
+"""LAMB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers.adam import BETA1_POWER, BETA2_POWER, Adam, AdamSlots
+from amp_rewrite.optimizers.keras import Rate
+from amp_rewrite.optimizers.rule import Number, Scalars
+from amp_rewrite.optimizers.weight_decay import excluded, patterns
+
+
+class LAMBScalars(NamedTuple):
+    """What the updates of all variables share: shape (), the type that updates have."""
+
+    learning_rate: ir.Value
+    first: ir.Value  # sqrt(1 - beta2^t) / (1 - beta1^t)
+    epsilon: ir.Value  # epsilon * sqrt(1 - beta2^t)
+
+
+class LAMB(Adam):
+    """Adam's direction, scaled per variable to the norm of the variable.
+
+        r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
+        w -= learning_rate * |w| / |r| * r                  with |w| / |r| = 1 where either is 0
+
+    Y. You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020,
+    https://arxiv.org/abs/1904.00962 (Algorithm 2, phi the identity). The norms run over the whole
+    variable, so that a sparse gradient is made dense.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.01,
+        exclude_from_weight_decay: Iterable[str] = (),
+        use_locking: bool = False,
+        name: str = "LAMB",
+        **clipping: Any,
+    ) -> None:
+        """See the class, `AdamW` and `Optimizer`."""
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
+        self.weight_decay = check.number("weight_decay", weight_decay)
+        self.exclude_from_weight_decay = patterns(exclude_from_weight_decay)
+
+    def _scalars(self, scalars: Scalars) -> Any:
+        b, others = scalars.b, scalars.others
+        second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
+        first = b.div(second, b.sub(1.0, others[BETA1_POWER]))
+        epsilon = b.mul(second, self.epsilon)
+        dtype = scalars.dtype
+        return LAMBScalars(scalars.rate, b.cast(first, dtype), b.cast(epsilon, dtype))
+
+    def _update(self, number: Number, shared: Any, slots: AdamSlots) -> tuple[ir.Value, AdamSlots]:
+        b, new = number.b, self._moments(number, slots)
+        quotient = b.div(new.m, b.add(b.sqrt(new.v), shared.epsilon))
+        direction = b.mul(quotient, shared.first)
+        if self.weight_decay and not excluded(number.variable.name, self.exclude_from_weight_decay):
+            direction = b.add(direction, b.mul(number.value, self.weight_decay))
+        scale = b.mul(shared.learning_rate, _ratio(b, number.value, direction))
+        return b.sub(number.value, b.mul(direction, scale)), new
+
+
+def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:
+    """Return |value| / |direction|; 1 where either is 0."""
+    above, below = (
+        b.sqrt(b.reduce("ReduceSumSquare", x, None, keepdims=False)) for x in (value, direction)
+    )
+    either = b.equal(b.mul(b.sign(above), b.sign(below)), 0.0)
+    return b.where(either, 1.0, b.div(above, b.where(either, 1.0, below)))

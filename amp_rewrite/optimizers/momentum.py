@@ -1,0 +1,59 @@
+"""Gradient descent with momentum."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers.keras import Rate
+from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.optimizers.rule import Number
+
+
+class MomentumSlots(NamedTuple):
+    """The slots of Momentum."""
+
+    momentum: ir.Value  # the variable's shape, float32 or float64
+
+
+class Momentum(Optimizer):
+    """Gradient descent with a velocity, or with Nesterov's.
+
+        a = momentum * a + g
+        w -= learning_rate * a                              or, with use_nesterov,
+        w -= learning_rate * (g + momentum * a)
+
+    B. Polyak, "Some methods of speeding up the convergence of iteration methods", 1964,
+    https://doi.org/10.1016/0041-5553(64)90137-5; I. Sutskever et al., "On the importance of
+    initialization and momentum in deep learning", 2013,
+    https://proceedings.mlr.press/v28/sutskever13.html. As in TensorFlow, a sparse gradient changes
+    the touched rows of w and a only: a does not decay elsewhere.
+    """
+
+    slots = MomentumSlots
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        momentum: float = 0.9,
+        use_nesterov: bool = False,
+        use_locking: bool = False,
+        name: str = "Momentum",
+        **clipping: Any,
+    ) -> None:
+        """See the class and `Optimizer`."""
+        super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
+        self.momentum = check.number("momentum", momentum)
+        self.use_nesterov = bool(use_nesterov)
+
+    def _update(
+        self, number: Number, shared: ir.Value, slots: MomentumSlots
+    ) -> tuple[ir.Value, MomentumSlots]:
+        b, gradient = number.b, number.gradient
+        velocity = b.add(b.mul(slots.momentum, self.momentum), gradient)
+        step = velocity
+        if self.use_nesterov:
+            step = b.add(gradient, b.mul(velocity, self.momentum))
+        return b.sub(number.value, b.mul(step, shared)), MomentumSlots(velocity)

@@ -1,0 +1,303 @@
+"""The base class of optimizers, with the meaning that it has in TensorFlow 1's graph mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.optimizers.apply import Step, check_pairs, clip, train_op
+from amp_rewrite.optimizers.compute import (
+    Loss,
+    barrier,
+    check_float,
+    check_loss,
+    raw_gradients,
+)
+from amp_rewrite.optimizers.errors import OptimizerValueError
+from amp_rewrite.optimizers.gradient import Gradient, wrap
+from amp_rewrite.optimizers.keras import Clipping, KerasMembers, Rate
+from amp_rewrite.optimizers.rule import Number, Scalars
+from amp_rewrite.optimizers.slots import initial_array
+from amp_rewrite.optimizers.train_op import TrainOp
+
+Variable = State | GraphValue | str
+"""A variable: a state, an initializer's value or its name."""
+_AGGREGATION = (None, 0, 1, 2)
+
+
+class NoSlots(NamedTuple):
+    """The slots of a rule that has none."""
+
+
+class Optimizer(KerasMembers):
+    """Builds training steps: gradients of a loss, and the updates that minimize it.
+
+    A child says what its slots are (`slots`, a NamedTuple of tensors shaped like the variable) and
+    how one step changes a variable and its slots (`_update`).
+
+    In a dataflow graph every node reads the state as it was before the step, and the updates are
+    outputs of their own; no gradient can see a variable that is updated already. GATE_NONE and
+    GATE_OP therefore need no extra nodes and are the same. GATE_GRAPH makes every gradient
+    available before any is used, by a barrier of nodes through which all of them pass.
+    """
+
+    GATE_NONE: ClassVar[int] = 0
+    GATE_OP: ClassVar[int] = 1
+    GATE_GRAPH: ClassVar[int] = 2
+
+    slots: type[Any] = NoSlots
+    touches_rows_only: bool = True
+    """Whether a sparse gradient changes the touched rows of variable and slots only."""
+
+    def __init__(
+        self,
+        use_locking: bool = False,
+        name: str = "",
+        *,
+        learning_rate: Rate = 0.01,
+        **clipping: Any,
+    ) -> None:
+        """Name the optimizer; children have their hyperparameters in front.
+
+        Args:
+            use_locking: Accepted for compatibility: an ONNX step never updates a tensor in place,
+                so that there is nothing to lock.
+            name: Not empty; slots are named after it.
+            learning_rate: A number or a schedule.
+            **clipping: See `Clipping`.
+
+        Raises:
+            OptimizerValueError: The name is empty, or a hyperparameter is impossible.
+        """
+        if not name:
+            raise OptimizerValueError("Must specify the optimizer name.", found=repr(name))
+        self.use_locking = use_locking
+        super().__init__(name, learning_rate, Clipping(**clipping))
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        return self._name
+
+    def minimize(
+        self,
+        loss: Loss,
+        global_step: Variable | None = None,
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: GraphValue | None = None,
+    ) -> TrainOp:
+        """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
+
+        Raises:
+            OptimizerValueError: No variable has a gradient; and what those two raise.
+        """
+        pairs = self.compute_gradients(
+            loss,
+            var_list=var_list,
+            gate_gradients=gate_gradients,
+            aggregation_method=aggregation_method,
+            colocate_gradients_with_ops=colocate_gradients_with_ops,
+            grad_loss=grad_loss,
+        )
+        if all(gradient is None for gradient, _ in pairs):
+            names = [variable.name for _, variable in pairs]
+            of = pairs[0][1].graph.loss
+            raise OptimizerValueError(
+                "No gradients provided for any variable, check your graph for operators that do "
+                f"not support gradients, between variables {names} and loss "
+                f"{None if of is None else of.name!r}",
+                remedy="pass a loss that depends on a variable through differentiable operators",
+            )
+        return self.apply_gradients(pairs, global_step=global_step, name=name)
+
+    def compute_gradients(
+        self,
+        loss: Loss,
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: GraphValue | None = None,
+    ) -> list[tuple[Any, State]]:
+        """Add the nodes that compute the gradients of a loss.
+
+        Args:
+            loss: A floating-point value, or a callable that returns one. If it is no scalar, the
+                sum of its elements is differentiated.
+            var_list: Variables; None is every floating-point initializer that the loss depends on.
+            gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH; see the class.
+            aggregation_method: None or a number of TensorFlow's AggregationMethod. Gradients that
+                meet are added by one Sum in the widest of their types, whatever it is.
+            colocate_gradients_with_ops: Accepted for compatibility: ONNX assigns no devices.
+            grad_loss: The gradient of what comes behind the loss, in its shape, in place of ones.
+
+        Returns:
+            (gradient, variable) for each variable: the gradient is a GraphValue, IndexedSlices
+            whose fields are GraphValues, or None where the loss does not depend on the variable.
+
+        Raises:
+            GradientError: An operator on the way has no gradient rule.
+            OptimizerTypeError: The loss is no value.
+            OptimizerValueError: An argument is impossible, there is no variable, or the loss or a
+                variable is not floating-point.
+        """
+        del colocate_gradients_with_ops
+        if gate_gradients not in (self.GATE_NONE, self.GATE_OP, self.GATE_GRAPH):
+            raise OptimizerValueError(
+                "gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, "
+                f"Optimizer.GATE_GRAPH. Not {gate_gradients}"
+            )
+        if aggregation_method not in _AGGREGATION:
+            raise OptimizerValueError(
+                f"Invalid aggregation_method specified {aggregation_method}",
+                expected=" or ".join(map(str, _AGGREGATION)),
+            )
+        value = check_loss(loss)
+        graph = value.graph
+        check_float("loss", value.name, value.dtype)
+        variables = self._variables(graph, value, var_list)
+        found = raw_gradients(graph, value, variables, grad_loss)
+        if gate_gradients == self.GATE_GRAPH:
+            found = barrier(graph.builder, found)
+        return [(wrap(graph, g), v) for g, v in zip(found, variables, strict=True)]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Add the nodes that update variables by their gradients.
+
+        Args:
+            grads_and_vars: (gradient, variable) pairs; a variable whose gradient is None stays as
+                it is. Values of equal indices of a sparse gradient are summed first.
+            global_step: The integer state that grows by 1 after the updates: a state, a value or a
+                name. None is the graph's own, called "global_step".
+            name: What the nodes are named after; by default the optimizer's name.
+
+        Raises:
+            OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
+            OptimizerValueError: There are no pairs, or no gradients.
+        """
+        graph, pairs = check_pairs(grads_and_vars)
+        self._states.graph = graph
+        norm_of = [gradient for gradient, _ in pairs]
+        pairs = clip(pairs, self.clipnorm, self.clipvalue, self.global_clipnorm)
+        step = Step(self, graph, name or self._name, global_step)
+        self._step = step.counter
+        for gradient, variable in pairs:
+            step.update(gradient, variable)
+        return train_op(step, norm_of)
+
+    def get_slot(self, var: Variable, name: str) -> State | None:
+        """Return the slot called `name` of a variable, or None if there is none."""
+        variable = self._find(var)
+        return None if variable is None else self._states.slot(variable, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots made so far, sorted."""
+        return self._states.slot_names()
+
+    def variables(self) -> list[State]:
+        """Return slots and non-slot states of the graph built on last, sorted by name."""
+        return sorted(self._states.of_graph(), key=lambda state: state.name)
+
+    def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
+        """Return a slot of a variable, which is made if there is none.
+
+        Args:
+            var: The variable.
+            slot_name: The slot's name for get_slot.
+            initializer: "zeros", "ones", a number or an array of the variable's shape.
+
+        Raises:
+            OptimizerValueError: The variable is unknown, or the initializer does not fit.
+        """
+        variable = self._find(var)
+        if variable is None:
+            raise OptimizerValueError("no such variable", where=self._name, found=repr(var))
+        self._states.graph = self._states.graph or variable.graph
+        return self._slot(variable, slot_name, initializer)
+
+    def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
+        """Return the gradient of each of `params`, clipped as the optimizer was told to.
+
+        Raises:
+            OptimizerValueError: The loss does not depend on one of them.
+        """
+        pairs = self.compute_gradients(loss, var_list=params)
+        missing = [variable.name for gradient, variable in pairs if gradient is None]
+        if missing:
+            raise OptimizerValueError(
+                "a gradient is None: the loss does not depend on the variable", where=missing
+            )
+        clipped = clip(pairs, self.clipnorm, self.clipvalue, self.global_clipnorm)
+        return [gradient for gradient, _ in clipped]
+
+    def _initial_slot(self, slot: str) -> float:
+        """Return what a slot is filled with at first."""
+        del slot
+        return 0.0
+
+    def _initial_others(self) -> dict[str, np.ndarray]:
+        """Return name -> initial value of the states that belong to no variable: scalars."""
+        return {}
+
+    def _scalars(self, scalars: Scalars) -> Any:
+        """Return what the updates of all variables of one type share."""
+        return scalars.rate
+
+    def _advance(self, scalars: Scalars) -> dict[str, Any]:
+        """Return name -> next value of the states that belong to no variable."""
+        del scalars
+        return {}
+
+    def _update(self, number: Number, shared: Any, slots: Any) -> tuple[Any, Any]:
+        """Return the new value of a variable (or of rows of it) and its new slots.
+
+        Args:
+            number: The variable, its gradient, and the builder.
+            shared: What `_scalars` returned.
+            slots: The present slots, an instance of `slots`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it updates a variable")
+
+    def _slot(self, variable: State, slot: str, initializer: Any = None) -> State:
+        known = self._states.slot(variable, slot)
+        if known is not None:
+            return known
+        initial = initial_array(
+            variable, self._initial_slot(slot) if initializer is None else initializer
+        )
+        return self._states.add_slot(variable.graph, variable, slot, initial, self._name)
+
+    def _find(self, var: Variable) -> State | None:
+        if isinstance(var, State):
+            return var
+        graph = var.graph if isinstance(var, GraphValue) else self._states.graph
+        return None if graph is None else graph.variable(var)
+
+    def _variables(
+        self, graph: TrainingGraph, loss: GraphValue, var_list: Iterable[Variable] | None
+    ) -> Sequence[State]:
+        if var_list is None:
+            variables = graph.variables(loss.value)
+        else:
+            variables = list(dict.fromkeys(graph.variable(v) for v in var_list))
+        if not variables:
+            raise OptimizerValueError(
+                "No variables to optimize.",
+                where=f"loss {loss.name!r}",
+                expected="a floating-point initializer that the loss depends on",
+                remedy="keep the weights as initializers when exporting the model",
+            )
+        for variable in variables:
+            check_float("variable", variable.name, variable.dtype)
+        return variables
