@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
+import onnx.shape_inference
 import onnx.version_converter
 import onnx_ir as ir
 
@@ -19,6 +20,8 @@ _TRAINING_MODE = 14
 """The opset from which BatchNormalization has training_mode."""
 _TARGET = 17
 """What older models are converted to: 18 moves the axes of every reduction."""
+
+_CANNOT = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
 
 _SETTINGS = {
     "BatchNormalization": (3, 4),
@@ -76,10 +79,11 @@ def modernise(model: ir.Model) -> None:
     try:
         proto = onnx.version_converter.convert_version(to_proto(model), _TARGET)
         new = load(proto, base_dir=external[0].base_dir if external else None)
-    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+    except (RuntimeError, ValueError, *_CANNOT) as error:
+        reason = str(error).rsplit(" failed: ", 1)[-1]  # without the place in the C++ source
         raise GradientError(
             "a model of this opset has no gradients",
-            found=f"opset {opset}, which the converter of onnx cannot raise to {_TARGET}: {error}",
+            found=f"opset {opset}, which the converter of onnx cannot raise to {_TARGET}: {reason}",
             expected=f"opset {_OLDEST} or later",
             remedy="export the model with a later opset",
         ) from error

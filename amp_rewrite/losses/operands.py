@@ -36,7 +36,8 @@ def operands(
             and lacks this axis of theirs.
 
     Raises:
-        LossError: The predictions are not floating-point, or a value is of another model.
+        LossError: The predictions are not floating-point or have no such axis, or a value is of
+            another model.
         UnknownValueError: The model has no value called `prediction`.
     """
     graph = training_graph(model)
@@ -47,6 +48,14 @@ def operands(
             where=predicted.name,
             expected="a floating-point value",
         )
+    rank = graph.builder.rank(predicted)
+    if axis is not None and rank is not None and not -rank <= axis < rank:
+        raise LossError(
+            "no such axis of classes",
+            where=predicted.name,
+            found=axis,
+            expected=f"an axis of rank {rank}",
+        )
     if isinstance(labels, GraphValue) or graph.has(labels):
         return graph, predicted, _value(graph, labels)
     integers = axis is not None
@@ -55,19 +64,6 @@ def operands(
         del dims[axis]
     dtype = ir.DataType.INT64 if integers else graph.builder.type_of(predicted)
     return graph, predicted, graph.add_input(labels, dtype, dims)
-
-
-def check_axis(b: Builder, logits: ir.Value, axis: int) -> None:
-    """Refuse logits without such an axis.
-
-    Raises:
-        LossError: The rank is known, and too small.
-    """
-    rank = b.rank(logits)
-    if rank is not None and not -rank <= axis < rank:
-        raise LossError(
-            "no such axis of classes", where=logits.name, found=axis, expected=f"below rank {rank}"
-        )
 
 
 def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:

@@ -23,7 +23,8 @@ def sigmoid_cross_entropy(
 ) -> GraphValue:
     """Add -z log sigmoid(x) - (1 - z) log(1 - sigmoid(x)), averaged over the elements.
 
-    Computed as max(x, 0) - x z + log(1 + exp(-|x|)), which neither overflows nor cancels.
+    Computed as softplus(x) - x z, whose gradient is sigmoid(x) - z everywhere, at 0 too; kernels
+    of Softplus do not overflow.
 
     Args:
         model: What `amp_rewrite.load` returned.
@@ -44,7 +45,5 @@ def sigmoid_cross_entropy(
     graph, x, z = operands(model, logits, labels)
     b = graph.builder
     check_same_shape(b, x, z)
-    # The softplus of -|x| is log(1 + exp(-|x|)) whatever a kernel does for large arguments.
-    tail = b.op("Softplus", b.neg(b.abs(x)))
-    losses = b.add(b.sub(b.op("Relu", x), b.mul(x, b.cast_like(z, x))), tail)
+    losses = b.sub(b.op("Softplus", x), b.mul(x, b.cast_like(z, x)))
     return named(graph, reduced(b, losses, reduction))

@@ -8,7 +8,6 @@ import onnx_ir as ir
 from amp_rewrite.grad.training_graph import GraphValue
 from amp_rewrite.losses.operands import (
     LossError,
-    check_axis,
     check_reduction,
     named,
     operands,
@@ -51,7 +50,6 @@ def softmax_cross_entropy(
     check_reduction(reduction)
     graph, scores, targets = operands(model, logits, labels, axis=axis)
     b = graph.builder
-    check_axis(b, scores, axis)
     if b.type_of(targets) not in _INTEGERS:
         raise LossError(
             "labels must be integers: the index of the class",

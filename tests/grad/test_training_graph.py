@@ -1,0 +1,190 @@
+"""What a model becomes for training: weights, states, training mode, values by name."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.errors import GradientError
+from amp_rewrite.grad.training_graph import UnknownValueError, training_graph, value
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.load import load
+from amp_rewrite.optimizers import GradientDescent
+from amp_rewrite.train.session import TrainingSession
+
+PLAIN = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, 2] x) => (float loss) <float[2] w = {1, 2}, float low = {-9}, float high = {9}> {
+    y = Mul(x, w)
+    z = Clip(y, low, high)
+    loss = ReduceMean<keepdims=0>(z)
+}"""
+
+
+def parsed(text: str) -> ir.Model:
+    return load(onnx.parser.parse_model(text))
+
+
+def test_a_model_has_one_training_graph_and_a_clone_has_another() -> None:
+    model = parsed(PLAIN)
+    graph = training_graph(model)
+    assert training_graph(model) is graph
+    assert value(model, "y").graph is graph
+    assert training_graph(clone(model)) is not graph
+
+
+def test_a_value_knows_its_name_type_and_shape() -> None:
+    y = value(parsed(PLAIN), "y")
+    assert (y.name, y.dtype, y.shape) == ("y", ir.DataType.FLOAT, (None, 2))
+
+
+def test_an_unknown_name_is_refused_with_similar_ones() -> None:
+    with pytest.raises(UnknownValueError, match=r"los: .*did you mean 'loss' or 'low'\?"):
+        value(parsed(PLAIN), "los")
+    with pytest.raises(OptionError, match=r"its outputs are \['loss'\]"):
+        value(parsed(PLAIN), "qqqqqq")
+
+
+def test_arithmetic_adds_nodes() -> None:
+    model = parsed(PLAIN)
+    y, x = value(model, "y"), value(model, "x")
+    result = -((2 * y + x) - 1) / 4 + (1 - y) * x + (3 + y) - 8 / (x + 1)
+    loss = (result * result) / 1
+    pairs = GradientDescent().compute_gradients(loss)
+    with TrainingSession(GradientDescent().apply_gradients(pairs)) as session:
+        out = session.run({"x": np.array([[3, 1]], np.float32)}, [result.name])
+    a, b = np.array([3.0, 2.0]), np.array([3.0, 1.0])
+    expected = -((2 * a + b) - 1) / 4 + (1 - a) * b + (3 + a) - 8 / (b + 1)
+    np.testing.assert_allclose(out[result.name], [expected], rtol=1e-6)
+
+
+def test_values_of_two_models_do_not_meet() -> None:
+    with pytest.raises(OptionError, match="values of two models"):
+        value(parsed(PLAIN), "y") + value(parsed(PLAIN), "y")
+
+
+def test_settings_of_operators_are_no_variables() -> None:
+    loss = value(parsed(PLAIN), "loss")
+    assert [v.name for v in loss.graph.variables(loss.value)] == ["w"]
+    assert loss.graph.variables() == [loss.graph.variable("w")]
+
+
+def test_an_output_of_a_node_is_no_variable() -> None:
+    graph = training_graph(parsed(PLAIN))
+    with pytest.raises(UnknownValueError, match="y: not a variable"):
+        graph.variable("y")
+
+
+def test_constant_nodes_that_hold_weights_are_lifted() -> None:
+    model = parsed("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 2] x) => (float loss) {
+        w = Constant<value = float[2] {1, 2}>()
+        half = Constant<value = float {0.5}>()
+        y = Mul(x, w)
+        z = Mul(y, half)
+        loss = ReduceMean<keepdims=0>(z)
+    }""")
+    loss = value(model, "loss")
+    assert [v.name for v in loss.graph.variables(loss.value)] == ["w"]
+    assert "w" in loss.graph.forward.graph.initializers
+    with TrainingSession(GradientDescent(1.0).minimize(loss)) as session:
+        session.run({"x": np.ones((1, 2), np.float32)})
+        trained = session.export()
+    np.testing.assert_array_equal(trained.graph.initializers["w"].const_value.numpy(), [0.75, 1.75])
+
+
+NORMALIZED = """<ir_version: 8, opset_import: ["": {opset}]>
+g (float[n, 2] x) => (float loss)
+<float[2] scale = {{1, 1}}, float[2] bias = {{0, 0}},
+ float[2] mean = {{0, 0}}, float[2] var = {{1, 1}}> {{
+    h = BatchNormalization<momentum=0.5>(x, scale, bias, mean, var)
+    y = BatchNormalization<momentum=0.5>(h, scale, bias, mean, var)
+    z = Mul(y, x)
+    loss = ReduceMean<keepdims=0>(z)
+}}"""
+BATCH = np.array([[1, 4], [3, 0]], np.float32)  # means 2 and 2, variances 1 and 4
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_batch_normalization_trains_and_shared_statistics_go_through_both(opset: int) -> None:
+    loss = value(parsed(NORMALIZED.format(opset=opset)), "loss")
+    train_op = GradientDescent(0.0).minimize(loss)
+    assert [v.name for v in loss.graph.variables()] == ["scale", "bias"]
+    with TrainingSession(train_op) as session:
+        session.run({"x": BATCH})
+        state = session.state_dict()
+    np.testing.assert_allclose(state["mean"], [0.5, 0.5], atol=1e-6)  # (0, then 2, then 0)
+    np.testing.assert_allclose(state["var"], [1.0, 1.75], rtol=1e-4)  # (1, then 1 or 4, then 1)
+
+
+def test_statistics_that_the_loss_does_not_depend_on_stay() -> None:
+    model = parsed("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 2] x) => (float loss, float[n, 2] other)
+    <float[2] w = {1, 1}, float[2] s = {1, 1}, float[2] b = {0, 0},
+     float[2] m = {0, 0}, float[2] v = {1, 1}> {
+        y = Mul(x, w)
+        loss = ReduceMean<keepdims=0>(y)
+        other = BatchNormalization(x, s, b, m, v)
+    }""")
+    train_op = GradientDescent().minimize(value(model, "loss"))
+    assert set(train_op.updates) == {"w", "global_step"}
+
+
+@pytest.mark.parametrize("inputs", ["y", "y, ratio", "y, ratio, off"])
+def test_dropout_drops_in_training(inputs: str) -> None:
+    model = parsed(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 500] x) => (float loss)
+    <float[500] w, float ratio = {{0.5}}, bool off = {{0}}> {{
+        y = Mul(x, w)
+        d = Dropout({inputs})
+        loss = ReduceSum<keepdims=0>(d)
+    }}""".replace("float[500] w,", "float[1] w = {1},")
+    )
+    pairs = GradientDescent().compute_gradients(value(model, "loss"))
+    train_op = GradientDescent(1.0).apply_gradients(pairs)
+    feeds = {"x": np.ones((4, 500), np.float32)}
+    with TrainingSession(train_op) as session:
+        out = session.run(feeds, ["d", pairs[0][0].name])
+    assert set(np.unique(out["d"])) == {0.0, 2.0}
+    assert 0.4 < np.mean(out["d"] == 0) < 0.6
+    np.testing.assert_allclose(out[pairs[0][0].name], [out["d"].sum()])
+
+
+def test_old_models_are_brought_up_and_keep_names_and_weights() -> None:
+    model = parsed(PLAIN.replace("17", "11"))
+    loss = value(model, "loss")
+    assert model.graph.opset_imports[""] == 17
+    with TrainingSession(GradientDescent(1.0).minimize(loss)) as session:
+        session.run({"x": np.ones((1, 2), np.float32)})
+        np.testing.assert_allclose(session.state_dict()["w"], [0.5, 1.5])
+    assert loss.graph.forward.graph.opset_imports[""] == 11
+
+
+def test_old_models_that_cannot_be_brought_up_are_refused() -> None:
+    model = parsed("""<ir_version: 8, opset_import: ["": 6]>
+    g (float[2, 3, 4] x, float[3] s) => (float[2, 3, 4] loss) {
+        loss = Add<broadcast = 1, axis = 1>(x, s)
+    }""")
+    with pytest.raises(GradientError, match=r"opset 6.*Dimension 0 of input 2.*later opset"):
+        value(model, "loss")
+
+
+def test_states_get_free_names_and_keep_their_shape() -> None:
+    graph = training_graph(parsed(PLAIN))
+    first = graph.state("w/Adam", np.zeros(2, np.float32), "slot")
+    second = graph.state("w/Adam", np.zeros(2, np.float32), "slot")
+    assert (first.name, second.name) == ("w/Adam", "w/Adam_1")
+    first.assign([3, 4])
+    np.testing.assert_array_equal(first.read(), [3, 4])
+    with pytest.raises(OptionError, match=r"w/Adam: .*found \(3,\); expected \(2,\)"):
+        first.assign([1, 2, 3])
+    assert (first.dtype, first.shape) == (ir.DataType.FLOAT, (2,))
+
+
+def test_the_forward_model_gets_no_training_nodes() -> None:
+    model = parsed(PLAIN)
+    loss = value(model, "loss")
+    GradientDescent().minimize(loss)
+    assert [node.op_type for node in loss.graph.forward.graph] == ["Mul", "Clip", "ReduceMean"]
+    assert len(model.graph) > 3
