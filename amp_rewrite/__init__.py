@@ -1,8 +1,11 @@
 """Automatic mixed precision for ONNX, as a compiler pass."""
 
+from amp_rewrite import losses, optimizers
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.emulate import Evaluator, evaluate
 from amp_rewrite.errors import AmpError
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.training_graph import GraphValue, value
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import save, to_proto
 from amp_rewrite.list_check import CheckReport, check_lists
@@ -14,16 +17,26 @@ from amp_rewrite.numerics.verify_report import VerifyReport
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import Report
+from amp_rewrite.train import TrainingSession, build_step
+from amp_rewrite.training_info import (
+    lower_training_operators,
+    read_training_info,
+    write_training_info,
+)
 
 __all__ = [
     "AmpError",
     "Calibration",
     "CheckReport",
     "Evaluator",
+    "GraphValue",
+    "IndexedSlices",
     "OpLists",
     "Report",
     "RewriteResult",
+    "TrainingSession",
     "VerifyReport",
+    "build_step",
     "calibrate",
     "check_lists",
     "evaluate",
@@ -31,9 +44,15 @@ __all__ = [
     "load",
     "load_lists",
     "localise",
+    "losses",
+    "lower_training_operators",
+    "optimizers",
+    "read_training_info",
     "rewrite",
     "save",
     "to_proto",
     "tune",
+    "value",
     "verify",
+    "write_training_info",
 ]

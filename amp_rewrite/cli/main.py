@@ -14,6 +14,8 @@ from amp_rewrite.cli.convert import convert
 from amp_rewrite.cli.demo import demo
 from amp_rewrite.cli.explain import explain
 from amp_rewrite.cli.localise import localise
+from amp_rewrite.cli.train import train
+from amp_rewrite.cli.train_step import train_step
 from amp_rewrite.cli.tune import tune
 from amp_rewrite.cli.verify import verify
 from amp_rewrite.errors import AmpError
@@ -32,6 +34,8 @@ app.command()(calibrate)
 app.command()(localise)
 app.command()(tune)
 app.command(name="check-lists")(check_lists)
+app.command(name="train-step")(train_step)
+app.command()(train)
 app.command()(demo)
 
 
@@ -75,5 +79,7 @@ def main(arguments: list[str] | None = None) -> Any:
         error_console().print(line, markup=False)
         sys.exit(FAILED)
     except KeyboardInterrupt:
-        error_console().print("amp-rewrite: interrupted; no output was written", markup=False)
+        error_console().print(
+            "amp-rewrite: interrupted; files that were not finished stay as they were", markup=False
+        )
         sys.exit(130)

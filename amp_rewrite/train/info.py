@@ -88,7 +88,7 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
             "not a training step",
             where=where,
             found=f"a model without metadata {STEP_KEY!r}",
-            remedy="make a step with amp-rewrite train-step, or with TrainingSession.save_step",
+            remedy="make a step with amp-rewrite train-step, or with build_step",
         )
     try:
         content = json.loads(text)

@@ -1,0 +1,102 @@
+"""`amp-rewrite train-step`: add gradients and an optimizer to a forward model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amp_rewrite.cli import common
+from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.training_graph import State, training_graph
+from amp_rewrite.graph.load import load
+from amp_rewrite.graph.save import check_output_path, save
+from amp_rewrite.train.info import StepInfo, read_info
+from amp_rewrite.train.recipe import loss_of, optimizer_of
+from amp_rewrite.train.step import build_step
+
+
+def train_step(
+    forward: Annotated[Path, typer.Argument(help="The ONNX model to train.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the step.")],
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="The name of the loss, or softmax-cross-entropy:LOGITS:LABELS (or "
+            "sigmoid-cross-entropy, mean-squared-error) to add one."
+        ),
+    ],
+    optimizer: Annotated[
+        str, typer.Option(help="adam, adamw, momentum, gradient-descent, ...")
+    ] = "adam",
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The optimizer's default if it has one.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="An argument of the optimizer, KEY=VALUE; repeat."),
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option(help="constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA].")
+    ] = "constant",
+    warm_up: Annotated[
+        int, typer.Option(help="Steps over which the learning rate grows from 0.")
+    ] = 0,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option("--variable", help="Regex for whole weight names to train; repeat."),
+    ] = None,
+    fetch: Annotated[
+        list[str] | None, typer.Option("--fetch", help="Compute this value too; repeat.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Where Dropout's random numbers begin.")] = 0,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."""
+    check_output_path(forward, output)
+    model = load(forward)
+    nodes = len(model.graph)
+    target, targets = loss_of(model, loss)
+    rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
+    graph = training_graph(model)
+    chosen = _chosen(graph.variables(target.value), variable) if variable else None
+    op = rule.minimize(target, global_step=graph.global_step(), var_list=chosen)
+    step = build_step(op, fetch or (), seed=seed, targets=targets)
+    save(step, output)
+    if not quiet:
+        _print(read_info(step), nodes, len(step.graph), output)
+
+
+def _chosen(variables: list[State], patterns: list[str]) -> list[State]:
+    """Return the variables whose names match a pattern.
+
+    Raises:
+        OptionError: A pattern is no regex, or matches none.
+    """
+    chosen: dict[str, State] = {}
+    for pattern in patterns:
+        try:
+            found = [v for v in variables if re.fullmatch(pattern, v.name)]
+        except re.error as error:
+            raise OptionError("not a regular expression", found=repr(pattern)) from error
+        if not found:
+            raise OptionError(
+                "the pattern matches no variable that the loss depends on",
+                found=repr(pattern),
+                expected=", ".join(v.name for v in variables[:10]),
+            )
+        chosen.update({v.name: v for v in found})
+    return list(chosen.values())
+
+
+def _print(info: StepInfo, before: int, after: int, output: Path) -> None:
+    out = common.console()
+    counts: dict[str, int] = {}
+    for state in info.states:
+        counts[state.role] = counts.get(state.role, 0) + 1
+    states = ", ".join(f"{n} {role}" for role, n in counts.items())
+    out.print(f"{before} nodes -> {after}; state tensors: {states}")
+    out.print(f"feeds: {', '.join(info.inputs)}", markup=False)
+    out.print(f"wrote {output}", markup=False)
