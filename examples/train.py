@@ -1,6 +1,5 @@
 """Train a model in ten lines: python train.py FORWARD.onnx DATA.npz TRAINED.onnx."""
 
-
 import sys
 
 import numpy as np

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import State, TrainingGraph, training_graph
 from amp_rewrite.grad.walk import gradients
 
@@ -55,7 +56,7 @@ def minimize(model: ir.Model, rule: Rule = adam, learning_rate: float = 1e-3) ->
     targets = [variable.value for variable in variables]
     found = gradients(graph.builder, {loss.value: seed}, targets, sparse=False)
     updates = dict(graph.statistics(loss.value))
-    b = graph.scoped("update")
+    b = graph.scoped("update", Part.UPDATE)
     rate = graph.state("learning_rate", np.array(learning_rate, np.float32), "learning_rate").value
     following = b.op("Add", graph.global_step().value, b.constant(1))
     updates["global_step"] = following

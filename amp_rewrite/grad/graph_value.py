@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.part import Part
 
 if TYPE_CHECKING:
+    from amp_rewrite.grad.builder import Builder
     from amp_rewrite.grad.training_graph import TrainingGraph
 
 
@@ -44,39 +46,43 @@ class GraphValue:
 
     def __add__(self, other: GraphValue | float) -> GraphValue:
         """Return self + other."""
-        return self._with(self.graph.builder.add(self.value, self._operand(other)))
+        return self._with(self._builder.add(self.value, self._operand(other)))
 
     def __radd__(self, other: float) -> GraphValue:
         """Return other + self."""
-        return self._with(self.graph.builder.add(other, self.value))
+        return self._with(self._builder.add(other, self.value))
 
     def __sub__(self, other: GraphValue | float) -> GraphValue:
         """Return self - other."""
-        return self._with(self.graph.builder.sub(self.value, self._operand(other)))
+        return self._with(self._builder.sub(self.value, self._operand(other)))
 
     def __rsub__(self, other: float) -> GraphValue:
         """Return other - self."""
-        return self._with(self.graph.builder.sub(other, self.value))
+        return self._with(self._builder.sub(other, self.value))
 
     def __mul__(self, other: GraphValue | float) -> GraphValue:
         """Return self * other."""
-        return self._with(self.graph.builder.mul(self.value, self._operand(other)))
+        return self._with(self._builder.mul(self.value, self._operand(other)))
 
     def __rmul__(self, other: float) -> GraphValue:
         """Return other * self."""
-        return self._with(self.graph.builder.mul(other, self.value))
+        return self._with(self._builder.mul(other, self.value))
 
     def __truediv__(self, other: GraphValue | float) -> GraphValue:
         """Return self / other."""
-        return self._with(self.graph.builder.div(self.value, self._operand(other)))
+        return self._with(self._builder.div(self.value, self._operand(other)))
 
     def __rtruediv__(self, other: float) -> GraphValue:
         """Return other / self."""
-        return self._with(self.graph.builder.div(other, self.value))
+        return self._with(self._builder.div(other, self.value))
 
     def __neg__(self) -> GraphValue:
         """Return -self."""
-        return self._with(self.graph.builder.neg(self.value))
+        return self._with(self._builder.neg(self.value))
+
+    @property
+    def _builder(self) -> Builder:
+        return self.graph.scoped("arithmetic", Part.ARITHMETIC)
 
     def _with(self, value: ir.Value) -> GraphValue:
         return GraphValue(self.graph, value)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.constants import constant_tensor
 from amp_rewrite.grad.errors import GradientError
+from amp_rewrite.grad.part import PART_KEY, Part
 
 Dim = int | str | None
 """A length, the name of one, or unknown."""
@@ -29,7 +30,12 @@ class NodeBuilder:
     """
 
     def __init__(
-        self, model: ir.Model, graph: ir.Graph | None = None, *, scope: str = "gradient"
+        self,
+        model: ir.Model,
+        graph: ir.Graph | None = None,
+        *,
+        scope: str = "gradient",
+        part: Part = Part.GRADIENT,
     ) -> None:
         """Infer missing types and shapes of the model, once, and collect its names.
 
@@ -37,6 +43,7 @@ class NodeBuilder:
             model: Is changed: calls of functions that have no rule are inlined.
             graph: One of the model's graphs; None is the main one.
             scope: The prefix of every name given.
+            part: What the nodes belong to; each is marked with it.
         """
         # Here, since preparing asks the rules, which are written in terms of builders.
         from amp_rewrite.grad.prepare import prepare
@@ -47,7 +54,7 @@ class NodeBuilder:
         self.opset: int = model.graph.opset_imports.get("", 1)
         self.added: list[ir.Node] = []
         self.varying: set[ir.Value] = set()
-        self._scope = scope
+        self._scope, self._part = scope, part
         self._names = set(_names(model.graph))
         self._counts: dict[str, int] = {}
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
@@ -89,6 +96,7 @@ class NodeBuilder:
             ir.convenience.convert_attributes(given),
             outputs=[ir.Value(name=n) for n in names],
             name=name,
+            metadata_props={PART_KEY: self._part},
         )
         annotate(node, self.model.graph.opset_imports)
         self.graph.append(node)

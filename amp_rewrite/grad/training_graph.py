@@ -11,6 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.graph_value import GraphValue
+from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.state import Array, State, StateStore
 from amp_rewrite.grad.training_mode import turn_on_training_mode
 from amp_rewrite.grad.weights import lift_constants, modernise, nodes_before, weights_before
@@ -41,7 +42,7 @@ class TrainingGraph:
         model: The model; building a training step adds nodes to it.
         forward: A copy of the model as it was, for export. Only weights that were Constant nodes
             are initializers there too.
-        builder: Adds the nodes of losses and gradients.
+        builder: Adds the nodes of gradients.
         states: Name -> state, in the order of creation.
         assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
         loss: What was differentiated last, or None.
@@ -63,7 +64,7 @@ class TrainingGraph:
         self.loss: GraphValue | None = None
         self._weights = set(model.graph.initializers.values())
         self._by_value: dict[ir.Value, State] = {}
-        self._scopes: dict[str, Builder] = {}
+        self._scopes: dict[tuple[str, Part], Builder] = {}
         self._names = {str(v.name) for v in _values(model.graph)}
         self._trains = False
 
@@ -73,11 +74,12 @@ class TrainingGraph:
             self._trains = True
             turn_on_training_mode(self)
 
-    def scoped(self, scope: str) -> Builder:
-        """Return the builder whose nodes are named `<scope>/...`."""
-        if scope not in self._scopes:
-            self._scopes[scope] = Builder(self.model, scope=scope)
-        return self._scopes[scope]
+    def scoped(self, scope: str, part: Part) -> Builder:
+        """Return the builder whose nodes are named `<scope>/...` and belong to a part."""
+        key = scope, part
+        if key not in self._scopes:
+            self._scopes[key] = Builder(self.model, scope=scope, part=part)
+        return self._scopes[key]
 
     def free_name(self, stem: str) -> str:
         """Return `stem`, or `<stem>_1`, `<stem>_2`, ... if it is taken; take it."""

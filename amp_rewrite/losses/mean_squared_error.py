@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import GraphValue
 from amp_rewrite.losses.operands import (
     check_reduction,
@@ -40,7 +41,7 @@ def mean_squared_error(
     """
     check_reduction(reduction)
     graph, predicted, target = operands(model, predictions, labels)
-    b = graph.builder
+    b = graph.scoped("loss", Part.LOSS)
     check_same_shape(b, predicted, target)
     error = b.sub(predicted, b.cast_like(target, predicted))
     return named(graph, reduced(b, b.square(error), reduction))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import GraphValue
 from amp_rewrite.losses.operands import (
     check_reduction,
@@ -43,7 +44,7 @@ def sigmoid_cross_entropy(
     """
     check_reduction(reduction)
     graph, x, z = operands(model, logits, labels)
-    b = graph.builder
+    b = graph.scoped("loss", Part.LOSS)
     check_same_shape(b, x, z)
     losses = b.sub(b.op("Softplus", x), b.mul(x, b.cast_like(z, x)))
     return named(graph, reduced(b, losses, reduction))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import GraphValue
 from amp_rewrite.losses.operands import (
     LossError,
@@ -49,7 +50,7 @@ def softmax_cross_entropy(
     """
     check_reduction(reduction)
     graph, scores, targets = operands(model, logits, labels, axis=axis)
-    b = graph.builder
+    b = graph.scoped("loss", Part.LOSS)
     if b.type_of(targets) not in _INTEGERS:
         raise LossError(
             "labels must be integers: the index of the class",

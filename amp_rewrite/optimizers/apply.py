@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.optimizers import clipping
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
@@ -55,7 +56,7 @@ class Step:
         self.counter = _counter(graph, global_step)
         self.updates: dict[str, ir.Value] = {}
         self._optimizer = optimizer
-        self._b = graph.scoped(scope)
+        self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
         self.rate = self._learning_rate()
         initial = optimizer._initial_others()  # pyright: ignore[reportPrivateUsage] a child's hook
@@ -210,7 +211,7 @@ def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.V
     known: list[ir.Value | None] = [values_of(g).meta.get(clipping.NORM) for g in gradients]
     if known[0] is not None and all(norm is known[0] for norm in known):
         return known[0]
-    b = graph.scoped(clipping.SCOPE)
+    b = graph.scoped(clipping.SCOPE, Part.CLIP)
     raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in gradients]
     return clipping.global_norm_of(b, raw)
 

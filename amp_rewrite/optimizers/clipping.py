@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.errors import OptimizerValueError
@@ -56,7 +57,7 @@ def clip_by_global_norm(
     limit = check.number("clip_norm", clip_norm, above=True)
     given = list(gradients)
     graph = _graph(given)
-    b = graph.scoped(SCOPE)
+    b = graph.scoped(SCOPE, Part.CLIP)
     raw = [_summed(b, g) for g in given]
     norm = global_norm_of(b, [g for g in raw if g is not None]) if use_norm is None else None
     norm = norm if norm is not None else _given(use_norm)
@@ -94,7 +95,7 @@ def clip_with_norm(
     if gradient is None:
         return None, None
     graph = _graph([gradient])
-    b = graph.scoped(SCOPE)
+    b = graph.scoped(SCOPE, Part.CLIP)
     raw = _summed(b, gradient)
     assert raw is not None, "the gradient is not None"
     if axes is not None and isinstance(raw, IndexedSlices):
@@ -126,7 +127,7 @@ def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: flo
     if gradient is None:
         return None
     graph = _graph([gradient])
-    b = graph.scoped(SCOPE)
+    b = graph.scoped(SCOPE, Part.CLIP)
     raw = _summed(b, gradient)
     assert raw is not None, "the gradient is not None"
     return wrap(graph, _map(b, raw, lambda v: _limited(b, v, clip_value_min, clip_value_max)))
@@ -140,7 +141,7 @@ def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
     """
     given = list(gradients)
     graph = _graph(given)
-    b = graph.scoped(SCOPE)
+    b = graph.scoped(SCOPE, Part.CLIP)
     raw = [_summed(b, g) for g in given]
     return GraphValue(graph, global_norm_of(b, [g for g in raw if g is not None]))
 

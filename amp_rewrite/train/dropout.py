@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.part import Part
 from amp_rewrite.train.info import StateInfo
 
 COUNTER = "random/counter"
@@ -51,7 +52,7 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     dropouts = [node for node in graph if _trains(node)]
     if not dropouts:
         return []
-    builder = Builder(model, scope="random")
+    builder = Builder(model, scope="random", part=Part.RANDOM)
     counter = _counter(graph, seed)
     for number, node in enumerate(dropouts):
         _replace(builder, node, _mask(builder, node, number, counter))
