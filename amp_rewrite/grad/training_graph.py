@@ -46,6 +46,8 @@ class TrainingGraph:
         states: Name -> state, in the order of creation.
         assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
         loss: What was differentiated last, or None.
+        seeds: The values at which backward passes begin.
+        gradients: Variable -> the value that carries its gradient, of the last backward pass.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -62,6 +64,8 @@ class TrainingGraph:
         self.states: dict[str, State] = {}
         self.assigned: dict[State, ir.Value] = {}
         self.loss: GraphValue | None = None
+        self.seeds: list[ir.Value] = []
+        self.gradients: dict[str, ir.Value] = {}
         self._weights = set(model.graph.initializers.values())
         self._by_value: dict[ir.Value, State] = {}
         self._scopes: dict[tuple[str, Part], Builder] = {}

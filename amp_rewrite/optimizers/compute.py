@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import dtype_name
@@ -13,7 +14,7 @@ from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.grad.walk import gradients
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.optimizers.gradient import Raw
+from amp_rewrite.optimizers.gradient import Raw, values_of
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -60,7 +61,8 @@ def raw_gradients(
     """Return the gradient of each variable; None if the loss does not depend on it.
 
     Args:
-        graph: Is turned to training mode; gets the gradient's nodes.
+        graph: Is turned to training mode; gets the gradient's nodes, and remembers where they begin
+            and end.
         loss: What is differentiated; if it is no scalar, the sum of its elements is.
         variables: Floating-point variables.
         grad_loss: The gradient that arrives at the loss, in its shape; None is ones.
@@ -75,10 +77,34 @@ def raw_gradients(
     given = cast(object, grad_loss)
     if given is not None and not isinstance(given, GraphValue):
         raise OptimizerTypeError("grad_loss must be a value", found=type(given).__name__)
-    seed = b.ones_like(loss.value) if grad_loss is None else grad_loss.value
-    return list(
-        gradients(b, {loss.value: b.cast_like(seed, loss.value)}, [v.value for v in variables])
+    seed = _ones(graph, loss.value) if grad_loss is None else grad_loss.value
+    seed = b.cast_like(seed, loss.value)
+    found = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
+    graph.seeds.append(seed)
+    graph.gradients = {
+        variable.name: values_of(gradient)
+        for variable, gradient in zip(variables, found, strict=True)
+        if gradient is not None
+    }
+    return found
+
+
+def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
+    """Return ones shaped like a loss: a constant of its own, that nothing else shares.
+
+    So a loss scale can be injected into the finished step, where only the seed may be multiplied.
+    """
+    dims = graph.builder.dims(loss)
+    if dims is None or None in dims:
+        return graph.builder.ones_like(loss)
+    name, dtype = graph.free_name("gradient/seed"), graph.builder.type_of(loss)
+    array = np.ones([d or 0 for d in dims], dtype.numpy())
+    tensor = ir.tensor(array, dtype=dtype, name=name)
+    ones = ir.Value(
+        name=name, type=ir.TensorType(dtype), shape=ir.Shape(array.shape), const_value=tensor
     )
+    graph.model.graph.register_initializer(ones)
+    return ones
 
 
 def barrier(b: Builder, found: Sequence[Raw | None]) -> list[Raw | None]:

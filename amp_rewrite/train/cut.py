@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass
@@ -70,16 +72,16 @@ def cut(
     for _, value in next_states:
         graph.outputs.append(value)
     _remove_unused(graph)
-    CommonSubexpressionEliminationPass()(model)
+    backward = _merge_equal(model, info)
     _remove_inputs(graph, {s.name for s, _ in next_states})
     _declare_types(model)
     kept = {v.name for v in graph.inputs}
-    described = StepInfo(
+    described = replace(
+        info,
         states=tuple(s for s in info.states if s.name in kept),
         inputs=tuple(name for name in info.inputs if name in kept),
         fetches=outputs,
-        loss=info.loss,
-        targets=info.targets,
+        **backward,
     )
     if not defaults:
         _remove_defaults(graph, described)
@@ -123,6 +125,20 @@ def _remove_unused(graph: ir.Graph) -> None:
     for name, value in list(graph.initializers.items()):
         if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
             del graph.initializers[name]
+
+
+def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
+    """Merge equal nodes; return the names that seed and gradients have then."""
+    graph, values = model.graph, values_by_name(model.graph)
+    gradients = {k: values[v] for k, v in (info.gradients or {}).items() if v in values}
+    seed = None if info.seed is None else values.get(info.seed)
+    probe = ir.node("Probe", [seed, *gradients.values()])  # follows what becomes of them
+    graph.append(probe)
+    CommonSubexpressionEliminationPass()(model)
+    names = [None if value is None else str(value.name) for value in probe.inputs]
+    graph.remove(probe, safe=True)
+    found = dict(zip(gradients, names[1:], strict=True))
+    return {"seed": names[0], "gradients": None if info.gradients is None else found}
 
 
 def _remove_inputs(graph: ir.Graph, updated: set[str]) -> None:

@@ -50,6 +50,8 @@ class StepInfo:
         fetches: Name that `session.run` knows -> graph output.
         loss: The name of the loss in the graph, or None.
         targets: What evaluation compares, by role: "logits" and "labels"; empty if not known.
+        seed: The value at which the only backward pass begins, or None.
+        gradients: Variable -> the value that carries its gradient; None if not known.
     """
 
     states: tuple[StateInfo, ...]
@@ -57,6 +59,8 @@ class StepInfo:
     fetches: dict[str, str]
     loss: str | None = None
     targets: dict[str, str] | None = None
+    seed: str | None = None
+    gradients: dict[str, str] | None = None
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

@@ -156,11 +156,15 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
     fetches = {key: str(value.name) for key, value in train_op.fetches.items()}
     if train_op.loss is not None:
         fetches.setdefault(LOSS, str(train_op.loss.value.name))
+    training = train_op.graph
+    once = len(training.seeds) == 1
     return StepInfo(
         states=tuple(states),
         inputs=tuple(str(v.name) for v in model.graph.inputs if v.name not in names),
         fetches=fetches,
         loss=fetches.get(LOSS),
+        seed=str(training.seeds[0].name) if once else None,
+        gradients={k: str(v.name) for k, v in training.gradients.items()} if once else None,
     )
 
 

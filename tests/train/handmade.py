@@ -85,7 +85,9 @@ def train_op() -> Any:
         )
         for name, (value, role) in STATES.items()
     }
-    graph = SimpleNamespace(model=model, forward=model_of(FORWARD), states=states)
+    graph = SimpleNamespace(
+        model=model, forward=model_of(FORWARD), states=states, seeds=[], gradients={}
+    )
     return SimpleNamespace(
         graph=graph,
         loss=SimpleNamespace(value=values["loss"]),
