@@ -1,10 +1,11 @@
-"""Measure the rewrite against other converters, side by side in one run.
+"""Measure the package against others, side by side in one run.
 
     python tools/bench.py rewrite                        stress models and some of the corpus
     python tools/bench.py rewrite a.onnx b.onnx          these models
     python tools/bench.py rewrite --no-big3g             without the 3 GiB model
     python tools/bench.py rewrite --json bench.json      figures, machine and versions as JSON
     python tools/bench.py numerics [...]                 the corpus in emulated mixed precision
+    python tools/bench.py train [...]                    training steps against PyTorch eager
 
 Every conversion is a process of its own: its CPU time, wall time and peak resident memory are the
 kernel's account of it, imports included. This process imports nothing large, because Linux counts
@@ -28,7 +29,7 @@ from typing import Any
 
 TOOLS = Path(__file__).resolve().parent
 CACHE = TOOLS.parent / ".cache"
-SCRIPTS = {"numerics": "bench_numerics.py"}
+SCRIPTS = {"numerics": "bench_numerics.py", "train": "bench_train.py"}
 """Subcommands with a file of their own."""
 CONVERTERS = ("amp_rewrite", "onnxconverter-common", "onnxruntime")
 STRESS = ("chain10k", "chain100k", "big3g")

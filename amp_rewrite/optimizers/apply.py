@@ -127,23 +127,38 @@ def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
     """Return the state that counts steps.
 
     Raises:
-        OptimizerValueError: It is not an integer.
+        OptimizerTypeError: It is neither a state nor a value nor a name.
+        OptimizerValueError: It is not an integer, or of another model.
     """
     if global_step is None:
         return graph.global_step()
-    if isinstance(global_step, State):
-        state = global_step
-    elif isinstance(global_step, str):
-        known = graph.states.get(global_step)
-        state = known or graph.state(global_step, np.array(0, np.int64), "global_step")
-    else:
-        state = graph.track(global_step.value, "global_step")
+    state = global_step if isinstance(global_step, State) else _counter_of(graph, global_step)
+    if state.graph is not graph:
+        raise OptimizerValueError("the global step is of another model", where=state.name)
     if not state.dtype.is_integer() or state.shape:
         raise OptimizerValueError(
             f"Invalid type {dtype_name(state.dtype)} for global_step {state.name!r}",
             expected="an integer scalar",
         )
     return state
+
+
+def _counter_of(graph: TrainingGraph, given: object) -> State:
+    """Return the state that a value or a name denotes; a name that is new becomes one."""
+    if isinstance(given, str):
+        if not graph.has(given):
+            return graph.state(given, np.array(0, np.int64), "global_step")
+        given = graph.value(given)
+    if not isinstance(given, GraphValue):
+        raise OptimizerTypeError(
+            "the global step must be a state, a value of the model or a name",
+            found=f"an object of type {type(given).__name__}",
+        )
+    if given.graph is not graph or not given.value.is_initializer():
+        raise OptimizerValueError(
+            "the global step must be an initializer of this model", where=given.name
+        )
+    return graph.track(given.value, "global_step")
 
 
 def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -50,6 +50,29 @@ def check_float(what: str, name: str, dtype: ir.DataType) -> None:
             expected=" or ".join(dtype_name(t) for t in FLOATS),
             remedy="only floating-point values have gradients",
         )
+
+
+def listed(var_list: object) -> list[Any]:
+    """Return the variables of a list.
+
+    Raises:
+        OptimizerTypeError: It is no list, or holds what is no variable.
+    """
+    given: Any = var_list
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise OptimizerTypeError(
+            "var_list must be a list of variables", found=repr(given), remedy=f"pass [{given!r}]"
+        )
+    variables = list(cast(Iterable[object], given))
+    for variable in variables:
+        if not isinstance(variable, State | GraphValue | ir.Value | str):
+            raise OptimizerTypeError(
+                "not a variable",
+                where="var_list",
+                found=f"an object of type {type(variable).__name__}",
+                expected="a state, a value of the model, or a name",
+            )
+    return variables
 
 
 def raw_gradients(

@@ -14,6 +14,7 @@ from amp_rewrite.optimizers.compute import (
     barrier,
     check_float,
     check_loss,
+    listed,
     raw_gradients,
 )
 from amp_rewrite.optimizers.errors import OptimizerValueError
@@ -290,7 +291,7 @@ class Optimizer(KerasMembers):
         if var_list is None:
             variables = graph.variables(loss.value)
         else:
-            variables = list(dict.fromkeys(graph.variable(v) for v in var_list))
+            variables = list(dict.fromkeys(graph.variable(v) for v in listed(var_list)))
         if not variables:
             raise OptimizerValueError(
                 "No variables to optimize.",

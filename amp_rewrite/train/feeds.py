@@ -13,7 +13,8 @@ from amp_rewrite.graph import elements
 from amp_rewrite.train.errors import FeedError
 
 Feeds = Mapping[str, Any]
-"""Input name -> numpy array, onnxruntime.OrtValue or an object with `__dlpack__`."""
+"""Input name -> numpy array, onnxruntime.OrtValue, an object with `__dlpack__`, or numbers in
+(nested) lists."""
 
 
 class Inputs:
@@ -78,14 +79,26 @@ class Inputs:
             if expected is not None and found != expected:
                 raise self._wrong_type(name, found)
             return given
-        if isinstance(given, int | float | bool) and declared is not None:
-            return np.asarray(given, declared.numpy())
+        if isinstance(given, int | float | bool | list | tuple) and declared is not None:
+            return self._from_python(name, given, declared.numpy())
         if not isinstance(given, np.ndarray | np.generic) and hasattr(given, "__dlpack__"):
             return self._tensor(name, _from_dlpack(given, self._ort_value))
         array = np.asarray(given)
         if declared is not None and array.dtype != declared.numpy():
             raise self._wrong_type(name, array.dtype)
         return array
+
+    def _from_python(self, name: str, given: Any, dtype: np.dtype[Any]) -> Any:
+        """Return a number, or nested lists of numbers, which have no element type of their own."""
+        try:
+            array = np.asarray(given)
+        except ValueError as error:  # lists of different lengths
+            raise FeedError(
+                f"the feed {name!r} is no tensor", found=error, expected=self._expected(name)
+            ) from error
+        if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
+            raise self._wrong_type(name, array.dtype)
+        return array.astype(dtype)
 
     def _wrong_type(self, name: str, found: object) -> FeedError:
         declared = self.declared[name].dtype

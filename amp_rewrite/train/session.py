@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,7 @@ from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
 from amp_rewrite.train.checkpoint import check_fits, read_checkpoint, write_checkpoint
 from amp_rewrite.train.device import CPU, Provider, device_of
-from amp_rewrite.train.errors import FeedError
+from amp_rewrite.train.errors import FeedError, FetchError
 from amp_rewrite.train.export import with_weights
 from amp_rewrite.train.feeds import Feeds, Inputs
 from amp_rewrite.train.inference import inference_of
@@ -64,7 +65,7 @@ class TrainingSession:
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
             OptionError: A provider is not available.
-            StepError: `source` is a model, but no step.
+            StepError: `source` is no TrainOp, or a model, but no step.
         """
         self._runtime = import_runtime()
         self._providers = list(providers)
@@ -188,9 +189,11 @@ class TrainingSession:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         state = self._learning_rate()
-        if not math.isfinite(value):
+        if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:  # false for NaN too
             raise OptionError(
-                "the learning rate must be finite", found=value, remedy="set a number such as 1e-3"
+                "the learning rate must be finite and not negative",
+                found=repr(value),
+                remedy="set a number such as 1e-3",
             )
         self.assign_state(state.name, np.asarray(value))
 
@@ -271,7 +274,7 @@ class TrainingSession:
         if fetches is None:
             fetches = [n for n in DEFAULT_FETCHES if n in self.info.fetches]
             fetches = fetches if updates else fetches[:1]
-        names = (fetches,) if isinstance(fetches, str) else tuple(dict.fromkeys(fetches))
+        names = (fetches,) if isinstance(fetches, str) else _distinct(fetches)
         key = updates, names
         if key not in self._programs:
             whole = self._step.model, self.info, names
@@ -287,6 +290,18 @@ class TrainingSession:
                 updates=updates,
             )
         return self._programs[key]
+
+
+def _distinct(fetches: Iterable[str]) -> tuple[str, ...]:
+    names: list[object] = list(fetches) if isinstance(fetches, Iterable) else [fetches]  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    for name in names:
+        if not isinstance(name, str):
+            raise FetchError(
+                "fetches must be names",
+                found=f"an object of type {type(name).__name__}",
+                remedy="pass the name of a value, or a list of names",
+            )
+    return tuple(dict.fromkeys(map(str, names)))
 
 
 def _options(runtime: Any, threads: int) -> Any:

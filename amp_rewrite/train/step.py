@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.grad.captures import captured
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import Source, load
@@ -98,7 +99,7 @@ def build_step(
         targets: The names of the "logits" and the "labels", for evaluation.
 
     Raises:
-        StepError: An update does not fit its state.
+        StepError: It is no TrainOp, or an update does not fit its state.
         FetchError: A name in `fetches` is unknown.
     """
     step = whole_step(train_op, seed=seed)
@@ -129,9 +130,11 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
         seed: Where the random numbers of Dropout begin.
 
     Raises:
-        StepError: An update does not fit its state.
+        StepError: It is no TrainOp, or an update does not fit its state.
     """
+    _check_train_op(train_op)
     training = train_op.graph
+    read = _read_by(train_op)
     _name_values(training.model.graph)
     known = {*values_by_name(training.forward.graph), *_names(train_op.fetches.values())}
     model = clone(training.model)
@@ -139,7 +142,7 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     states: list[StateInfo] = []
     for name, state in training.states.items():
         update = train_op.updates.get(name)
-        if update is None and state.role in _CONSTANT_UNLESS_UPDATED:
+        if update is None and (state.role in _CONSTANT_UNLESS_UPDATED or state.value not in read):
             continue
         value = _make_input(model.graph, values[str(state.value.name)], state)
         following = value if update is None else values[str(update.name)]
@@ -149,6 +152,30 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     info = _info(train_op, model, states)
     model.metadata_props[STEP_KEY] = info.to_json()
     return Step(model, info, training.forward)
+
+
+def _check_train_op(given: object) -> None:
+    if all(hasattr(given, name) for name in ("graph", "updates", "fetches")):
+        return
+    raise StepError(
+        "not a training step",
+        found=f"an object of type {type(given).__name__}",
+        expected="a TrainOp",
+        remedy="pass what Optimizer.minimize or apply_gradients returned",
+    )
+
+
+def _read_by(train_op: TrainOp) -> set[ir.Value]:
+    """Return the values that updates and fetches are computed from.
+
+    The graph may hold the states of other optimizers too, which are no part of this step.
+    """
+    needed = {*train_op.updates.values(), *train_op.fetches.values()}
+    for node in reversed(train_op.graph.model.graph):
+        if any(value in needed for value in node.outputs):
+            needed.update(value for value in node.inputs if value is not None)
+            needed.update(captured(node))
+    return needed
 
 
 def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepInfo:

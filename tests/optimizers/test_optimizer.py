@@ -75,6 +75,31 @@ def test_var_list_takes_names_states_and_values(
     assert [variable.name for _, variable in pairs] == ["w2"]
 
 
+@pytest.mark.parametrize(
+    ("var_list", "message"),
+    [
+        ("w1", r"must be a list of variables; found 'w1'; pass \['w1'\]"),
+        ([3], "not a variable.*int"),
+    ],
+)
+def test_what_is_no_list_of_variables_is_a_type_error(
+    loss: GraphValue, var_list: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        GradientDescent().minimize(loss, var_list=var_list)
+
+
+def test_a_step_holds_no_states_of_another_optimizer_on_its_model(loss: GraphValue) -> None:
+    first = Adam(0.5).minimize(loss, var_list=["w1"])
+    other = GradientDescent(0.25)
+    second = other.minimize(loss, var_list=["w2"])
+    assert set(steps(first)) >= {"w1", "w1/Adam", "learning_rate"}
+    assert set(steps(second)) == {"w2", "global_step", "learning_rate_1"}
+    with TrainingSession(second) as session:
+        session.learning_rate = 0.125
+        assert (session.learning_rate, other.learning_rate) == (0.125, 0.125)
+
+
 def test_a_variable_that_the_loss_does_not_depend_on_has_no_gradient_and_stays(
     loss: GraphValue,
 ) -> None:
@@ -210,6 +235,38 @@ def test_the_global_step_grows_by_one_with_each_step(loss: GraphValue, given: st
     assert steps(train_op, 3)[name] == 3
     assert optimizer.iterations is not None
     assert optimizer.iterations.name == name
+
+
+def test_a_global_step_may_be_an_initializer_of_the_model(loss: GraphValue) -> None:
+    graph = loss.graph
+    counted = graph.state("so_far", np.array(7, np.int64), "global_step")
+    train_op = GradientDescent().minimize(loss, global_step=value(graph.model, "so_far"))
+    assert train_op.global_step == counted.name
+    assert steps(train_op, 2)["so_far"] == 9
+    assert "global_step" not in train_op.updates
+
+
+GLOBAL_STEPS: dict[str, tuple[Any, type[Exception], str]] = {
+    "number": (3, TypeError, "must be a state, a value of the model or a name; found .* int"),
+    "input": ("x", ValueError, "x: the global step must be an initializer of this model"),
+    "weights": ("w1", ValueError, "Invalid type float32 for global_step 'w1'"),
+    "vector": ("axes", ValueError, "Invalid type int64 for global_step 'axes'"),
+}
+
+
+@pytest.mark.parametrize("case", GLOBAL_STEPS)
+def test_what_counts_no_steps_is_refused(loss: GraphValue, case: str) -> None:
+    given, kind, message = GLOBAL_STEPS[case]
+    with pytest.raises(kind, match=message) as raised:
+        GradientDescent().minimize(loss, global_step=given)
+    assert isinstance(raised.value, AmpError)
+
+
+def test_a_global_step_of_another_model_is_refused(loss: GraphValue) -> None:
+    other = training_graph(load(onnx.parser.parse_model(TWO_LAYERS)))
+    for given in (other.global_step(), other.value("w1")):
+        with pytest.raises(ValueError, match=r"of another model|of this model"):
+            GradientDescent().minimize(loss, global_step=given)
 
 
 def test_a_global_step_must_be_an_integer(loss: GraphValue) -> None:

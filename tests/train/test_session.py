@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from handmade import FORWARD, batch, model_of, reference, train_op, weights
-from train_rules import minimize, sgd
 
+import amp_rewrite as amp
 from amp_rewrite.emulate.runtime import RunError
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.load import load
@@ -91,14 +91,14 @@ def test_the_learning_rate_can_be_set_between_steps(session):
     assert session.learning_rate == 0.0
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, "fast"])
 def test_a_learning_rate_that_is_not_finite_is_refused(session, value):
     with pytest.raises(OptionError, match="learning rate must be finite"):
         session.learning_rate = value
 
 
 def test_states_of_the_graph_are_read_and_assigned_in_the_running_session():
-    op = minimize(model_of(FORWARD), sgd)
+    op = amp.optimizers.GradientDescent(1e-3).minimize(amp.value(model_of(FORWARD), "loss"))
     with TrainingSession(op) as session:
         session.run(batch(0))
         w = op.graph.states["w"]
@@ -117,8 +117,8 @@ def test_frozen_weights_are_kept_in_a_step_file(tmp_path):
     model = load(tmp_path / "forward.onnx")
     path = tmp_path / "moved" / "step.onnx"
     path.parent.mkdir()
-    op = minimize(model, sgd)
-    op.updates.pop("b")
+    optimizer = amp.optimizers.GradientDescent(1e-3)
+    op = optimizer.minimize(amp.value(model, "loss"), var_list=["w"])
     save(build_step(op), path)
     (tmp_path / "forward.onnx").unlink()
     with TrainingSession(path) as session:
@@ -148,6 +148,12 @@ def test_feeds_may_be_ort_values_or_dlpack_tensors(session, wrap):
         np.testing.assert_allclose(out["loss"], reference(3)[0][i], rtol=1e-5)
 
 
+def test_numbers_in_lists_take_the_type_of_the_input(session):
+    feeds = {"x": [[1, 2, 3, 4]], "t": [[0.5, 1.5]]}
+    arrays = {name: np.array(rows, np.float32) for name, rows in feeds.items()}
+    assert session.evaluate(feeds)["loss"] == session.evaluate(arrays)["loss"]
+
+
 def changed(**changes):
     feeds = {**batch(0), **changes}
     return {name: array for name, array in feeds.items() if array is not None}
@@ -162,6 +168,8 @@ def changed(**changes):
         (changed(x=np.zeros((8, 5), "f")), r"wrong shape; found \[8, 5\]; .* \[N, 4\]"),
         (changed(x=np.zeros(4, "f")), "wrong shape"),
         (changed(x=np.zeros((7, 4), "f")), "'x' and 't' disagree about the dimension 'N'"),
+        (changed(x=[[1.0, 2.0], [3.0]]), "'x' is no tensor"),
+        (changed(x=["a", "b"]), "'x' has the wrong element type"),
         ([1, 2], "feeds must be a mapping"),
     ],
 )
@@ -176,6 +184,20 @@ def test_wrong_feeds_are_errors_in_one_line_that_change_nothing(session, feeds, 
 def test_an_unknown_fetch_names_close_ones(session):
     with pytest.raises(FetchError, match="no value 'los'; found close names: loss"):
         session.run(batch(0), ["los"])
+
+
+@pytest.mark.parametrize("fetches", [3, ["loss", 3]])
+def test_fetches_that_are_no_names_are_errors(session, fetches):
+    with pytest.raises(FetchError, match="fetches must be names; found an object of type int"):
+        session.run(batch(0), fetches)
+
+
+@pytest.mark.parametrize("source", [3, model_of(FORWARD)])
+def test_what_is_no_train_op_is_an_error(source):
+    with pytest.raises(StepError, match=r"not a training step; found an object.*TrainOp.*minimize"):
+        build_step(source)
+    with pytest.raises(StepError, match="not a training step"):
+        TrainingSession(source)
 
 
 def test_a_provider_that_is_not_there_is_an_error():
