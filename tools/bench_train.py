@@ -55,15 +55,20 @@ def network(name: str) -> tuple[onnx.ModelProto, Batch]:
 NETWORKS: tuple[str, ...] = ("mlp", "digits_cnn", "resnet", "transformer")
 
 
-def ours(name: str) -> Callable[[], object]:
-    """Return one step of this package."""
-    from train_rules import minimize
-
-    from amp_rewrite.graph.load import load
-    from amp_rewrite.train import TrainingSession
+def minimized(name: str) -> tuple[Any, Batch]:
+    """Return the TrainOp of a network under Adam, and a batch."""
+    import amp_rewrite as amp
 
     proto, batch = network(name)
-    session = TrainingSession(minimize(load(proto)), threads=THREADS)
+    return amp.optimizers.Adam(1e-3).minimize(amp.value(amp.load(proto), "loss")), batch
+
+
+def ours(name: str) -> Callable[[], object]:
+    """Return one step of this package."""
+    from amp_rewrite import TrainingSession
+
+    train_op, batch = minimized(name)
+    session = TrainingSession(train_op, threads=THREADS)
     return lambda: session.run(batch)
 
 
@@ -139,17 +144,15 @@ def compare(names: list[str], rounds: int, seconds: float, torch_python: str) ->
 def profile(name: str, steps: int = 20) -> None:
     """Print which operators a step of this package spends its time in."""
     import onnxruntime
-    from train_rules import minimize
 
-    from amp_rewrite.graph.load import load
-    from amp_rewrite.train import TrainingSession
+    from amp_rewrite import TrainingSession
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
     options.enable_profiling = True
     options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"bench_train_{os.getpid()}")
-    proto, batch = network(name)
-    session = TrainingSession(minimize(load(proto)), options=options)
+    train_op, batch = minimized(name)
+    session = TrainingSession(train_op, options=options)
     for _ in range(steps):
         session.run(batch)
     total: dict[str, float] = {}
