@@ -58,6 +58,7 @@ class NodeBuilder:
         self._names = set(_names(model.graph))
         self._counts: dict[str, int] = {}
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
+        self._in_function = False
         self.reset()
 
     def op(
@@ -104,7 +105,7 @@ class NodeBuilder:
         return node.outputs[0] if outputs == 1 else tuple(node.outputs)
 
     def constant(self, value: Any, dtype: ir.DataType | None = None) -> ir.Value:
-        """Return an initializer of the main graph; equal ones are one.
+        """Return an initializer of the main graph, or a Constant in a function; equal ones are one.
 
         Args:
             value: An array, a number or a sequence of numbers.
@@ -114,17 +115,25 @@ class NodeBuilder:
         key = (array.dtype.name, array.shape, array.tobytes())
         found = self._constants.get(key)
         if found is None:
-            name = self.free_name(f"{self._scope}/constant", numbered=True)
-            tensor = ir.Tensor(array, name=name, dtype=dtype)
-            found = ir.Value(
-                name=name,
-                type=ir.TensorType(tensor.dtype),
-                shape=ir.Shape(array.shape),
-                const_value=tensor,
-            )
-            self.model.graph.register_initializer(found)
+            tensor = ir.Tensor(array, dtype=dtype)
+            if self._in_function:
+                found = self.op("Constant", value=tensor)
+            else:
+                found = self._initializer(tensor)
             self._constants[key] = found
         return found
+
+    def _initializer(self, tensor: ir.Tensor) -> ir.Value:
+        name = self.free_name(f"{self._scope}/constant", numbered=True)
+        tensor.name = name
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape.numpy()),
+            const_value=tensor,
+        )
+        self.model.graph.register_initializer(value)
+        return value
 
     def free_name(self, stem: str, *, numbered: bool = False) -> str:
         """Return an unused name, `stem` itself unless numbered or taken; take it."""
@@ -144,6 +153,13 @@ class NodeBuilder:
         other.__dict__.update(self.__dict__)
         other.graph, other.added = graph, []
         other.reset()
+        return other
+
+    def body(self, graph: ir.Graph) -> Self:
+        """Return a builder for the body of a function, which sees no value of other graphs."""
+        other = self.child(graph)
+        other._names, other._counts, other._constants = set(_names(graph)), {}, {}
+        other._in_function = True
         return other
 
     def reset(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.training_graph import State
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.adam import Adam, AdamScalars, AdamSlots
 from amp_rewrite.optimizers.keras import Rate
@@ -54,12 +55,18 @@ class AdamW(Adam):
         self.weight_decay = check.number("weight_decay", weight_decay)
         self.exclude_from_weight_decay = patterns(exclude_from_weight_decay)
 
+    def _variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        return bool(self.weight_decay) and not excluded(
+            variable.name, self.exclude_from_weight_decay
+        )
+
     def _update(
         self, number: Number, shared: AdamScalars, slots: AdamSlots
     ) -> tuple[ir.Value, AdamSlots]:
         b = number.b
         value, new = super()._update(number, shared, slots)
-        if not self.weight_decay or excluded(number.variable.name, self.exclude_from_weight_decay):
+        if not self._variant(number.variable):
             return value, new
         decay = b.mul(shared.learning_rate, self.weight_decay)
         return b.sub(value, b.mul(number.value, decay)), new

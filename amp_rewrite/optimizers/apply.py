@@ -25,6 +25,7 @@ from amp_rewrite.optimizers.gradient import (
 )
 from amp_rewrite.optimizers.rule import Number, Scalars
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.optimizers.update_function import UpdateFunctions
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.optimizer import Optimizer, Variable
@@ -58,6 +59,7 @@ class Step:
         self._optimizer = optimizer
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
+        self._functions = UpdateFunctions(optimizer, self._b)
         self.rate = self._learning_rate()
         initial = optimizer._initial_others()  # pyright: ignore[reportPrivateUsage] a child's hook
         states = optimizer._states  # pyright: ignore[reportPrivateUsage]
@@ -102,7 +104,7 @@ class Step:
             present = [b.gather(v, rows) for v in present]
         number = Number(b, b.cast(present[0], dtype), values, variable)
         shared = self._shared_of(dtype)
-        value, new = optimizer._update(number, shared, optimizer.slots(*present[1:]))  # pyright: ignore[reportPrivateUsage]
+        value, new = self._functions.call(number, shared, optimizer.slots(*present[1:]))
         for state, result in zip((variable, *slots), (value, *new), strict=True):
             self.updates[state.name] = self._stored(state, result, rows)
 

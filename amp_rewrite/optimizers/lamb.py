@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.training_graph import State
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.adam import BETA1_POWER, BETA2_POWER, Adam, AdamSlots
 from amp_rewrite.optimizers.keras import Rate
@@ -59,11 +60,17 @@ class LAMB(Adam):
         dtype = scalars.dtype
         return LAMBScalars(scalars.rate, b.cast(first, dtype), b.cast(epsilon, dtype))
 
+    def _variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        return bool(self.weight_decay) and not excluded(
+            variable.name, self.exclude_from_weight_decay
+        )
+
     def _update(self, number: Number, shared: Any, slots: AdamSlots) -> tuple[ir.Value, AdamSlots]:
         b, new = number.b, self._moments(number, slots)
         quotient = b.div(new.m, b.add(b.sqrt(new.v), shared.epsilon))
         direction = b.mul(quotient, shared.first)
-        if self.weight_decay and not excluded(number.variable.name, self.exclude_from_weight_decay):
+        if self._variant(number.variable):
             direction = b.add(direction, b.mul(number.value, self.weight_decay))
         scale = b.mul(shared.learning_rate, _ratio(b, number.value, direction))
         return b.sub(number.value, b.mul(direction, scale)), new

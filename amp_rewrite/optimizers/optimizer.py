@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -260,11 +260,20 @@ class Optimizer(KerasMembers):
         del scalars
         return {}
 
+    def _variant(self, variable: State) -> Hashable:
+        """Return what `_update` depends on besides its tensors: variables of one variant share it.
+
+        A step holds one function per variant, and one call of it per variable.
+        """
+        del variable
+        return None
+
     def _update(self, number: Number, shared: Any, slots: Any) -> tuple[Any, Any]:
         """Return the new value of a variable (or of rows of it) and its new slots.
 
         Args:
-            number: The variable, its gradient, and the builder.
+            number: The variable, its gradient, and the builder, which builds a function: tensors
+                that are not given here are out of reach, and shapes are not known.
             shared: What `_scalars` returned.
             slots: The present slots, an instance of `slots`.
         """
