@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx
@@ -31,6 +31,7 @@ from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
 from amp_rewrite.rewrite.epsilons import underflows
 from amp_rewrite.rewrite.move_casts import move_casts
 from amp_rewrite.rewrite.options import PROVIDERS, Lists, RewriteOptions, names_of
+from amp_rewrite.rewrite.training import describe_precision, float32_parts, state_names
 from amp_rewrite.rewrite.weights import ConstantFacts
 
 
@@ -88,6 +89,9 @@ def rewrite(
     inline_functions: bool = False,
 ) -> RewriteResult:
     """Rewrite a model to mixed precision.
+
+    Forward and backward pass of a training step are painted together; its loss, its update and
+    what lies between the gradients and the update stay float32, as do its states.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -171,6 +175,8 @@ def _rewrite(
         )
         apply_plan(model, plan)
         remove_noop_casts(removed)
+        if not plan.is_empty:
+            describe_precision(model, options.precision)
     return result
 
 
@@ -182,24 +188,23 @@ def _paint(
     facts: ConstantFacts,
 ) -> tuple[PaintContext, Painting]:
     """Paint; where a constant turns out not to fit, keep its consumer float32 and paint again."""
-    names = set(options.variables)
-    excluded: dict[Vertex, Mark] = {}
+    names = {*options.variables, *state_names(type_graph.model)}
+    context = PaintContext(
+        type_graph,
+        lists,
+        options.low,
+        kernels,
+        options.rules,
+        options.infer_after_allow,
+        frozenset(v for v in type_graph.model.graph.inputs if v.name in names),
+    )
+    context = replace(context, excluded=float32_parts(context))
     while True:
-        context = PaintContext(
-            type_graph,
-            lists,
-            options.low,
-            kernels,
-            options.rules,
-            options.infer_after_allow,
-            frozenset(v for v in type_graph.model.graph.inputs if v.name in names),
-            excluded,
-        )
         painting = paint(context)
         found = {**facts.overflows(painting), **underflows(facts, painting)}
         if not found:
             return context, painting
-        excluded = {**excluded, **found}
+        context = replace(context, excluded={**context.excluded, **found})
 
 
 def _resolve_lists(options: RewriteOptions) -> OpLists:

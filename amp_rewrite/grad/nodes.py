@@ -11,7 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.constants import constant_tensor
 from amp_rewrite.grad.errors import GradientError
-from amp_rewrite.grad.part import PART_KEY, Part
+from amp_rewrite.grad.part import PART_KEY, SOURCE_KEY, Part, source_key
 
 Dim = int | str | None
 """A length, the name of one, or unknown."""
@@ -27,6 +27,8 @@ class NodeBuilder:
         added: Every node added so far, in order.
         varying: The values that depend on what is being differentiated with respect to; the walk
             sets it.
+        source: The node that is being differentiated, which nodes added then name; the walk sets
+            it.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class NodeBuilder:
         self.opset: int = model.graph.opset_imports.get("", 1)
         self.added: list[ir.Node] = []
         self.varying: set[ir.Value] = set()
+        self.source: ir.Node | None = None
         self._scope, self._part = scope, part
         self._names = set(_names(model.graph))
         self._counts: dict[str, int] = {}
@@ -97,12 +100,17 @@ class NodeBuilder:
             ir.convenience.convert_attributes(given),
             outputs=[ir.Value(name=n) for n in names],
             name=name,
-            metadata_props={PART_KEY: self._part},
+            metadata_props=self._origin(),
         )
         annotate(node, self.model.graph.opset_imports)
         self.graph.append(node)
         self.added.append(node)
         return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+
+    def _origin(self) -> dict[str, str]:
+        """Return the metadata of a new node."""
+        origin: dict[str, str] = {PART_KEY: self._part}
+        return origin if self.source is None else origin | {SOURCE_KEY: source_key(self.source)}
 
     def constant(self, value: Any, dtype: ir.DataType | None = None) -> ir.Value:
         """Return an initializer of the main graph, or a Constant in a function; equal ones are one.

@@ -71,9 +71,11 @@ def gradients(
     for node in reversed(nodes):
         if not _passes(b, node, arrived):
             continue
+        b.source = node
         received = [_total(b, arrived, v) for v in node.outputs]
         for value, gradient in _apply(b, node, received):
             arrived.setdefault(value, []).append(gradient)
+    b.source = None
     found = [_total(b, arrived, v, sparse=sparse and v.producer() is None) for v in wrt]
     b.varying = set()
     b.remove_unused({v for g in found if g is not None for v in _parts(g)}, start)

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     RETARGETED = "retargeted-cast"
     CONVERTED = "converted-constant"
 
+    FLOAT32_PART = "float32-part"
     DENY_LIST = "deny-list"
     DOWNSTREAM_OF_DENY = "downstream-of-deny"
     SQUARE = "square-before-reduction"

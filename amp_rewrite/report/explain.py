@@ -20,6 +20,7 @@ PHRASES: dict[str, str] = {
     Reason.CLEAR: "a clear operator next to",
     Reason.SEQUENCE: "it handles the same sequence as",
     Reason.RETARGETED: "a Cast whose consumers are all low, retargeted for",
+    Reason.FLOAT32_PART: "float32 by construction",
     Reason.DENY_LIST: "it is on the deny list",
     Reason.DOWNSTREAM_OF_DENY: "denied, reached forward from",
     Reason.SQUARE: "denied",

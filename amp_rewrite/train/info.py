@@ -9,10 +9,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.rewrite.training import STEP_KEY
 from amp_rewrite.train.errors import StepError
-
-STEP_KEY = "amp_rewrite.step"
-"""The key of `metadata_props` under which a step model describes itself."""
 
 FORWARD_KEY = "amp_rewrite.forward"
 """The key under which a step model keeps the structure of the model that it trains."""
@@ -52,6 +51,7 @@ class StepInfo:
         targets: What evaluation compares, by role: "logits" and "labels"; empty if not known.
         seed: The value at which the only backward pass begins, or None.
         gradients: Variable -> the value that carries its gradient; None if not known.
+        precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
     """
 
     states: tuple[StateInfo, ...]
@@ -61,6 +61,7 @@ class StepInfo:
     targets: dict[str, str] | None = None
     seed: str | None = None
     gradients: dict[str, str] | None = None
+    precision: str = FLOAT32.name
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

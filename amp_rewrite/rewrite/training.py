@@ -1,0 +1,146 @@
+"""What of a training step stays float32 by construction, whatever the lists say.
+
+- The parts that a builder says so of (grad/part.py): arithmetic on gradients, clipping, loss
+  scaling, the update, and the losses of this package.
+- The loss, when the model computes it: what follows the last allow-list operator on the way to it.
+  Labels and errors near zero lose too much, and float32 costs nothing there.
+- The gradients of all these, up to the first allow-list operator of the backward pass.
+- Sums of gradients that arrive at one variable, so that they accumulate in float32; the terms are
+  results of allow-list operators and are cast one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.part import Part, part_of, source_key, source_of
+from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.ports import subgraphs_of
+from amp_rewrite.oplists import ListName
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.painting import Color, Mark, Reason
+from amp_rewrite.paint.walk import walk
+
+STEP_KEY = "amp_rewrite.step"
+"""The key of `metadata_props` under which a step model describes itself."""
+
+_SUMS = frozenset({"Add", "Sum"})
+
+
+def step_description(model: ir.Model) -> dict[str, Any]:
+    """Return what a training step says about itself; empty for any other model."""
+    try:
+        found: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def state_names(model: ir.Model) -> frozenset[str]:
+    """Return the names of the states of a training step; none for any other model."""
+    states = step_description(model).get("states", ())
+    return frozenset(str(s["name"]) for s in states if isinstance(s, dict) and "name" in s)
+
+
+def describe_precision(model: ir.Model, precision: str) -> None:
+    """Let a training step say what it computes in; other models are left alone."""
+    description = step_description(model)
+    if description:
+        description["precision"] = precision
+        model.metadata_props[STEP_KEY] = json.dumps(description, sort_keys=True)
+
+
+def float32_parts(context: PaintContext) -> dict[Vertex, Mark]:
+    """Return a mark for every vertex of a training step that stays float32 by construction.
+
+    Args:
+        context: Knows the type graph and the lists; its exclusions are not asked.
+
+    Returns:
+        Vertex -> mark; nothing if the model is no training step.
+    """
+    parts = dict(_parts(context))
+    if not parts:
+        return {}
+    return _Search(context, parts).run()
+
+
+def _parts(context: PaintContext) -> Iterator[tuple[ir.Node, Part]]:
+    """Yield the nodes that belong to a part; in a subgraph, by default, that of its owner."""
+    owners: dict[ir.Graph, Part | None] = {}
+    for node in context.type_graph.nodes:
+        inherited = None if node.graph is None else owners.get(node.graph)  # pyright: ignore[reportArgumentType] functions are boundaries
+        part = part_of(node) or inherited
+        for _, graph in subgraphs_of(node):
+            owners[graph] = part
+        if part is not None:
+            yield node, part
+
+
+class _Search:
+    """One search in one model."""
+
+    def __init__(self, context: PaintContext, parts: dict[ir.Node, Part]) -> None:
+        self._context, self._parts = context, parts
+        self._graph = context.type_graph.graph
+        self._marks: dict[Vertex, Mark] = {}
+
+    def run(self) -> dict[Vertex, Mark]:
+        """Return the marks."""
+        loss = self._loss()
+        sources = {source_key(n) for n in (*loss, *self._parts) if n in loss or self._stays(n)}
+        for node, vertices in self._context.type_graph.nodes.items():
+            if node in loss:
+                self._mark(vertices.all, "the loss")
+            elif self._stays(node):
+                self._mark(vertices.all, f"part {self._parts[node]} of the training step")
+            elif self._parts.get(node) is Part.GRADIENT and source_of(node) in sources:
+                self._mark(vertices.all, "the gradient of the loss")
+        self._sums()
+        return self._marks
+
+    def _mark(self, vertices: tuple[Vertex, ...], detail: str) -> None:
+        mark = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
+        self._marks |= dict.fromkeys(vertices, mark)
+
+    def _loss(self) -> set[ir.Node]:
+        """Return the nodes behind the last allow-list operators on the way to the loss."""
+        name = step_description(self._context.type_graph.model).get("loss")
+        producers = self._context.type_graph.producers
+        roots = [v for value, v in producers.items() if value.name == name]
+        fast = [v for v in self._graph if self._is_fast(v) and v not in roots]
+        before = walk(fast, self._graph.predecessors, lambda _: True)
+        reached = walk(roots, self._graph.predecessors, lambda v: v not in before)
+        return {v.node for v in reached if self._is_forward(v)}
+
+    def _sums(self) -> None:
+        """Mark sums of gradients that only float32 parts read."""
+        for vertex in self._graph:
+            node = vertex.node
+            if node.op_type in _SUMS and self._is_gradient(vertex) and vertex not in self._marks:
+                read = walk([vertex], self._graph.successors, self._passes_on)
+                ends = [s for v in read for s in self._graph.successors(v) if s not in read]
+                if ends and all(self._stays(v.node) for v in ends):
+                    self._mark((vertex,), "the sum of the gradients that arrive at a variable")
+
+    def _passes_on(self, vertex: Vertex) -> bool:
+        clear = self._context.list_of(vertex) is ListName.CLEAR
+        return clear and self._is_gradient(vertex) and vertex not in self._marks
+
+    def _stays(self, node: ir.Node) -> bool:
+        part = self._parts.get(node)
+        return part is not None and part.stays_float32
+
+    def _is_gradient(self, vertex: Vertex) -> bool:
+        return self._parts.get(vertex.node) is Part.GRADIENT
+
+    def _is_forward(self, vertex: Vertex) -> bool:
+        return self._parts.get(vertex.node) in (None, Part.RANDOM)
+
+    def _is_fast(self, vertex: Vertex) -> bool:
+        """Tell whether a vertex is an allow-list operator of the forward model."""
+        return self._is_forward(vertex) and self._context.list_of(vertex) is ListName.ALLOW
