@@ -13,14 +13,14 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.build import build_type_graph
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.painting import Mark, Painting
+from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.report.build import build_report

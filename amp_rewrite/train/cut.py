@@ -10,6 +10,8 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.emulate.attributes import LOW_MEMBERS
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import infer_types
@@ -41,6 +43,8 @@ def cut(
 ) -> tuple[ir.Model, StepInfo]:
     """Return the part of a step that computes `fetches` and the next state.
 
+    What a rewritten step computes in float16 or bfloat16 is fetched as float32, which numpy knows.
+
     Args:
         whole: A step with everything that can be fetched; not changed.
         info: Its description.
@@ -66,6 +70,8 @@ def cut(
     taken = {state.output for state, _ in next_states}
     outputs: dict[str, str] = {}
     for name, target in zip(names, targets, strict=True):
+        if info.precision != FLOAT32.name and target.dtype in LOW_MEMBERS:
+            target = _widened(graph, target, f"{name}:{FLOAT32.name}")
         value = _as_output(graph, target, taken, f"{name}:value")
         graph.outputs.append(value)
         outputs[name] = str(value.name)
@@ -101,6 +107,15 @@ def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value
         expected=f"one of {', '.join(sorted(info.fetches))} or the name of a value of the step",
         remedy="fetch one of these, or build the step with this fetch",
     )
+
+
+def _widened(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
+    """Return a low-precision value as float32."""
+    cast = ir.node("Cast", [value], {"to": FLOAT32.ir.value}, name=f"fetch/{name}")
+    wide = cast.outputs[0]
+    wide.name, wide.type, wide.shape = name, ir.TensorType(FLOAT32.ir), value.shape
+    graph.append(cast)
+    return wide
 
 
 def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> ir.Value:

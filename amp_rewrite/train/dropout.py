@@ -69,8 +69,19 @@ def remove_dropouts(model: ir.Model) -> None:
     for node in list(model.graph):
         name = node.metadata_props.get(SITE)
         if name is not None:
-            data = values[name]
+            data = _as_type(node, values[name], node.outputs[0].dtype)
             ir.convenience.replace_all_uses_with(node.outputs[0], data, replace_graph_outputs=True)
+
+
+def _as_type(node: ir.Node, data: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+    """Return data in a type; a rewritten step may give what comes in and what goes out two."""
+    if dtype is None or data.dtype is None or data.dtype is dtype:
+        return data
+    cast = ir.node("Cast", [data], {"to": dtype.value}, name=f"{node.name}/inference")
+    cast.outputs[0].name, cast.outputs[0].type = f"{cast.name}:0", ir.TensorType(dtype)
+    cast.outputs[0].shape = data.shape
+    node.prepend(cast)
+    return cast.outputs[0]
 
 
 def _trains(node: ir.Node) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
 from amp_rewrite.api import rewrite_with
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.clone import clone
 from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.cut import values_by_name
 from amp_rewrite.train.errors import StepError
@@ -69,14 +68,15 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
 
 
 def _rewritten(step: Step, options: RewriteOptions) -> Step:
-    """Rewrite a step whose states' next values and fetches keep their type and name."""
-    ends = {state.output for state in step.info.states} | set(step.info.fetches.values())
-    with _also_outputs(step.model, ends):
-        result = rewrite_with(step.model, options)
-    kept = {value.name for value in step.model.graph.outputs}
-    model = result.model
-    for value in [v for v in model.graph.outputs if v.name not in kept]:
-        model.graph.outputs.remove(value)
+    """Rewrite a step; next states, fetches and gradients keep their names and types."""
+    model = clone(step.model)
+    graph = model.graph
+    values = values_by_name(graph)
+    ends = [state.output for state in step.info.states]
+    ends += [*step.info.fetches.values(), *(step.info.gradients or {}).values()]
+    computed = [values[n] for n in dict.fromkeys(ends) if values[n].producer() is not None]
+    graph.outputs.extend(v for v in computed if not v.is_graph_output())
+    result = rewrite_with(model, options)
     info = replace(step.info, precision=options.precision)
-    model.metadata_props[STEP_KEY] = info.to_json()
-    return replace(step, model=model, info=info, report=result.report)
+    result.model.metadata_props[STEP_KEY] = info.to_json()
+    return replace(step, model=result.model, info=info, rewriting=result)

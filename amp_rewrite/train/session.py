@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.emulate.runtime import RunError, import_runtime
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.load import Source
@@ -23,6 +24,7 @@ from amp_rewrite.train.export import with_weights
 from amp_rewrite.train.feeds import Feeds, Inputs
 from amp_rewrite.train.inference import inference_of
 from amp_rewrite.train.info import StateInfo
+from amp_rewrite.train.precision import in_precision
 from amp_rewrite.train.program import Program
 from amp_rewrite.train.states import States
 from amp_rewrite.train.step import DEFAULT_FETCHES, read_step, whole_step
@@ -52,6 +54,8 @@ class TrainingSession:
         threads: int = 0,
         seed: int = 0,
         options: Any = None,
+        precision: str | None = None,
+        emulate: bool = False,
     ) -> None:
         """Load a step with its initial state.
 
@@ -61,18 +65,25 @@ class TrainingSession:
             threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
             seed: Where the random numbers of Dropout begin; a step file has its own seed.
             options: An onnxruntime.SessionOptions instead of the default ones.
+            precision: What forward and backward compute in; see `build_step`. None leaves a step
+                file that has been rewritten as it is.
+            emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
+                otherwise the providers compute whatever they do for these types (the CPU provider:
+                mostly float32).
 
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
-            OptionError: A provider is not available.
-            StepError: `source` is no TrainOp, or a model, but no step.
+            OptionError: A provider is not available, or there is no such precision.
+            StepError: `source` is no TrainOp, or a model, but no step or one of another
+                precision.
         """
         self._runtime = import_runtime()
         self._providers = list(providers)
         self._device = device_of(providers, self._runtime.get_available_providers())
         self._options = _options(self._runtime, threads) if options is None else options
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
-        self._step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
+        step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
+        self._step, self._emulate = in_precision(step, precision), emulate
         self.info = self._step.info
         initial = self._step.initial()
         self._states = States(self.info.states, initial, self._device, self._runtime.OrtValue)
@@ -280,7 +291,7 @@ class TrainingSession:
             whole = self._step.model, self.info, names
             model, info = self._step.cut(names, defaults=False) if updates else inference_of(*whole)
             self._programs[key] = Program(
-                model,
+                emulate_model(model) if self._emulate else model,
                 info,
                 self._states.sets,
                 runtime=self._runtime,

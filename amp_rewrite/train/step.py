@@ -12,16 +12,20 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.part import PART_KEY, Part
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import Source, load
+from amp_rewrite.rewrite.options import Lists, RewriteOptions
 from amp_rewrite.train.cut import cut, values_by_name
 from amp_rewrite.train.dropout import replace_dropouts
 from amp_rewrite.train.errors import StepError
 from amp_rewrite.train.export import forward_of, keep_forward
 from amp_rewrite.train.info import STEP_KEY, StateInfo, StepInfo, read_info
+from amp_rewrite.train.precision import in_precision
 
 if TYPE_CHECKING:
+    from amp_rewrite.api import RewriteResult
     from amp_rewrite.grad.training_graph import State
     from amp_rewrite.optimizers.train_op import TrainOp
 
@@ -41,11 +45,13 @@ class Step:
         model: The step before it is cut down to what one run asks for; not to be changed.
         info: Its description.
         forward: The model that it trains as it was loaded, or None if only `model` knows it.
+        rewriting: How `model` was rewritten to another precision, or None if it was not.
     """
 
     model: ir.Model
     info: StepInfo
     forward: ir.Model | None = None
+    rewriting: RewriteResult | None = None
 
     def cut(self, fetches: Iterable[str], *, defaults: bool = True) -> tuple[ir.Model, StepInfo]:
         """Return the model that computes `fetches` and the next state, and its description."""
@@ -84,6 +90,9 @@ def build_step(
     *,
     seed: int = 0,
     targets: Mapping[str, str] | None = None,
+    precision: str | None = None,
+    target: str = "cuda",
+    lists: Lists = None,
 ) -> ir.Model:
     """Return the training step of a TrainOp as an ordinary ONNX model.
 
@@ -97,16 +106,39 @@ def build_step(
         fetches: Names of values to compute besides the loss.
         seed: Where the random numbers of Dropout begin.
         targets: The names of the "logits" and the "labels", for evaluation.
+        precision: What forward and backward compute in: "float32", "float16" or "bfloat16". None
+            is float32, or what enable_mixed_precision_graph_rewrite chose. States, data inputs and
+            fetches are float32 in any case.
+        target: Whose kernels the rewrite asks for; see `amp_rewrite.rewrite`.
+        lists: The op lists of the rewrite; see `amp_rewrite.rewrite`.
 
     Raises:
         StepError: It is no TrainOp, or an update does not fit its state.
         FetchError: A name in `fetches` is unknown.
+        OptionError: There is no such precision or target.
     """
-    step = whole_step(train_op, seed=seed)
+    options = RewriteOptions(target=target, lists=lists)
+    step = in_precision(whole_step(train_op, seed=seed), precision, options)
+    return step_model(step, fetches, targets=targets)
+
+
+def step_model(
+    step: Step, fetches: Iterable[str] = (), *, targets: Mapping[str, str] | None = None
+) -> ir.Model:
+    """Return the model of `build_step` for a step that is there already.
+
+    Args:
+        step: What `whole_step` or `in_precision` returned; not changed.
+        fetches: Names of values to compute besides the loss.
+        targets: The names of the "logits" and the "labels", for evaluation.
+
+    Raises:
+        FetchError: A name in `fetches` is unknown.
+    """
     info = replace(step.info, targets=dict(targets) if targets else None)
     known = [name for name in DEFAULT_FETCHES if name in info.fetches]
     model = cut(step.model, info, (*known, *fetches))[0]
-    keep_forward(model, train_op.graph.forward, set(info.names))
+    keep_forward(model, step.original(), set(info.names))
     return model
 
 
@@ -251,7 +283,8 @@ def _next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str])
     if free and not str(value.name).endswith(":next"):
         value.name = name
     else:
-        node = ir.node("Identity", [value], name=f"next/{state.name}")
+        origin: dict[str, str] = {PART_KEY: Part.UPDATE}
+        node = ir.node("Identity", [value], name=f"next/{state.name}", metadata_props=origin)
         graph.append(node)
         node.outputs[0].name = name
         value = node.outputs[0]
