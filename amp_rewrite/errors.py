@@ -47,6 +47,10 @@ class AmpError(Exception):
         return " ".join("; ".join(parts).split())
 
 
+class AmpWarning(UserWarning):
+    """Category of every warning: what was asked for is done, but may not be what was meant."""
+
+
 class LoadError(AmpError):
     """A file cannot be read as an ONNX model."""
 

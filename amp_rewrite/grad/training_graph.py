@@ -85,6 +85,11 @@ class TrainingGraph:
             self._scopes[key] = Builder(self.model, scope=scope, part=part)
         return self._scopes[key]
 
+    def forget_shapes(self) -> None:
+        """Let no builder use what it has computed before, which has moved into a subgraph."""
+        for builder in (self.builder, *self._scopes.values()):
+            builder.reset()
+
     def free_name(self, stem: str) -> str:
         """Return `stem`, or `<stem>_1`, `<stem>_2`, ... if it is taken; take it."""
         name, n = stem, 0

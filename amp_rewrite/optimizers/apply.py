@@ -225,9 +225,9 @@ def clip(
 
 def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.Value:
     """Return the global norm of gradients, of the unclipped ones if clipping has computed it."""
-    known: list[ir.Value | None] = [values_of(g).meta.get(clipping.NORM) for g in gradients]
-    if known[0] is not None and all(norm is known[0] for norm in known):
-        return known[0]
+    known = clipping.known_norm(gradients)
+    if known is not None:
+        return known
     b = graph.scoped(clipping.SCOPE, Part.CLIP)
     raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in gradients]
     return clipping.global_norm_of(b, raw)

@@ -30,8 +30,10 @@ from amp_rewrite.optimizers.gradient import (
 )
 
 SCOPE = "clip"
-NORM = "amp_rewrite.norm_before_clipping"
-"""Key in the meta of clipped values; the value is the global norm before clipping."""
+_NORM = "amp_rewrite.norm"
+"""Key in the meta of gradients: (their global norm before clipping, the unclipped gradient)."""
+_NORM_OF = "amp_rewrite.norm_of"
+"""Key in the meta of a global norm: the gradients that it is the norm of."""
 
 
 def clip_by_global_norm(
@@ -64,9 +66,9 @@ def clip_by_global_norm(
     scale = b.div(limit, b.maximum(norm, limit))
     scale = b.add(scale, b.sub(norm, norm))  # infinity - infinity is NaN
     clipped = [None if g is None else _map(b, g, lambda v: _times(b, v, scale)) for g in raw]
-    for gradient in clipped:
-        if gradient is not None:
-            values_of(gradient).meta[NORM] = norm
+    for gradient, before in zip(clipped, raw, strict=True):
+        if gradient is not None and before is not None:
+            values_of(gradient).meta[_NORM] = norm, values_of(before)
     return [wrap(graph, g) for g in clipped], GraphValue(graph, norm)
 
 
@@ -153,7 +155,25 @@ def global_norm_of(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
     ]
     widest = max((b.type_of(s) for s in squares), key=lambda t: t.itemsize)
     wide = [b.cast(s, widest) for s in squares]
-    return b.sqrt(wide[0] if len(wide) == 1 else b.op("Sum", *wide))
+    norm = b.sqrt(wide[0] if len(wide) == 1 else b.op("Sum", *wide))
+    norm.meta[_NORM_OF] = frozenset(values_of(g) for g in gradients)
+    return norm
+
+
+def remember_norm(norm: ir.Value, gradients: Sequence[Raw]) -> None:
+    """Let `known_norm` find the global norm of gradients."""
+    for values in map(values_of, gradients):
+        values.meta[_NORM] = norm, values
+
+
+def known_norm(gradients: Sequence[Raw]) -> ir.Value | None:
+    """Return the global norm of exactly these gradients before clipping if it is computed."""
+    known: list[tuple[ir.Value, ir.Value] | None] = [values_of(g).meta.get(_NORM) for g in gradients]
+    if known[0] is None:
+        return None
+    norm = known[0][0]
+    sources = {entry[1] for entry in known if entry is not None and entry[0] is norm}
+    return norm if None not in known and sources == norm.meta.get(_NORM_OF) else None
 
 
 def _graph(gradients: Sequence[Gradient]) -> TrainingGraph:

@@ -52,6 +52,9 @@ class Optimizer(KerasMembers):
     slots: type[Any] = NoSlots
     touches_rows_only: bool = True
     """Whether a sparse gradient changes the touched rows of variable and slots only."""
+    supports_loss_scaling: bool = True
+    """Whether a loss scale may multiply the gradients on their way; False for a collective that
+    does more with them than a linear function, such as compressing them."""
 
     def __init__(
         self,
@@ -176,6 +179,9 @@ class Optimizer(KerasMembers):
     ) -> TrainOp:
         """Add the nodes that update variables by their gradients.
 
+        That is `reduce_gradients`, then `apply_reduced`; optimizers that wrap another one hook in
+        there.
+
         Args:
             grads_and_vars: (gradient, variable) pairs; a variable whose gradient is None stays as
                 it is. Values of equal indices of a sparse gradient are summed first.
@@ -187,6 +193,21 @@ class Optimizer(KerasMembers):
             OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
             OptimizerValueError: There are no pairs, or no gradients.
         """
+        return self.apply_reduced(self.reduce_gradients(grads_and_vars), global_step, name)
+
+    def reduce_gradients(
+        self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
+    ) -> list[tuple[Gradient, Variable]]:
+        """Return pairs whose gradients are those of all shards; here there is one shard."""
+        return list(grads_and_vars)
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
         graph, pairs = check_pairs(grads_and_vars)
         self._states.graph = graph
         norm_of = [gradient for gradient, _ in pairs]

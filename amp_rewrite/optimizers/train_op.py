@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import onnx_ir as ir
 
@@ -20,7 +21,10 @@ class TrainOp:
         updates: Name of a state -> the value that it has after the step.
         global_step: The name of the state that counts the steps.
         fetches: Names that a session knows besides those of values: "loss", "gradient_norm",
-            "learning_rate" (the one used in this step) and "global_step" (after the step).
+            "learning_rate" (the one used in this step) and "global_step" (after the step). With
+            a loss scale also "grads_finite", "loss_scale", "good_steps", "skipped_steps" and
+            "consecutive_skips".
+        loss_scale: The configuration of the loss scale, or None.
     """
 
     graph: TrainingGraph = field(repr=False)
@@ -28,3 +32,4 @@ class TrainOp:
     updates: Mapping[str, ir.Value]
     global_step: str | None
     fetches: Mapping[str, ir.Value]
+    loss_scale: Mapping[str, Any] | None = None

@@ -1,0 +1,19 @@
+"""Loss scales, the finite check, the conditional update and LossScaleOptimizer."""
+
+from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
+from amp_rewrite.loss_scaling.errors import LossScaleError, LossScaleValueError
+from amp_rewrite.loss_scaling.fixed import FixedLossScale
+from amp_rewrite.loss_scaling.get import get
+from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
+from amp_rewrite.loss_scaling.optimizer import LossScaleOptimizer
+
+__all__ = [
+    "DynamicLossScale",
+    "FixedLossScale",
+    "LossScale",
+    "LossScaleError",
+    "LossScaleOptimizer",
+    "LossScaleState",
+    "LossScaleValueError",
+    "get",
+]

@@ -1,0 +1,133 @@
+"""Make the updates of a step conditional: a skipped step changes nothing, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.captures import subgraphs
+
+MODES = ("if", "select")
+
+
+def check_mode(mode: object) -> str:
+    """Return how updates are made conditional, checked.
+
+    Raises:
+        OptionError: It is not one of MODES.
+    """
+    if mode not in MODES:
+        raise OptionError(
+            "unknown way to make updates conditional",
+            found=repr(mode),
+            expected=" or ".join(map(repr, MODES)),
+        )
+    return str(mode)
+
+
+def conditional(
+    b: Builder,
+    finite: ir.Value,
+    updates: Mapping[str, ir.Value],
+    present: Mapping[str, ir.Value],
+    mode: str = "if",
+    *,
+    keep: Collection[ir.Value] = (),
+    movable: Callable[[ir.Node], bool] | None = None,
+) -> dict[str, ir.Value]:
+    """Return state -> its next value: the updated one if `finite`, else the present one.
+
+    Args:
+        b: Adds nodes at the end of the graph that the updates are in.
+        finite: bool, shape ().
+        updates: State -> its updated value.
+        present: State -> its present value; more states do no harm.
+        mode: "if" moves the nodes that only the updates need into the then-branch of one If, whose
+            else-branch passes the states through. "select" adds a Where per state and no control
+            flow, so that a CUDA graph can capture the step.
+        keep: Values that stay in the outer graph with "if", besides those that others use.
+        movable: Whether a node may move into the If; by default every node may. Call
+            `TrainingGraph.forget_shapes` afterwards.
+
+    Raises:
+        OptionError: The mode is unknown.
+    """
+    check_mode(mode)
+    changed = {name: value for name, value in updates.items() if value is not present[name]}
+    if not changed:
+        return dict(updates)
+    if mode == "select":
+        results = [b.op("Where", finite, v, present[name]) for name, v in changed.items()]
+    else:
+        results = _if(b, finite, changed, present, {*keep, finite}, movable or _any)
+    for name, result in zip(changed, results, strict=True):
+        result.type, result.shape = present[name].type, present[name].shape
+    return {**updates, **dict(zip(changed, results, strict=True))}
+
+
+def _any(node: ir.Node) -> bool:
+    del node
+    return True
+
+
+def _if(
+    b: Builder,
+    finite: ir.Value,
+    updates: Mapping[str, ir.Value],
+    present: Mapping[str, ir.Value],
+    keep: Collection[ir.Value],
+    movable: Callable[[ir.Node], bool],
+) -> list[ir.Value]:
+    moved = _only_for(b.graph, set(updates.values()), keep, movable)
+    b.graph.remove(moved)
+    then = _graph(b, "apply", moved)
+    unused = {value for node in moved for value in node.outputs}
+    inner = b.child(then)
+    for value in updates.values():
+        # An output of a graph is computed inside it, and is one output only.
+        then.outputs.append(value if value in unused else _copy(inner, value))
+        unused.discard(value)
+    otherwise = _graph(b, "skip", [])
+    inner = b.child(otherwise)
+    otherwise.outputs.extend(_copy(inner, present[name]) for name in updates)
+    results = b.op("If", finite, outputs=len(updates), then_branch=then, else_branch=otherwise)
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+def _graph(b: Builder, name: str, nodes: list[ir.Node]) -> ir.Graph:
+    return ir.Graph([], [], nodes=nodes, name=b.free_name(f"conditional/{name}"))
+
+
+def _copy(b: Builder, value: ir.Value) -> ir.Value:
+    copy = b.op("Identity", value)
+    copy.type, copy.shape = value.type, value.shape
+    return copy
+
+
+def _only_for(
+    graph: ir.Graph,
+    results: Collection[ir.Value],
+    keep: Collection[ir.Value],
+    movable: Callable[[ir.Node], bool],
+) -> list[ir.Node]:
+    """Return the nodes of a graph that only `results` need, in order."""
+    owner = {inner: node for node in graph for inner in _nested(node)}
+    moved: dict[ir.Node, None] = {}
+    for node in reversed(graph):
+        users = {owner.get(use.node, use.node) for value in node.outputs for use in value.uses()}
+        wanted = users or any(value in results for value in node.outputs)
+        bound = any(value in keep or value.is_graph_output() for value in node.outputs)
+        if wanted and not bound and users <= moved.keys() and movable(node):
+            moved[node] = None
+    return list(reversed(moved))
+
+
+def _nested(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield the nodes of the graphs inside a node."""
+    for graph in subgraphs(node):
+        for inner in graph:
+            yield inner
+            yield from _nested(inner)

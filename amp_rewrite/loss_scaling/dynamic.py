@@ -1,0 +1,120 @@
+"""A loss scale that follows the gradients."""
+
+from __future__ import annotations
+
+import numbers
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.loss_scaling.errors import LossScaleValueError
+from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
+
+
+class DynamicLossScale(LossScale):
+    """As large a scale as the gradients stay finite with.
+
+        finite, good_steps + 1 >= period: scale * multiplier if finite, else scale; good_steps = 0
+        finite otherwise:                 good_steps + 1
+        not finite:                       max(scale / multiplier, floor); good_steps = 0; skipped
+
+    in float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
+    https://arxiv.org/abs/1710.03740; the names are TensorFlow's).
+    """
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2.0**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+        *,
+        floor: float = 1.0,
+        max_consecutive_skips: int | None = None,
+    ) -> None:
+        """Keep the parameters.
+
+        Args:
+            initial_loss_scale: The scale of the first step.
+            increment_period: How many finite steps it takes to grow.
+            multiplier: What the scale is multiplied with to grow, and divided by to shrink; above 1.
+            floor: The smallest scale; above 0, and not above the initial scale.
+            max_consecutive_skips: A session raises LossScaleError after so many skipped steps in a
+                row at the floor; None never does.
+
+        Raises:
+            LossScaleValueError: One of them is impossible.
+        """
+        self.initial_loss_scale = _number("initial_loss_scale", initial_loss_scale, above=0)
+        self.increment_period = _count("increment_period", increment_period)
+        self.multiplier = _number("multiplier", multiplier, above=1)
+        self.floor = _number("floor", floor, above=0)
+        if self.floor > self.initial_loss_scale:
+            raise LossScaleValueError(
+                "floor must not be above initial_loss_scale",
+                where="DynamicLossScale",
+                found=f"floor {self.floor:g}, initial_loss_scale {self.initial_loss_scale:g}",
+                remedy="set floor below 1 for such a small scale",
+            )
+        self.max_consecutive_skips = (
+            None
+            if max_consecutive_skips is None
+            else _count("max_consecutive_skips", max_consecutive_skips)
+        )
+
+    @property
+    def initial(self) -> float:
+        """The scale of the first step."""
+        return self.initial_loss_scale
+
+    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
+        """Return the state after a step; see the class."""
+        scale, good = state.current_loss_scale, b.add(state.good_steps, 1)
+        grows = b.greater_or_equal(good, self.increment_period)
+        larger = b.mul(scale, self.multiplier)
+        larger = b.where(b.less_or_equal(larger, FLOAT32.max), larger, scale)
+        smaller = b.maximum(b.div(scale, self.multiplier), self.floor)
+        grown = b.where(grows, larger, scale)
+        skipped = b.add(state.skipped_steps, 1)
+        return LossScaleState(
+            current_loss_scale=b.where(finite, grown, smaller),
+            good_steps=b.where(finite, b.where(grows, 0, good), 0),
+            skipped_steps=b.where(finite, state.skipped_steps, skipped),
+            consecutive_skips=b.where(finite, 0, b.add(state.consecutive_skips, 1)),
+        )
+
+
+def _number(name: str, value: object, *, above: float) -> float:
+    """Return a parameter that is a number in float32 too, in which the scale is computed.
+
+    Raises:
+        LossScaleValueError: It is no number, or not above `above`, or not finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise LossScaleValueError(
+            f"{name} must be a number", where="DynamicLossScale", found=repr(value)
+        )
+    given = float(value)
+    # false for NaN too
+    if not (given <= FLOAT32.max and np.float32(given) > above):
+        raise LossScaleValueError(
+            f"impossible {name}",
+            where="DynamicLossScale",
+            found=value,
+            expected=f"a finite float32 number above {above:g}",
+        )
+    return given
+
+
+def _count(name: str, value: object) -> int:
+    """Return a parameter that counts steps.
+
+    Raises:
+        LossScaleValueError: It is no integer of at least 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise LossScaleValueError(
+            f"{name} must be an integer of at least 1", where="DynamicLossScale", found=repr(value)
+        )
+    return int(value)

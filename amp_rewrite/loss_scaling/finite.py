@@ -1,0 +1,39 @@
+"""Whether all gradients are finite, and their norm: one pass over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm
+from amp_rewrite.optimizers.gradient import Raw, summed
+
+
+def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.Value]:
+    """Return whether all gradients are finite, and their global norm.
+
+    The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares are not negative, so
+    that nothing cancels. It is not finite either if the sum overflows, in float32 at a norm of
+    1.8e19: such a step counts as not finite too, since nothing useful could be done with it.
+
+    The norm that `clip_by_global_norm` has computed is used where there is one.
+
+    Args:
+        b: Adds the nodes.
+        gradients: At least one, in float32 or float64: unscaled, reduced over shards. Values of
+            equal indices of a sparse one are summed first.
+
+    Returns:
+        bool, shape (); and the norm, shape (), in the widest type of the gradients.
+    """
+    norm = known_norm(gradients)
+    if norm is None:
+        raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in gradients]
+        norm = global_norm_of(b, raw)
+        remember_norm(norm, raw)
+    largest = float(np.finfo(b.type_of(norm).numpy()).max)
+    return b.less_or_equal(norm, largest), norm  # false for infinity and for NaN

@@ -1,0 +1,56 @@
+"""Loss scales by what denotes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
+from amp_rewrite.loss_scaling.errors import LossScaleValueError
+from amp_rewrite.loss_scaling.fixed import FixedLossScale
+from amp_rewrite.loss_scaling.loss_scale import LossScale
+
+_CLASSES: dict[str, type[LossScale]] = {
+    kind.__name__: kind for kind in (FixedLossScale, DynamicLossScale)
+}
+
+
+def get(identifier: object) -> LossScale | None:
+    """Return a loss scale.
+
+    Args:
+        identifier: A number, which is a FixedLossScale; "dynamic"; a LossScale, which is returned;
+            what `serialize` or `get_config` of a loss scale of this package returned; or None,
+            which is returned.
+
+    Raises:
+        LossScaleValueError: It denotes no loss scale.
+    """
+    if identifier is None or isinstance(identifier, LossScale):
+        return identifier
+    if isinstance(identifier, int | float) and not isinstance(identifier, bool):
+        return FixedLossScale(identifier)
+    if identifier == "dynamic":
+        return DynamicLossScale()
+    found = _from_config(identifier) if isinstance(identifier, Mapping) else None
+    if found is None:
+        raise LossScaleValueError(
+            "Could not interpret loss scale identifier",
+            found=repr(identifier),
+            expected="a number, 'dynamic', a LossScale, a configuration or None",
+        )
+    return found
+
+
+def serialize(loss_scale: LossScale) -> dict[str, Any]:
+    """Return what `get` makes the loss scale from; JSON can hold it."""
+    return {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}
+
+
+def _from_config(given: Mapping[Any, Any]) -> LossScale | None:
+    if set(given) == {"class_name", "config"}:
+        kind = _CLASSES.get(given["class_name"])
+        return None if kind is None else kind.from_config(given["config"])
+    if "loss_scale_value" in given:
+        return FixedLossScale.from_config(given)
+    return DynamicLossScale.from_config(given) if "initial_loss_scale" in given else None

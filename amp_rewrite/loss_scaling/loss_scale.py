@@ -1,0 +1,87 @@
+"""The base class of loss scales."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+
+PREFIX = "loss_scale/"
+"""The names of the states are this and a field of LossScaleState."""
+
+ROLES = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips")
+"""The roles of the states, in the order of the fields of LossScaleState."""
+
+
+class LossScaleState(NamedTuple):
+    """What a loss scale remembers from one step to the next: scalars."""
+
+    current_loss_scale: Any  # float32 (): multiplies the loss
+    good_steps: Any  # int64 (): finite steps since the scale changed
+    skipped_steps: Any  # int64 (): skipped steps in all
+    consecutive_skips: Any  # int64 (): skipped steps since the last applied one
+
+
+class LossScale(ABC):
+    """What a loss is multiplied with, so that its gradients do not underflow in low precision.
+
+    P. Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740.
+
+    A loss scale is a description: the numbers live in state tensors of a training graph, and
+    `update` adds the nodes that compute the next ones. A child's constructor arguments are
+    attributes of the same names.
+    """
+
+    @property
+    @abstractmethod
+    def initial(self) -> float:
+        """The scale of the first step."""
+
+    @property
+    def checks(self) -> bool:
+        """Whether gradients are checked, and a step whose gradients are not finite is skipped."""
+        return True
+
+    @abstractmethod
+    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
+        """Return the state after a step.
+
+        Args:
+            b: Adds the nodes.
+            state: The state before the step: values.
+            finite: Whether all gradients of the step are finite: bool, shape ().
+        """
+
+    def initial_state(self) -> LossScaleState:
+        """Return the state before the first step: arrays."""
+        zeros = (np.array(0, np.int64) for _ in LossScaleState._fields[1:])
+        return LossScaleState(np.array(self.initial, np.float32), *zeros)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make a loss scale like this one."""
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return a loss scale made from what `get_config` returned."""
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        """Return the call that makes a loss scale like this one."""
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.get_config().items())
+        return f"{type(self).__name__}({arguments})"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other one has the same class and configuration."""
+        return type(other) is type(self) and other.get_config() == self.get_config()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __hash__(self) -> int:
+        """Return a hash of class and configuration."""
+        return hash(repr(self))

@@ -1,0 +1,298 @@
+"""An optimizer whose loss is scaled, and whose updates are skipped if gradients overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite import optimizers
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.part import Part, part_of
+from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.loss_scaling.check import check_optimizer, check_scale
+from amp_rewrite.loss_scaling.conditional import check_mode, conditional
+from amp_rewrite.loss_scaling.finite import finite_and_norm
+from amp_rewrite.loss_scaling.get import get, serialize
+from amp_rewrite.loss_scaling.loss_scale import PREFIX, ROLES, LossScale, LossScaleState
+from amp_rewrite.loss_scaling.unscale import unscaled
+from amp_rewrite.optimizers.apply import check_pairs
+from amp_rewrite.optimizers.clipping import known_norm
+from amp_rewrite.optimizers.compute import Loss, check_float, check_loss
+from amp_rewrite.optimizers.gradient import Gradient, dense, graph_of, summed, unwrap, wrap
+from amp_rewrite.optimizers.optimizer import Optimizer, Variable
+from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.optimizers.wrapper import OptimizerWrapper
+
+_SCOPE = "loss_scale"
+
+
+class LossScaleOptimizer(OptimizerWrapper):
+    """Scales the loss, unscales gradients, and applies an optimizer if they are finite.
+
+    The loss scale multiplies the seed of the backward pass, in float32, so that no gradient
+    underflows in low precision; gradients are multiplied by its reciprocal in float32. If one of
+    them is not finite, the step changes no variable, slot, statistic or counter, but the loss scale
+    only (P. Micikevicius et al., "Mixed Precision Training", 2018,
+    https://arxiv.org/abs/1710.03740).
+
+    With a FixedLossScale nothing is checked: every step is applied, and the fetch `grads_finite` is
+    always true.
+
+    Every other attribute is that of the wrapped optimizer.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, loss_scale: Any = "dynamic", *, conditional: str = "if"
+    ) -> None:
+        """Wrap an optimizer.
+
+        Args:
+            optimizer: Any optimizer that does not clip gradients itself.
+            loss_scale: A LossScale, or what `loss_scaling.get` takes.
+            conditional: "if" puts the update into the then-branch of one If; "select" adds a Where
+                per state tensor and holds no control flow, which CUDA graphs need.
+
+        Raises:
+            LossScaleValueError: The optimizer cannot be wrapped, or there is no loss scale.
+            OptionError: `conditional` is neither.
+        """
+        check_optimizer(optimizer, LossScaleOptimizer)
+        super().__init__(optimizer)
+        own = self.__dict__
+        own["_loss_scale"] = check_scale(get(loss_scale))
+        own["_conditional"] = check_mode(conditional)
+        own["_scale_states"] = {}
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """The loss scale."""
+        return self.__dict__["_loss_scale"]
+
+    @property
+    def conditional(self) -> str:
+        """How updates are made conditional: "if" or "select"."""
+        return self.__dict__["_conditional"]
+
+    @property
+    def current_loss_scale(self) -> float:
+        """The present loss scale: the running session's if there is one."""
+        known: Mapping[TrainingGraph, LossScaleState] = self.__dict__["_scale_states"]
+        if not known or not self.loss_scale.checks:
+            return self.loss_scale.initial
+        return float(list(known.values())[-1].current_loss_scale.read())
+
+    def get_scaled_loss(self, loss: Loss) -> Any:
+        """Return the loss times the loss scale, which is cast to the loss's type.
+
+        Args:
+            loss: A floating-point value, or a callable that returns one; then a callable is
+                returned.
+
+        Raises:
+            OptimizerTypeError: It is no value.
+            OptimizerValueError: It is not floating-point.
+        """
+        if callable(loss):
+            given: Callable[[], GraphValue] = loss
+            return lambda: self.get_scaled_loss(given())
+        value = check_loss(loss)
+        check_float("loss", value.name, value.dtype)
+        b, scale = self._builder(value.graph), self._values(value.graph).current_loss_scale
+        return GraphValue(value.graph, b.mul(value.value, b.cast_like(scale, value.value)))
+
+    def get_unscaled_gradients(self, grads: Iterable[Gradient]) -> list[Any]:
+        """Return gradients times the reciprocal of the loss scale, in float32; None stays None.
+
+        Indices of sparse gradients are kept.
+
+        Raises:
+            OptimizerTypeError: One is neither a value nor IndexedSlices nor None.
+        """
+        given = list(grads)
+        raw = [None if g is None else unwrap(g) for g in given]
+        graph = next((g for g in map(graph_of, given) if g is not None), None)
+        if graph is None:
+            return given
+        b = self._builder(graph)
+        reciprocal = b.reciprocal(self._values(graph).current_loss_scale)
+        return [None if g is None else wrap(graph, unscaled(b, g, reciprocal)) for g in raw]
+
+    def compute_gradients(
+        self,
+        loss: Loss,
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: GraphValue | None = None,
+    ) -> list[tuple[Any, State]]:
+        """Do what `Optimizer.compute_gradients` does, with a scaled seed; unscale the gradients."""
+        value = check_loss(loss)
+        check_float("loss", value.name, value.dtype)
+        pairs = self.inner_optimizer.compute_gradients(
+            value,
+            var_list=var_list,
+            gate_gradients=gate_gradients,
+            aggregation_method=aggregation_method,
+            colocate_gradients_with_ops=colocate_gradients_with_ops,
+            grad_loss=self._seed(value, grad_loss),
+        )
+        gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
+        return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
+
+    def reduce_gradients(
+        self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
+    ) -> list[tuple[Gradient, Variable]]:
+        """Return what the wrapped optimizer makes of gradients before it applies them."""
+        return self.inner_optimizer.reduce_gradients(grads_and_vars)
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Add the finite check, the conditional update, and the update of the loss scale."""
+        graph, pairs = check_pairs(grads_and_vars)
+        b, present = self._builder(graph), self._values(graph)
+        if not self.loss_scale.checks:
+            op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
+            fetches = _fetches(present, present, b.constant(np.array(True)))  # noqa: FBT003 a tensor
+            return replace(op, fetches={**op.fetches, **fetches}, loss_scale=self._config())
+        pairs = self._merged(graph, pairs)
+        finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
+        op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
+        updates = self._make_conditional(op, finite, norm)
+        following = self.loss_scale.update(b, present, finite)
+        for state, value in zip(self._states_of(graph), following, strict=True):
+            updates[state.name] = value
+        now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
+        fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
+        fetches |= {**_fetches(present, following, finite), "gradient_norm": norm}
+        return replace(op, updates=updates, fetches=fetches, loss_scale=self._config())
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what `from_config` makes an optimizer like this one from."""
+        inner = self.inner_optimizer
+        return {
+            "optimizer": {"class_name": type(inner).__name__, "config": inner.get_config()},
+            "loss_scale": serialize(self.loss_scale),
+            "conditional": self.conditional,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: Name -> class of optimizers and loss scales that are not this package's.
+
+        Raises:
+            OptimizerValueError: The class of the inner optimizer is unknown.
+            LossScaleValueError: The class of the loss scale is unknown.
+        """
+        given = dict(config)
+        optimizer = _made(given.pop("optimizer"), custom_objects, optimizers.get)
+        loss_scale = _made(given.pop("loss_scale"), custom_objects, get)
+        return cls(optimizer, loss_scale, **given)
+
+    def __repr__(self) -> str:
+        """Return what is wrapped, and how."""
+        return (
+            f"{type(self).__name__}({self.inner_optimizer!r}, {self.loss_scale!r}, "
+            f"conditional={self.conditional!r})"
+        )
+
+    def _config(self) -> dict[str, Any]:
+        return serialize(self.loss_scale)
+
+    def _builder(self, graph: TrainingGraph) -> Builder:
+        return graph.scoped(_SCOPE, Part.LOSS_SCALE)
+
+    def _states_of(self, graph: TrainingGraph) -> LossScaleState:
+        """Return the states of a loss scale that changes: they are made when first asked for."""
+        known: dict[TrainingGraph, LossScaleState] = self.__dict__["_scale_states"]
+        if graph not in known:
+            initial = self.loss_scale.initial_state()
+            pairs = zip(initial._asdict().items(), ROLES, strict=True)
+            states = [graph.state(PREFIX + key, array, role) for (key, array), role in pairs]
+            known[graph] = LossScaleState(*states)
+        return known[graph]
+
+    def _values(self, graph: TrainingGraph) -> LossScaleState:
+        """Return the present state as nodes read it; constants if it never changes."""
+        if self.loss_scale.checks:
+            return LossScaleState(*(state.value for state in self._states_of(graph)))
+        b = self._builder(graph)
+        return LossScaleState(*map(b.constant, self.loss_scale.initial_state()))
+
+    def _seed(self, loss: GraphValue, grad_loss: GraphValue | None) -> GraphValue | None:
+        """Return what arrives at the loss: the scale, times the user's gradient."""
+        given: object = grad_loss
+        if given is not None and not isinstance(given, GraphValue):
+            return grad_loss  # the inner optimizer refuses it
+        b, scale = self._builder(loss.graph), self._values(loss.graph).current_loss_scale
+        if given is None:
+            return GraphValue(loss.graph, b.expand_like(scale, loss.value))
+        wide = b.type_of(given.value)
+        wide = wide if wide.itemsize > scale.dtype.itemsize else scale.dtype
+        return GraphValue(loss.graph, b.mul(b.cast(given.value, wide), b.cast(scale, wide)))
+
+    def _merged(
+        self, graph: TrainingGraph, pairs: list[tuple[Any, State]]
+    ) -> list[tuple[Any, State]]:
+        """Return gradients whose indices do not repeat, as check and update both need them."""
+        b, raw = self._builder(graph), [None if g is None else unwrap(g) for g, _ in pairs]
+        if known_norm([g for g in raw if g is not None]) is not None:
+            return pairs
+        rows = self.inner_optimizer.touches_rows_only
+        for index, gradient in enumerate(raw):
+            if isinstance(gradient, IndexedSlices):
+                raw[index] = summed(b, gradient) if rows else dense(b, gradient)
+        return [(wrap(graph, g), variable) for g, (_, variable) in zip(raw, pairs, strict=True)]
+
+    def _make_conditional(
+        self, op: TrainOp, finite: ir.Value, norm: ir.Value
+    ) -> dict[str, ir.Value]:
+        changed = set(op.updates.values())
+        keep = {norm, *(value for value in op.fetches.values() if value not in changed)}
+        present = {name: state.value for name, state in op.graph.states.items()}
+        updates = conditional(
+            self._builder(op.graph),
+            finite,
+            op.updates,
+            present,
+            self.conditional,
+            keep=keep,
+            movable=lambda node: part_of(node) is Part.UPDATE,
+        )
+        op.graph.forget_shapes()
+        return updates
+
+
+def _fetches(
+    present: LossScaleState, following: LossScaleState, finite: ir.Value
+) -> dict[str, ir.Value]:
+    """Return what can be fetched: the scale that the step uses, and the counters after it."""
+    return {
+        "grads_finite": finite,
+        "loss_scale": present.current_loss_scale,
+        "good_steps": following.good_steps,
+        "skipped_steps": following.skipped_steps,
+        "consecutive_skips": following.consecutive_skips,
+    }
+
+
+def _made(
+    given: Any, custom: Mapping[str, type[Any]] | None, known: Callable[[object], Any]
+) -> Any:
+    kind = (custom or {}).get(given["class_name"]) if isinstance(given, Mapping) else None
+    return known(given) if kind is None else kind.from_config(given["config"])

@@ -1,0 +1,26 @@
+"""Take the loss scale out of gradients again."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.optimizers.gradient import Raw, values_of, with_values
+
+
+def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
+    """Return a gradient times the reciprocal of the loss scale.
+
+    Args:
+        b: Adds the nodes.
+        gradient: Dense or sparse, in any floating-point type; its indices are kept.
+        reciprocal: 1 / loss scale: float32, shape ().
+
+    Returns:
+        The gradient in float32; in float64 if it was: what underflows in float16 must not be
+        rounded to it again.
+    """
+    values = values_of(gradient)
+    dtype = ir.DataType.DOUBLE if b.type_of(values).itemsize > 4 else ir.DataType.FLOAT
+    product = b.mul(b.cast(values, dtype), b.cast(reciprocal, dtype))
+    return with_values(gradient, b.shaped_like(product, values))
