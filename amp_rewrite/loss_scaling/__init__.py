@@ -1,11 +1,14 @@
 """Loss scales, the finite check, the conditional update and LossScaleOptimizer."""
 
 from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.loss_scaling.errors import LossScaleError, LossScaleValueError
+from amp_rewrite.loss_scaling.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.fixed import FixedLossScale
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
-from amp_rewrite.loss_scaling.optimizer import LossScaleOptimizer
+from amp_rewrite.loss_scaling.optimizer import (
+    LossScaleOptimizer,
+    MixedPrecisionLossScaleOptimizer,
+)
 
 __all__ = [
     "DynamicLossScale",
@@ -14,6 +17,8 @@ __all__ = [
     "LossScaleError",
     "LossScaleOptimizer",
     "LossScaleState",
+    "LossScaleTypeError",
     "LossScaleValueError",
+    "MixedPrecisionLossScaleOptimizer",
     "get",
 ]

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.loss_scaling.aliasing import copy_overwritten
 
 MODES = ("if", "select")
 
@@ -59,6 +60,7 @@ def conditional(
     changed = {name: value for name, value in updates.items() if value is not present[name]}
     if not changed:
         return dict(updates)
+    copy_overwritten(b, [(value, present[name]) for name, value in changed.items()])
     if mode == "select":
         results = [b.op("Where", finite, v, present[name]) for name, v in changed.items()]
     else:

@@ -38,7 +38,7 @@ class DynamicLossScale(LossScale):
         Args:
             initial_loss_scale: The scale of the first step.
             increment_period: How many finite steps it takes to grow.
-            multiplier: What the scale is multiplied with to grow, and divided by to shrink; above 1.
+            multiplier: What the scale is multiplied with to grow and divided by to shrink: above 1.
             floor: The smallest scale; above 0, and not above the initial scale.
             max_consecutive_skips: A session raises LossScaleError after so many skipped steps in a
                 row at the floor; None never does.

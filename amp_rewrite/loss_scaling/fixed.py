@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
@@ -22,7 +24,7 @@ class FixedLossScale(LossScale):
         Raises:
             LossScaleValueError: It is something else.
         """
-        value: object = loss_scale_value
+        value: Any = loss_scale_value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise LossScaleValueError(
                 "loss_scale_value must be a Python int or float",

@@ -65,7 +65,9 @@ class LossScale(ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make a loss scale like this one."""
-        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+        names = [
+            name for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        ]
         return {name: getattr(self, name) for name in names}
 
     @classmethod

@@ -162,7 +162,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         b, present = self._builder(graph), self._values(graph)
         if not self.loss_scale.checks:
             op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
-            fetches = _fetches(present, present, b.constant(np.array(True)))  # noqa: FBT003 a tensor
+            fetches = _fetches(present, present, b.constant(np.array(True)))
             return replace(op, fetches={**op.fetches, **fetches}, loss_scale=self._config())
         pairs = self._merged(graph, pairs)
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
@@ -236,9 +236,9 @@ class LossScaleOptimizer(OptimizerWrapper):
 
     def _seed(self, loss: GraphValue, grad_loss: GraphValue | None) -> GraphValue | None:
         """Return what arrives at the loss: the scale, times the user's gradient."""
-        given: object = grad_loss
+        given: Any = grad_loss
         if given is not None and not isinstance(given, GraphValue):
-            return grad_loss  # the inner optimizer refuses it
+            return given  # which the inner optimizer refuses
         b, scale = self._builder(loss.graph), self._values(loss.graph).current_loss_scale
         if given is None:
             return GraphValue(loss.graph, b.expand_like(scale, loss.value))
@@ -296,3 +296,7 @@ def _made(
 ) -> Any:
     kind = (custom or {}).get(given["class_name"]) if isinstance(given, Mapping) else None
     return known(given) if kind is None else kind.from_config(given["config"])
+
+
+MixedPrecisionLossScaleOptimizer = LossScaleOptimizer
+"""The name of version 1."""

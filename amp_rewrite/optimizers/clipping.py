@@ -168,10 +168,12 @@ def remember_norm(norm: ir.Value, gradients: Sequence[Raw]) -> None:
 
 def known_norm(gradients: Sequence[Raw]) -> ir.Value | None:
     """Return the global norm of exactly these gradients before clipping if it is computed."""
-    known: list[tuple[ir.Value, ir.Value] | None] = [values_of(g).meta.get(_NORM) for g in gradients]
+    known: list[tuple[ir.Value, ir.Value] | None] = [
+        values_of(g).meta.get(_NORM) for g in gradients
+    ]
     if known[0] is None:
         return None
-    norm = known[0][0]
+    norm: ir.Value = known[0][0]
     sources = {entry[1] for entry in known if entry is not None and entry[0] is norm}
     return norm if None not in known and sources == norm.meta.get(_NORM_OF) else None
 

@@ -32,7 +32,11 @@ class OptimizerWrapper(Optimizer):
     def __getattribute__(self, name: str) -> Any:
         """Return an attribute: a child's own, or that of the inner optimizer."""
         own = object.__getattribute__(self, "__dict__")
-        if name in own or name.startswith("__") or _defines(object.__getattribute__(self, "__class__"), name):
+        if (
+            name in own
+            or name.startswith("__")
+            or _defines(object.__getattribute__(self, "__class__"), name)
+        ):
             return object.__getattribute__(self, name)
         return getattr(own["_inner"], name)
 

@@ -1,0 +1,60 @@
+"""Policies: what a model computes in, and what its variables are kept in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amp_rewrite.dtypes import FLOAT32, LOW
+from amp_rewrite.errors import OptionError
+
+_MIXED = "mixed_"
+_TYPES = (*LOW, FLOAT32.name, "float64")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a model computes in.
+
+    Attributes:
+        name: A type, for both; or "mixed_float16" or "mixed_bfloat16", with float32 variables.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        """Check the name.
+
+        Raises:
+            OptionError: There is no such policy.
+        """
+        if self.name not in _NAMES:
+            raise OptionError(
+                "unknown policy", found=repr(self.name), expected=" or ".join(map(repr, _NAMES))
+            )
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type that is computed in."""
+        return self.name.removeprefix(_MIXED)
+
+    @property
+    def variable_dtype(self) -> str:
+        """The type of variables."""
+        return FLOAT32.name if self.name.startswith(_MIXED) else self.name
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the two differ."""
+        return self.compute_dtype != self.variable_dtype
+
+
+_NAMES = (*_TYPES, *(f"{_MIXED}{name}" for name in LOW))
+
+
+def policy_of(policy: str | Policy) -> Policy:
+    """Return a policy, given itself or its name.
+
+    Raises:
+        OptionError: There is no such policy.
+    """
+    return policy if isinstance(policy, Policy) else Policy(policy)
