@@ -11,6 +11,9 @@ from rich.console import Console
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage; --strict was not met."""
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
+
 
 def console(*, quiet: bool = False) -> Console:
     """Return the console for results; it prints nothing if `quiet`."""

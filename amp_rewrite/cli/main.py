@@ -9,7 +9,7 @@ import typer
 
 from amp_rewrite.cli.calibrate import calibrate
 from amp_rewrite.cli.check_lists import check_lists
-from amp_rewrite.cli.common import FAILED, error_console
+from amp_rewrite.cli.common import FAILED, INTERRUPTED, error_console
 from amp_rewrite.cli.convert import convert
 from amp_rewrite.cli.demo import demo
 from amp_rewrite.cli.explain import explain
@@ -79,7 +79,15 @@ def main(arguments: list[str] | None = None) -> Any:
         error_console().print(line, markup=False)
         sys.exit(FAILED)
     except KeyboardInterrupt:
-        error_console().print(
-            "amp-rewrite: interrupted; files that were not finished stay as they were", markup=False
-        )
-        sys.exit(130)
+        _say_interrupted()
+        sys.exit(INTERRUPTED)
+    except SystemExit as leaving:  # typer turns the interruption of a command into this
+        if leaving.code == INTERRUPTED:
+            _say_interrupted()
+        raise
+
+
+def _say_interrupted() -> None:
+    error_console().print(
+        "amp-rewrite: interrupted; files that were not finished stay as they were", markup=False
+    )

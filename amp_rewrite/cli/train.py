@@ -14,18 +14,27 @@ from rich.progress import TaskID
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.save import check_output_path
+from amp_rewrite.graph.load import load
+from amp_rewrite.graph.save import check_output_path, check_writable
+from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.device import CPU
 from amp_rewrite.train.evaluation import summary
+from amp_rewrite.train.info import STEP_KEY
 from amp_rewrite.train.loop import Plan, Progress, resume
 from amp_rewrite.train.loop import train as run
 from amp_rewrite.train.metrics import MetricsFile
 from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.training_info import has_training_info, read_training_info
 
 
 def train(
-    step: Annotated[Path, typer.Argument(help="The step that amp-rewrite train-step wrote.")],
+    step: Annotated[
+        Path,
+        typer.Argument(
+            help="The step that amp-rewrite train-step wrote, or a model with training_info."
+        ),
+    ],
     data: Annotated[
         Path, typer.Option(help="An .npz file: an array per input, the first axis over examples.")
     ],
@@ -60,14 +69,16 @@ def train(
     provider: Annotated[
         list[str] | None, typer.Option("--provider", help="Execution provider; repeat.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads inside an operator; 0 is all.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Threads inside an operator; 0 is all.")] = 0,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation."""
     plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every)
     _check_paths([step, data, eval_], [output, checkpoint, metrics])
     with ExitStack() as stack:
-        session = stack.enter_context(TrainingSession(step, provider or [CPU], threads=threads))
+        session = stack.enter_context(
+            TrainingSession(_source(step), provider or [CPU], threads=threads)
+        )
         examples = DataSet.read(data)
         held_out = None if eval_ is None else DataSet.read(eval_)
         at = resume(session, plan) if resume_ else Progress()
@@ -77,7 +88,7 @@ def train(
         if metrics is not None:
             rows = stack.enter_context(MetricsFile(metrics, after=at.step if resume_ else None))
         bar = stack.enter_context(counting_bar(quiet=quiet))
-        total = epochs * examples.steps(batch)
+        total = epochs * examples.steps(batch, drop_last=session.fixed_batch)
         task = bar.add_task("training", total=total, completed=at.step, note="")
         done = run(
             session,
@@ -94,11 +105,19 @@ def train(
         _print(done, output, checkpoint)
 
 
+def _source(path: Path) -> Path | TrainOp:
+    """Return the path of a step, or the step that a model's training_info describes."""
+    model = load(path)
+    if STEP_KEY in model.metadata_props or not has_training_info(model):
+        return path
+    return read_training_info(path)
+
+
 def _check_paths(read: list[Path | None], written: list[Path | None]) -> None:
     """Refuse to overwrite what is read, or one output by another.
 
     Raises:
-        SaveError: An output is an input.
+        SaveError: An output is an input, or cannot be written.
         OptionError: Two outputs are one file.
     """
     outputs = [path for path in written if path is not None]
@@ -106,6 +125,7 @@ def _check_paths(read: list[Path | None], written: list[Path | None]) -> None:
         for path in read:
             if path is not None:
                 check_output_path(path, output)
+        check_writable(output)
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise OptionError(
             "two outputs are one file",

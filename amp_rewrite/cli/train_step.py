@@ -12,8 +12,10 @@ from amp_rewrite.cli import common
 from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.training_graph import State, training_graph
 from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import check_output_path, save
-from amp_rewrite.train.info import StepInfo, read_info
+from amp_rewrite.graph.save import check_output_path, check_writable, save
+from amp_rewrite.optimizers.registry import NAMES
+from amp_rewrite.train.errors import StepError
+from amp_rewrite.train.info import STEP_KEY, StepInfo, read_info
 from amp_rewrite.train.recipe import loss_of, optimizer_of
 from amp_rewrite.train.step import build_step
 
@@ -24,15 +26,14 @@ def train_step(
     loss: Annotated[
         str,
         typer.Option(
-            help="The name of the loss, or softmax-cross-entropy:LOGITS:LABELS (or "
-            "sigmoid-cross-entropy, mean-squared-error) to add one."
+            help="The name of the model's own loss, or a loss to add: "
+            "softmax-cross-entropy:LOGITS:LABELS, sigmoid-cross-entropy:LOGITS:LABELS or "
+            "mean-squared-error:PREDICTIONS:LABELS; labels that the model lacks become an input."
         ),
     ],
-    optimizer: Annotated[
-        str, typer.Option(help="adam, adamw, momentum, gradient-descent, ...")
-    ] = "adam",
+    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(NAMES)}.")] = "adam",
     learning_rate: Annotated[
-        float | None, typer.Option(help="The optimizer's default if it has one.")
+        float | None, typer.Option(help="The optimizer's default if none is given.")
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -42,7 +43,7 @@ def train_step(
         str, typer.Option(help="constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA].")
     ] = "constant",
     warm_up: Annotated[
-        int, typer.Option(help="Steps over which the learning rate grows from 0.")
+        int, typer.Option(min=0, help="Steps over which the learning rate grows from 0.")
     ] = 0,
     variable: Annotated[
         list[str] | None,
@@ -51,12 +52,19 @@ def train_step(
     fetch: Annotated[
         list[str] | None, typer.Option("--fetch", help="Compute this value too; repeat.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Where Dropout's random numbers begin.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Where Dropout's random numbers begin.")] = 0,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."""
     check_output_path(forward, output)
+    check_writable(output)
     model = load(forward)
+    if STEP_KEY in model.metadata_props:
+        raise StepError(
+            "the model is a training step already",
+            where=forward,
+            remedy="train it with amp-rewrite train, or name the forward model",
+        )
     nodes = len(model.graph)
     target, targets = loss_of(model, loss)
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)

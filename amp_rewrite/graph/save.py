@@ -54,6 +54,15 @@ def check_output_path(input_path: Path, output_path: Path) -> None:
     _refuse_same(os.fspath(output_path), [os.fspath(input_path)], "the output is the input")
 
 
+def check_writable(path: Path) -> None:
+    """Refuse an output that could not be written in the end.
+
+    Raises:
+        SaveError: Its folder is missing, or it is no regular file or write-protected.
+    """
+    check_target(*os.path.split(os.path.abspath(os.fspath(path))))
+
+
 def _refuse_same(output: str, inputs: Iterable[str], what: str) -> None:
     for path in inputs:
         same = os.path.abspath(path) == os.path.abspath(output)

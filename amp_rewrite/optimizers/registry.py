@@ -31,7 +31,14 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
         momentum: 0 is GradientDescent.
         nesterov: Use Nesterov's momentum.
         **options: `name`, `use_locking` and clipping.
+
+    Raises:
+        OptimizerValueError: A number is impossible, or nesterov without momentum.
     """
+    if nesterov and not momentum:
+        raise OptimizerValueError(
+            "Nesterov's method needs a momentum", found=momentum, expected="a number above 0"
+        )
     if not momentum:
         return GradientDescent(learning_rate, **options)
     return Momentum(learning_rate, momentum, nesterov, **options)

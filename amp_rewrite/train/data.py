@@ -20,6 +20,7 @@ class DataSet:
     Attributes:
         arrays: Input name -> array; one without dimensions goes into every batch as it is.
         size: The number of examples.
+        where: The file, or None.
     """
 
     def __init__(self, arrays: Mapping[str, Array], where: object = None) -> None:
@@ -32,6 +33,7 @@ class DataSet:
         Raises:
             DataError: There is no example, or lengths differ.
         """
+        self.where = where
         self.arrays = {name: np.asarray(array) for name, array in arrays.items()}
         lengths = {name: len(array) for name, array in self.arrays.items() if array.ndim}
         if not lengths or not max(lengths.values()):
@@ -54,12 +56,17 @@ class DataSet:
         """
         return cls(read_batch(path), path)
 
-    def steps(self, batch: int) -> int:
-        """Return the number of batches of an epoch."""
-        return -(-self.size // batch)
+    def steps(self, batch: int, *, drop_last: bool = False) -> int:
+        """Return the number of batches of an epoch, with or without the smaller one at its end."""
+        return self.size // batch if drop_last else -(-self.size // batch)
 
     def batches(
-        self, batch: int, *, order: Sequence[int] | Array | None = None, start: int = 0
+        self,
+        batch: int,
+        *,
+        order: Sequence[int] | Array | None = None,
+        start: int = 0,
+        drop_last: bool = False,
     ) -> Iterator[dict[str, Array]]:
         """Yield the batches of one epoch; the last one may be smaller.
 
@@ -67,8 +74,10 @@ class DataSet:
             batch: The number of examples in a batch.
             order: The order of the examples; as they are stored if None.
             start: How many batches to leave out at the beginning.
+            drop_last: Leave the last one out if it is smaller.
         """
-        for first in range(start * batch, self.size, batch):
+        for index in range(start, self.steps(batch, drop_last=drop_last)):
+            first = index * batch
             stop = min(first + batch, self.size)
             chosen = slice(first, stop) if order is None else order[first:stop]
             yield {name: a[chosen] if a.ndim else a for name, a in self.arrays.items()}

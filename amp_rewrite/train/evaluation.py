@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amp_rewrite.train.errors import FetchError
+from amp_rewrite.errors import DataError
+from amp_rewrite.train.errors import FeedError, FetchError
 from amp_rewrite.train.step import LOSS
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ Array = np.ndarray[Any, Any]
 def evaluate(session: TrainingSession, data: DataSet, batch: int) -> dict[str, float]:
     """Return the mean loss over a data set in inference mode, and the accuracy if it is known.
 
-    The accuracy is known if the step says which values are the logits and the labels.
+    If the model has a batch of a fixed size, examples that do not fill one are left out. The
+    accuracy is known if the step says which values are the logits and the labels.
 
     Args:
         session: The session; its state does not change.
@@ -33,22 +35,59 @@ def evaluate(session: TrainingSession, data: DataSet, batch: int) -> dict[str, f
     Raises:
         FetchError: The step has no loss.
         FeedError: The data do not fit the inputs.
+        DataError: They do not fill one batch of a fixed size.
     """
     targets = session.info.targets or {}
     logits, labels = targets.get("logits"), targets.get("labels")
     if LOSS not in session.info.fetches:
         raise FetchError("the step has no loss to evaluate")
+    check_fills(data, batch, session)
     fetches = [LOSS] if logits is None else [LOSS, logits]
-    loss, correct, answers = 0.0, 0, 0
-    for feeds in data.batches(batch):
+    loss, examples, correct, answers = 0.0, 0, 0, 0
+    for feeds in data.batches(batch, drop_last=session.fixed_batch):
         found = session.evaluate(feeds, fetches)
         count = max((len(a) for a in feeds.values() if a.ndim), default=1)
-        loss += float(found[LOSS]) * count
+        loss, examples = loss + float(found[LOSS]) * count, examples + count
         if logits is not None and labels in feeds:
             right = hits(found[logits], feeds[labels])
             correct, answers = correct + int(right.sum()), answers + right.size
-    result = {"eval_loss": loss / data.size}
+    result = {"eval_loss": loss / examples}
     return result | ({"eval_accuracy": correct / answers} if answers else {})
+
+
+def rehearse(session: TrainingSession, data: DataSet, batch: int) -> None:
+    """Evaluate one batch, so that data that do not fit are found before training.
+
+    Raises:
+        AmpError: What `evaluate` raises.
+    """
+    check_fills(data, batch, session)
+    first = next(data.batches(batch))
+    try:
+        evaluate(session, type(data)(first), batch)
+    except FeedError as error:
+        raise FeedError(
+            error.what,
+            where=data.where or "held-out data",
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
+
+
+def check_fills(data: DataSet, batch: int, session: TrainingSession) -> None:
+    """Refuse data that do not fill one batch, if the model has a batch of a fixed size.
+
+    Raises:
+        DataError: There are fewer examples.
+    """
+    if not data.steps(batch, drop_last=session.fixed_batch):
+        raise DataError(
+            "too few examples for a batch",
+            where=data.where,
+            found=data.size,
+            expected=f"at least {batch}, for the model has a batch of a fixed size",
+        )
 
 
 def hits(logits: Array, labels: Array) -> Array:

@@ -33,6 +33,12 @@ class Inputs:
         self._defaults = {name for name in names if name in graph.initializers}
         self._ort_value = ort_value
 
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether the first axis of an input has a fixed length."""
+        shapes = [value.shape for value in self.declared.values()]
+        return any(shape and isinstance(shape[0], int) for shape in shapes)
+
     def check(self, feeds: Feeds, needed: frozenset[str]) -> dict[str, Any]:
         """Return the feeds that are needed, as arrays or OrtValues.
 

@@ -12,7 +12,7 @@ from typing import Any
 from amp_rewrite.errors import OptionError
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.errors import CheckpointError, DivergenceError
-from amp_rewrite.train.evaluation import evaluate
+from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
 from amp_rewrite.train.metrics import MetricsFile
 from amp_rewrite.train.session import TrainingSession
 from amp_rewrite.train.step import LOSS
@@ -118,14 +118,19 @@ def train(
         watch: Is called after every step and every evaluation.
 
     Returns:
-        Where training ended.
+        Where training ended. If the model has a batch of a fixed size, the examples of an epoch
+        that do not fill one are left out.
 
     Raises:
         DivergenceError: A loss is not finite.
-        FeedError: The data do not fit the inputs of the step.
+        FeedError: The data do not fit the inputs of the step; held-out data are tried first.
+        DataError: They do not fill one batch of a fixed size.
         SaveError: A checkpoint cannot be written.
     """
     at = progress or Progress()
+    check_fills(data, plan.batch, session)
+    if held_out is not None:
+        rehearse(session, held_out, plan.batch)
     start = time.perf_counter()
 
     def note(**row: Any) -> None:
@@ -135,7 +140,9 @@ def train(
 
     while at.epoch < plan.epochs:
         order = data.shuffled(plan.seed, at.epoch) if plan.shuffle else None
-        for feeds in data.batches(plan.batch, order=order, start=at.batch):
+        for feeds in data.batches(
+            plan.batch, order=order, start=at.batch, drop_last=session.fixed_batch
+        ):
             at.loss = float(session.run(feeds, LOSS)[LOSS])
             at.batch, at.step = at.batch + 1, at.step + 1
             _check_finite(session, at)

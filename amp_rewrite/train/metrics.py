@@ -20,7 +20,7 @@ class MetricsFile:
     """A file that grows by a row at a time: .csv with a header, or .jsonl."""
 
     def __init__(self, path: Path, *, after: int | None = None) -> None:
-        """Open a file.
+        """Open a file, which stays as it is until the first row is added.
 
         Args:
             path: The file; its suffix says which format.
@@ -42,17 +42,24 @@ class MetricsFile:
             )
         self._csv = path.suffix == ".csv"
         kept = [] if after is None or not path.exists() else _rows(path, self._csv, after)
+        self._path, self._new = path, not path.exists()
         try:
-            self._file: TextIO = path.open("w", encoding="utf-8", newline="")
+            self._file: TextIO = path.open("a", encoding="utf-8", newline="")
         except OSError as error:
-            raise SaveError("the metrics cannot be written", where=path, found=error) from error
-        if self._csv:
-            self._line(",".join(COLUMNS))
-        for row in kept:
-            self.add(**row)
+            raise SaveError(
+                "the metrics cannot be written", where=path, found=error.strerror or error
+            ) from error
+        self._kept: list[dict[str, Any]] | None = kept
 
     def add(self, **row: Any) -> None:
-        """Write one row; None is left out."""
+        """Write one row; None is left out. What the file held before goes with the first one."""
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            self._file.truncate(0)
+            if self._csv:
+                self._line(",".join(COLUMNS))
+            for old in kept:
+                self.add(**old)
         if self._csv:
             text = io.StringIO()
             csv.writer(text, lineterminator="").writerow([row.get(name) for name in COLUMNS])
@@ -61,8 +68,10 @@ class MetricsFile:
             self._line(json.dumps({k: v for k, v in row.items() if v not in (None, "")}))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; a new one without a row is removed."""
         self._file.close()
+        if self._new and self._kept is not None:
+            self._path.unlink(missing_ok=True)
 
     def _line(self, text: str) -> None:
         self._file.write(text + "\n")

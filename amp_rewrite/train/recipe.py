@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite import losses, optimizers
 from amp_rewrite.errors import OptionError
-from amp_rewrite.grad.training_graph import GraphValue, value
+from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph, training_graph
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.schedules import (
     CosineSchedule,
@@ -25,6 +25,8 @@ _LOSSES: Mapping[str, Callable[[ir.Model, str, str], GraphValue]] = {
     "mean-squared-error": losses.mean_squared_error,
 }
 _CLASSIFYING = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
+_DECAYS = {"step": StepSchedule, "cosine": CosineSchedule}
+_NO_OPTIONS = ("learning_rate", "use_locking", "name")
 _SCHEDULES = "constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]"
 
 
@@ -36,24 +38,47 @@ def loss_of(model: ir.Model, text: str) -> tuple[GraphValue, dict[str, str] | No
         text: The name of a value, or KIND:PREDICTIONS:LABELS.
 
     Raises:
-        OptionError: The kind is unknown, or the model has no such value.
+        OptionError: The kind is unknown, the model has no such value, or it is no scalar.
     """
-    kind, colon, rest = text.partition(":")
-    if kind in _LOSSES and colon:
-        predictions, _, labels = rest.rpartition(":")
-        if not predictions or not labels:
+    graph = training_graph(model)
+    kind, _, rest = text.partition(":")
+    if graph.has(text):
+        loss = _scalar(graph.value(text))
+        return loss, _targets(loss.value)
+    if kind not in _LOSSES:
+        if rest.count(":"):
             raise OptionError(
-                "a loss needs the names of two values",
-                found=text,
-                expected=f"{kind}:LOGITS:LABELS",
+                "unknown kind of loss", found=repr(kind), expected=" or ".join(_LOSSES)
             )
-        loss = _LOSSES[kind](model, predictions, labels)
-        known = {"logits": predictions, "labels": labels} if kind.startswith("softmax") else None
-        return loss, known
-    if kind in _LOSSES:
-        raise OptionError("a loss needs the names of two values", expected=f"{kind}:LOGITS:LABELS")
-    found = value(model, text)
-    return found, _targets(found.value)
+        return graph.value(text), None  # an error that names similar ones
+    names = _two_names(graph, rest)
+    if names is None:
+        raise OptionError(
+            "a loss needs the names of two values", found=text, expected=f"{kind}:LOGITS:LABELS"
+        )
+    loss = _LOSSES[kind](model, *names)
+    known = {"logits": names[0], "labels": names[1]}
+    return loss, known if kind.startswith("softmax") else None
+
+
+def _two_names(graph: TrainingGraph, text: str) -> tuple[str, str] | None:
+    """Return the names in NAME:NAME, of which either may hold colons itself."""
+    parts = text.split(":")
+    splits = [(":".join(parts[:i]), ":".join(parts[i:])) for i in range(1, len(parts))]
+    splits = [names for names in splits if all(names)]
+    known = [names for names in splits if graph.has(names[0])]
+    return next(iter(known or splits), None)
+
+
+def _scalar(loss: GraphValue) -> GraphValue:
+    if loss.shape is None or all(length in (1, None) for length in loss.shape):
+        return loss
+    raise OptionError(
+        "the loss must be a scalar",
+        where=loss.name,
+        found=f"the shape {list(loss.shape)}",
+        remedy=f"add a loss, for example softmax-cross-entropy:{loss.name}:LABELS",
+    )
 
 
 def _targets(loss: ir.Value) -> dict[str, str] | None:
@@ -81,30 +106,39 @@ def optimizer_of(
     Raises:
         OptionError: A name or a number is impossible.
     """
-    default = optimizers.get(name.lower().replace("-", "").replace("_", ""))
-    parameters = {**default.get_config()}
-    given = dict(_argument(option, default.name, parameters) for option in options)
+    identifier = name.lower().replace("-", "").replace("_", "")
+    default = optimizers.get(identifier)
+    parameters = default.get_config()
+    if identifier == "sgd":  # Keras's, which is one of two classes
+        parameters |= {"momentum": 0.0, "nesterov": False}
     rate = parameters.pop("learning_rate") if learning_rate is None else learning_rate
-    arguments = parameters | given | {"learning_rate": schedule_of(rate, schedule, warm_up)}
-    return type(default).from_config(arguments)
+    given = dict(_argument(option, name, parameters) for option in options)
+    return optimizers.get(identifier, learning_rate=schedule_of(rate, schedule, warm_up), **given)
 
 
 def _argument(text: str, name: str, parameters: Mapping[str, Any]) -> tuple[str, Any]:
     key, equals, given = text.partition("=")
     key = key.strip().replace("-", "_")
     if not equals or key not in parameters or key == "learning_rate":
-        known = [p for p in parameters if p != "learning_rate"]
+        known = [p for p in parameters if p not in _NO_OPTIONS]
         raise OptionError(
             f"{name} takes no such option", found=text, expected=f"KEY=VALUE, {', '.join(known)}"
         )
-    try:
-        return key, json.loads(given.strip().lower())
-    except ValueError:
-        raise OptionError(
-            f"the option {key!r} has no value that can be read",
-            found=given,
-            expected="a number, true or false",
-        ) from None
+    present = parameters[key]
+    if isinstance(present, str):
+        return key, given
+    for spelling in (given, given.lower()):
+        try:
+            return key, json.loads(spelling)
+        except ValueError:
+            continue
+    if isinstance(present, tuple):
+        return key, (given,)
+    raise OptionError(
+        f"the option {key!r} has no value that can be read",
+        found=given,
+        expected="a number, true or false",
+    )
 
 
 def schedule_of(rate: float, text: str, warm_up: int) -> float | Schedule:
@@ -116,14 +150,11 @@ def schedule_of(rate: float, text: str, warm_up: int) -> float | Schedule:
     kind, *numbers = text.split(":")
     try:
         given = [float(n) for n in numbers]
-        steps = int(given[0]) if given else 0
     except ValueError:
-        kind, given, steps = "", [], 0
+        given = []
     found: float | Schedule = rate
-    if kind == "step" and given:
-        found = StepSchedule(rate, steps, *given[1:])
-    elif kind == "cosine" and given:
-        found = CosineSchedule(rate, steps, *given[1:])
-    elif kind != "constant" or given:
+    if kind in _DECAYS and len(given) in (1, 2) and given[0].is_integer():
+        found = _DECAYS[kind](rate, int(given[0]), *given[1:])
+    elif text != "constant":
         raise OptionError("unknown schedule", found=repr(text), expected=_SCHEDULES)
     return LinearWarmUp(found, warm_up) if warm_up else found

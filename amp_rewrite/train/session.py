@@ -19,9 +19,10 @@ from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
 from amp_rewrite.train.checkpoint import check_fits, read_checkpoint, write_checkpoint
 from amp_rewrite.train.device import CPU, Provider, device_of
-from amp_rewrite.train.errors import FeedError, FetchError
+from amp_rewrite.train.errors import FeedError
 from amp_rewrite.train.export import with_weights
 from amp_rewrite.train.feeds import Feeds, Inputs
+from amp_rewrite.train.fetches import distinct
 from amp_rewrite.train.inference import inference_of
 from amp_rewrite.train.info import StateInfo
 from amp_rewrite.train.precision import in_precision
@@ -214,6 +215,11 @@ class TrainingSession:
         state = self.info.having("global_step")
         return None if state is None else int(self.read_state(state.name))
 
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether the first axis of an input has a fixed length, so that batches have one size."""
+        return self._inputs.fixed_batch
+
     def read_state(self, name: str) -> Array:
         """Return a copy of one state tensor.
 
@@ -285,7 +291,7 @@ class TrainingSession:
         if fetches is None:
             fetches = [n for n in DEFAULT_FETCHES if n in self.info.fetches]
             fetches = fetches if updates else fetches[:1]
-        names = (fetches,) if isinstance(fetches, str) else _distinct(fetches)
+        names = (fetches,) if isinstance(fetches, str) else distinct(fetches)
         key = updates, names
         if key not in self._programs:
             whole = self._step.model, self.info, names
@@ -301,18 +307,6 @@ class TrainingSession:
                 updates=updates,
             )
         return self._programs[key]
-
-
-def _distinct(fetches: Iterable[str]) -> tuple[str, ...]:
-    names: list[object] = list(fetches) if isinstance(fetches, Iterable) else [fetches]  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    for name in names:
-        if not isinstance(name, str):
-            raise FetchError(
-                "fetches must be names",
-                found=f"an object of type {type(name).__name__}",
-                remedy="pass the name of a value, or a list of names",
-            )
-    return tuple(dict.fromkeys(map(str, names)))
 
 
 def _options(runtime: Any, threads: int) -> Any:

@@ -2,11 +2,12 @@
 
 from amp_rewrite.training_info.errors import TrainingInfoError
 from amp_rewrite.training_info.lower import lower_training_operators
-from amp_rewrite.training_info.read import read_training_info
+from amp_rewrite.training_info.read import has_training_info, read_training_info
 from amp_rewrite.training_info.write import write_training_info
 
 __all__ = [
     "TrainingInfoError",
+    "has_training_info",
     "lower_training_operators",
     "read_training_info",
     "write_training_info",

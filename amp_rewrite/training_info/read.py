@@ -62,6 +62,16 @@ def read_training_info(
     return _train_op(model, inference, updates, roles)
 
 
+def has_training_info(model: ir.Model) -> bool:
+    """Return whether a model that `amp_rewrite.load` returned describes a training step."""
+    return bool(_infos(model))
+
+
+def _infos(model: ir.Model) -> list[onnx.TrainingInfoProto]:
+    origin = origins.of(model)
+    return [] if origin is None else list(origin.model.training_info)
+
+
 def _folder(source: Source, base_dir: str | os.PathLike[str] | None) -> str | None:
     if base_dir is not None:
         return os.fspath(base_dir)
@@ -71,8 +81,7 @@ def _folder(source: Source, base_dir: str | os.PathLike[str] | None) -> str | No
 
 
 def _choose(model: ir.Model, index: int | None) -> list[onnx.TrainingInfoProto]:
-    origin = origins.of(model)
-    found = [] if origin is None else list(origin.model.training_info)
+    found = _infos(model)
     if not found:
         raise TrainingInfoError(
             "the model has no training_info",

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 TOOLS = Path(__file__).parents[2] / "tools"
-for folder in (str(TOOLS), str(Path(__file__).parent)):
+HERE = Path(__file__).parent
+for folder in map(str, (TOOLS, HERE, HERE.parent / "training_info")):
     if folder not in sys.path:
         sys.path.append(folder)

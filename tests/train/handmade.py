@@ -18,6 +18,14 @@ FORWARD = """<ir_version: 8, opset_import: ["": 17]>
         loss = ReduceMean <keepdims: int = 0> (s)
     }"""
 
+CLASSIFIER = """<ir_version: 8, opset_import: ["": 17]>
+    classifier (float[N, 4] x, int64[N] t) => (float[N, 3] logits, float loss)
+    <float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[3] b = {1, 0, 1}> {
+        h = MatMul (x, w)
+        logits = Add (h, b)
+        loss = SoftmaxCrossEntropyLoss (logits, t)
+    }"""
+
 STEP = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x, float[N, 2] t) => (float loss)
     <float[4, 2] w, float[2] b, float learning_rate = {0.5}, int64 global_step = {0},
