@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from amp_rewrite.grad.part import Part, part_of
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
@@ -13,7 +14,11 @@ from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
 @dataclass(frozen=True)
 class FollowAllow:
-    """Paint infer vertices with an allow input and no deny input, in one topological sweep."""
+    """Paint infer vertices with an allow input and no deny input, in one topological sweep.
+
+    Nodes of gradients are left out: what of them is not between allow operators leads to the
+    gradient of a variable, which is float32.
+    """
 
     name: ClassVar[str] = "follow-allow"
 
@@ -35,6 +40,7 @@ class FollowAllow:
     def _may_follow(self, context: PaintContext, painting: Painting, vertex: Vertex) -> bool:
         return (
             context.list_of(vertex) is ListName.INFER
+            and part_of(vertex.node) is not Part.GRADIENT
             and vertex not in painting.marks
             and context.process(vertex)
             and context.supports(vertex)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.grad.part import part_of
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.ports import subgraphs_of
 from amp_rewrite.oplists import ListName
@@ -186,6 +187,9 @@ def _boundaries(context: PaintContext) -> dict[str, int]:
     counts: dict[str, int] = {}
     for node, vertices in context.type_graph.nodes.items():
         has_floats = bool(vertices.all) or vertices.ports.schema is None
+        part = part_of(node)
+        if part is not None and part.stays_float32:
+            continue
         if has_floats and context.entry(node) is None:
             name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             counts[name] = counts.get(name, 0) + 1

@@ -32,6 +32,13 @@ def constant_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol
     return constant_attribute(node)
 
 
+def default_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
+    """Return what a float32 graph input holds unless a caller feeds it, or None."""
+    if type_graph.types.get(value) not in FLOAT32_TYPES or not value.is_graph_input():
+        return None
+    return _dense(value.const_value) if value.is_initializer() else None
+
+
 def constant_attribute(node: ir.Node) -> ir.TensorProtocol | None:
     """Return the dense float tensor that a Constant node holds, or None."""
     attributes = node.attributes

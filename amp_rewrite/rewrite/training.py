@@ -28,6 +28,7 @@ from amp_rewrite.paint.walk import walk
 STEP_KEY = "amp_rewrite.step"
 """The key of `metadata_props` under which a step model describes itself."""
 
+_REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 _SUMS = frozenset({"Add", "Sum"})
 
 
@@ -100,6 +101,7 @@ class _Search:
                 self._mark(vertices.all, f"part {self._parts[node]} of the training step")
             elif self._parts.get(node) is Part.GRADIENT and source_of(node) in sources:
                 self._mark(vertices.all, "the gradient of the loss")
+        self._reductions()
         self._sums()
         return self._marks
 
@@ -116,6 +118,21 @@ class _Search:
         before = walk(fast, self._graph.predecessors, lambda _: True)
         reached = walk(roots, self._graph.predecessors, lambda v: v not in before)
         return {v.node for v in reached if self._is_forward(v)}
+
+    def _reductions(self) -> None:
+        """Mark sums over axes, and the rules of gradients that go on computing with one."""
+        blocks: dict[str | None, list[Vertex]] = {}
+        for vertex in self._graph:
+            if self._is_gradient(vertex) and vertex not in self._marks:
+                blocks.setdefault(source_of(vertex.node), []).append(vertex)
+        for block in blocks.values():
+            sums = [v for v in block if v.node.op_type in _REDUCTIONS]
+            inside = set(block)
+            used = any(s in inside for v in sums for s in self._graph.successors(v))
+            listed = (ListName.INFER, ListName.DENY)
+            arithmetic = [v for v in block if self._context.list_of(v) in listed]
+            marked = arithmetic if used else sums
+            self._mark(tuple(marked), "a sum over axes in a gradient")
 
     def _sums(self) -> None:
         """Mark sums of gradients that only float32 parts read."""

@@ -23,7 +23,7 @@ from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.tensors import WeightStats, chunks, weight_stats
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.paint.walk import walk
-from amp_rewrite.rewrite.constants import constant_tensor
+from amp_rewrite.rewrite.constants import constant_tensor, default_tensor
 
 ORDERING = frozenset(
     {"ArgMax", "Hardmax", "LogSoftmax", "Max", "MaxPool", "ReduceMax", "Softmax", "TopK"}
@@ -93,8 +93,8 @@ class ConstantFacts:
         return self._stats[value]
 
     def known(self, value: ir.Value) -> WeightStats:
-        """Return the statistics of a constant that the passes looked at."""
-        tensor = self._tensor(value)
+        """Return the statistics of a constant, or of a default, that the passes looked at."""
+        tensor = self._tensor(value) or default_tensor(self.type_graph, value)
         return WeightStats() if tensor is None else self.stats(value, tensor)
 
     def constants(self) -> list[ir.Value]:
@@ -119,6 +119,26 @@ class ConstantFacts:
                 if painting.is_allow(vertex) and not self._tolerates(step, value, least):
                     marks[vertex] = self._mark(value, stats)
                     self.refused[vertex] = value
+        return marks | self._overflowing_defaults(painting)
+
+    def _overflowing_defaults(self, painting: Painting) -> Mapping[Vertex, Mark]:
+        """Return a mark for every painted vertex that reads an input whose default does not fit.
+
+        A state of a training step is such an input. It is cast at run time, which saturates
+        nothing: a mask of -3.4e38 would become minus infinity.
+        """
+        marks: dict[Vertex, Mark] = {}
+        nodes = self.type_graph.nodes
+        for value in self.type_graph.model.graph.inputs:
+            tensor = default_tensor(self.type_graph, value)
+            found = [nodes[use.node].inputs[use.idx] for use in value.uses()]
+            readers = [v for v in found if v is not None and painting.is_allow(v)]
+            if tensor is None or not readers:
+                continue
+            stats = self.stats(value, tensor)
+            if stats.overflow(self.low):
+                marks |= dict.fromkeys(readers, self._mark(value, stats))
+                self.refused |= dict.fromkeys(readers, value)
         return marks
 
     def saturates(

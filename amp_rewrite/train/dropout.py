@@ -158,13 +158,20 @@ def _limit(b: Builder, ratio: ir.Value | None) -> ir.Value:
     )
 
 
+def _kept(b: Builder, ratio: ir.Value | None, dtype: ir.DataType) -> ir.Value:
+    """Return 1 / (1 - ratio); a constant if the ratio is one."""
+    known = np.array(0.5, np.float32) if ratio is None else b.array(ratio)
+    if known is not None:
+        return b.constant(1.0 / (1.0 - float(known.reshape(-1)[0])), dtype)
+    share = b.op("Cast", ratio, to=dtype.value)
+    return b.op("Div", b.constant(1.0, dtype), b.op("Sub", b.constant(1.0, dtype), share))
+
+
 def _replace(b: Builder, node: ir.Node, mask: ir.Value) -> None:
     data, ratio = node.inputs[0], node.inputs[1]
     assert data is not None, "the first input of Dropout is not optional"
     dtype = data.dtype or ir.DataType.FLOAT
-    share = b.constant(0.5, dtype) if ratio is None else b.op("CastLike", ratio, data)
-    kept = b.op("Div", b.constant(1.0, dtype), b.op("Sub", b.constant(1.0, dtype), share))
-    result = b.op("Where", mask, b.op("Mul", data, kept), b.constant(0.0, dtype))
+    result = b.op("Where", mask, b.op("Mul", data, _kept(b, ratio, dtype)), b.constant(0.0, dtype))
     producer = result.producer()
     assert producer is not None, "a node has just been added"
     producer.metadata_props[SITE] = str(data.name)
