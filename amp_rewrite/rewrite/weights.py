@@ -121,7 +121,7 @@ class ConstantFacts:
                     self.refused[vertex] = value
         return marks | self._overflowing_defaults(painting)
 
-    def _overflowing_defaults(self, painting: Painting) -> Mapping[Vertex, Mark]:
+    def _overflowing_defaults(self, painting: Painting) -> dict[Vertex, Mark]:
         """Return a mark for every painted vertex that reads an input whose default does not fit.
 
         A state of a training step is such an input. It is cast at run time, which saturates
