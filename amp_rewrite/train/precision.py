@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from amp_rewrite.api import rewrite_with
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError
+from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.cut import values_by_name
@@ -24,7 +25,7 @@ def chosen_precision(precision: str | None) -> str:
     Raises:
         OptionError: There is no such precision.
     """
-    chosen = FLOAT32.name if precision is None else precision
+    chosen = (global_state.precision() or FLOAT32.name) if precision is None else precision
     if chosen != FLOAT32.name and chosen not in LOW:
         raise OptionError(
             "unknown precision",

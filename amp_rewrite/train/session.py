@@ -15,6 +15,7 @@ import onnx_ir as ir
 from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.emulate.runtime import RunError, import_runtime
 from amp_rewrite.errors import OptionError
+from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
 from amp_rewrite.train.checkpoint import check_fits, read_checkpoint, write_checkpoint
@@ -93,6 +94,7 @@ class TrainingSession:
         self._open = True
         self._graph = None if loaded else source.graph  # pyright: ignore[reportAttributeAccessIssue]
         self._bind(self)
+        global_state.register_session(self, self.info.precision)
 
     def run(self, feeds: Feeds, fetches: str | Sequence[str] | None = None) -> dict[str, Array]:
         """Run one step: update the state, and return what was asked for.
@@ -246,6 +248,7 @@ class TrainingSession:
         """Release the runtime's sessions and the state."""
         if self._open:
             self._bind(None)
+            global_state.forget_session(self)
         self._open = False
         self._programs.clear()
         self._states.release()
