@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from amp_rewrite.errors import AmpError
 
+_SHOWN = 8
+
 
 class LossScaleValueError(AmpError, ValueError):
     """A loss scale, or an optimizer that is to be wrapped, is impossible."""
@@ -26,7 +28,7 @@ class LossScaleError(AmpError):
     def __init__(self, history: Sequence[tuple[int, float]], floor: float, limit: int) -> None:
         """Describe the skipped steps."""
         self.history = tuple(history)
-        shown = ", ".join(f"step {step}: {scale:g}" for step, scale in self.history[-limit:])
+        shown = ", ".join(f"step {step}: {scale:g}" for step, scale in self.history[-_SHOWN:])
         super().__init__(
             f"{limit} steps in a row were skipped at the lowest loss scale, {floor:g}",
             where="loss scale",

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import OptionError
+from amp_rewrite.global_state import global_state
 
 Provider = str | tuple[str, Mapping[str, Any]]
 """The name of an execution provider, or its name and options."""
@@ -21,6 +23,10 @@ _DEVICES = {
     "DmlExecutionProvider": "dml",
 }
 """Providers whose memory is not the host's, and what OrtValue calls it."""
+
+
+_PAYS = 7.0
+"""The compute capability of CUDA devices from which on float16 pays: they have tensor cores."""
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,34 @@ def device_of(providers: Sequence[Provider], available: Sequence[str]) -> Device
     first = providers[0]
     options = {} if isinstance(first, str) else first[1]
     return Device(_DEVICES.get(names[0], "cpu"), int(options.get("device_id", 0)))
+
+
+def reason_against(precision: str, device: Device, capability: float | None = None) -> str | None:
+    """Return why a step in low precision does not pay on a device; None if nothing is known.
+
+    Args:
+        precision: "float32", "float16" or "bfloat16".
+        device: Where it runs.
+        capability: The compute capability of a CUDA device, or None if it is not known.
+    """
+    if precision not in LOW:
+        return None
+    if device.is_host:
+        return (
+            f"{precision} on a CPU is slower than float32: ONNX Runtime has few {precision} "
+            "kernels there, and converts to float32 and back around the other ones"
+        )
+    if device.kind == "cuda" and capability is not None and capability < _PAYS:
+        return (
+            f"{precision} does not pay on this device: its compute capability is {capability:.1f}, "
+            f"and devices below {_PAYS} have no tensor cores"
+        )
+    return None
+
+
+def warn_if_slow(precision: str, device: Device, capability: float | None = None) -> None:
+    """Warn, once per process, if a step in low precision does not pay on a device."""
+    reason = reason_against(precision, device, capability)
+    if reason is not None:
+        advice = f"it pays on CUDA devices of compute capability {_PAYS} or more"
+        global_state.warn_once("slow-device", f"{reason}; {advice}. The step runs as asked for.")

@@ -1,18 +1,32 @@
-"""What callers ask a session for."""
+"""What is asked for of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from amp_rewrite.train.errors import FetchError
+from amp_rewrite.train.info import StepInfo
+from amp_rewrite.train.step import DEFAULT_FETCHES
 
 
-def distinct(fetches: Iterable[str]) -> tuple[str, ...]:
-    """Return names in order, each once.
+def fetch_names(
+    info: StepInfo, fetches: str | Iterable[str] | None, *, updates: bool
+) -> tuple[str, ...]:
+    """Return the names of what is to be fetched, each once.
+
+    Args:
+        info: The description of the step.
+        fetches: A name, names, or None for what is fetched without being asked for.
+        updates: Whether a step is run; otherwise the forward pass only.
 
     Raises:
-        FetchError: One is no name.
+        FetchError: They are no names.
     """
+    if fetches is None:
+        wanted = DEFAULT_FETCHES if updates else DEFAULT_FETCHES[:1]
+        return tuple(name for name in wanted if name in info.fetches)
+    if isinstance(fetches, str):
+        return (fetches,)
     names: list[object] = list(fetches) if isinstance(fetches, Iterable) else [fetches]  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
     for name in names:
         if not isinstance(name, str):

@@ -52,6 +52,7 @@ class StepInfo:
         seed: The value at which the only backward pass begins, or None.
         gradients: Variable -> the value that carries its gradient; None if not known.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
+        loss_scale: The configuration of the loss scale, or None.
     """
 
     states: tuple[StateInfo, ...]
@@ -62,6 +63,7 @@ class StepInfo:
     seed: str | None = None
     gradients: dict[str, str] | None = None
     precision: str = FLOAT32.name
+    loss_scale: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

@@ -5,37 +5,37 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.emulate.runtime import RunError, import_runtime
 from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
 from amp_rewrite.train.checkpoint import check_fits, read_checkpoint, write_checkpoint
-from amp_rewrite.train.device import CPU, Provider, device_of
+from amp_rewrite.train.device import CPU, Provider, device_of, warn_if_slow
 from amp_rewrite.train.errors import FeedError
 from amp_rewrite.train.export import with_weights
 from amp_rewrite.train.feeds import Feeds, Inputs
-from amp_rewrite.train.fetches import distinct
-from amp_rewrite.train.inference import inference_of
+from amp_rewrite.train.fetches import fetch_names
 from amp_rewrite.train.info import StateInfo
 from amp_rewrite.train.precision import in_precision
 from amp_rewrite.train.program import Program
+from amp_rewrite.train.programs import Programs, default_options
+from amp_rewrite.train.scale_states import fit_loss_scale
+from amp_rewrite.train.skips import skip_watch
 from amp_rewrite.train.states import States
-from amp_rewrite.train.step import DEFAULT_FETCHES, read_step, whole_step
+from amp_rewrite.train.step import read_step, whole_step
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.train_op import TrainOp
 
 Array = np.ndarray[Any, Any]
-_FATAL = 4
 
 
 class TrainingSession:
@@ -80,29 +80,38 @@ class TrainingSession:
                 precision.
         """
         self._runtime = import_runtime()
-        self._providers = list(providers)
         self._device = device_of(providers, self._runtime.get_available_providers())
-        self._options = _options(self._runtime, threads) if options is None else options
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
         step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
-        self._step, self._emulate = in_precision(step, precision), emulate
+        self._step = in_precision(step, precision)
         self.info = self._step.info
         initial = self._step.initial()
         self._states = States(self.info.states, initial, self._device, self._runtime.OrtValue)
         self._inputs = Inputs(self._step.model.graph, self.info.inputs, self._runtime.OrtValue)
-        self._programs: dict[tuple[bool, tuple[str, ...]], Program] = {}
+        self._programs = Programs(
+            self._step,
+            self._states.sets,
+            runtime=self._runtime,
+            options=default_options(self._runtime, threads) if options is None else options,
+            providers=providers,
+            device=self._device,
+            emulate=emulate,
+        )
+        self._skips = skip_watch(self.info)
         self._open = True
         self._graph = None if loaded else source.graph  # pyright: ignore[reportAttributeAccessIssue]
         self._bind(self)
         global_state.register_session(self, self.info.precision)
+        if not emulate:
+            warn_if_slow(self.info.precision, self._device)
 
     def run(self, feeds: Feeds, fetches: str | Sequence[str] | None = None) -> dict[str, Array]:
         """Run one step: update the state, and return what was asked for.
 
         Args:
             feeds: Input name -> numpy array, OrtValue, or an object with `__dlpack__`.
-            fetches: Names of values of the step; by default the loss. A state's name gives its
-                value before the update.
+            fetches: Names of values of the step; by default the loss, and with a loss scale
+                "grads_finite". A state's name gives its value before the update.
 
         Returns:
             Name -> array on the host.
@@ -111,11 +120,18 @@ class TrainingSession:
             FeedError: A feed is missing or unknown, or has the wrong type or shape.
             FetchError: A name is unknown.
             RunError: ONNX Runtime reports an error; the state is as before.
+            LossScaleError: As many steps as the loss scale allows were skipped in a row.
         """
-        program = self._program(fetches, updates=True)
+        self._check_open()
+        names = fetch_names(self.info, fetches, updates=True)
+        needed = names if self._skips is None else self._skips.needed(names)
+        program = self._programs.get(needed, updates=True)
         found = program.run(self._states.current, self._check(feeds, program))
         self._states.advance()
-        return found
+        if self._skips is None:
+            return found
+        self._skips.note(found)
+        return {name: found[name] for name in names}
 
     def evaluate(
         self, feeds: Feeds, fetches: str | Sequence[str] | None = None
@@ -133,7 +149,9 @@ class TrainingSession:
             FetchError: As for `run`.
             RunError: As for `run`.
         """
-        program = self._program(fetches, updates=False)
+        self._check_open()
+        names = fetch_names(self.info, fetches, updates=False)
+        program = self._programs.get(names, updates=False)
         return program.run(self._states.current, self._check(feeds, program))
 
     def state_dict(self) -> dict[str, Array]:
@@ -142,15 +160,13 @@ class TrainingSession:
         return self._states.read_all()
 
     def load_state_dict(self, tensors: Mapping[str, Array]) -> None:
-        """Set every state tensor.
+        """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
 
         Raises:
             CheckpointError: The tensors are not exactly those of the step; no state has changed.
         """
         self._check_open()
-        check_fits(tensors, self._states.info, "state dict")
-        for name, array in tensors.items():
-            self._states.write(name, array)
+        self._load(tensors, "state dict")
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all.
@@ -168,16 +184,16 @@ class TrainingSession:
     def restore(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Continue from a checkpoint; return the progress that was stored with it.
 
-        Training goes on bit for bit as if it had not been interrupted.
+        Training goes on bit for bit as if it had not been interrupted. A checkpoint without a loss
+        scale leaves the step's at its initial value, with a warning; one that the step does not
+        have is left out.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
         """
         self._check_open()
         checkpoint = read_checkpoint(path)
-        check_fits(checkpoint.tensors, self._states.info, path)
-        for name, array in checkpoint.tensors.items():
-            self._states.write(name, array)
+        self._load(checkpoint.tensors, path)
         return checkpoint.progress
 
     def export(self, path: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -242,7 +258,7 @@ class TrainingSession:
 
     def end_profiling(self) -> list[str]:
         """Return the paths of the profiles that options with `enable_profiling` asked for."""
-        return [program.end_profiling() for program in self._programs.values()]
+        return self._programs.end_profiling()
 
     def close(self) -> None:
         """Release the runtime's sessions and the state."""
@@ -260,6 +276,16 @@ class TrainingSession:
     def __exit__(self, *exception: object) -> None:
         """Close the session."""
         self.close()
+
+    def _load(self, given: Mapping[str, Array], where: str | os.PathLike[str]) -> None:
+        """Replace every state, or none if the tensors do not fit."""
+        states = self._states.info
+        tensors = fit_loss_scale(given, states, self._step.initial(), where)
+        check_fits(tensors, states, where)
+        for name, array in tensors.items():
+            self._states.write(name, array)
+        if self._skips is not None:
+            self._skips.reset()
 
     def _check_open(self) -> None:
         if not self._open:
@@ -288,32 +314,3 @@ class TrainingSession:
                 remedy="build it with an optimizer that has one and no schedule",
             )
         return state
-
-    def _program(self, fetches: str | Iterable[str] | None, *, updates: bool) -> Program:
-        self._check_open()
-        if fetches is None:
-            fetches = [n for n in DEFAULT_FETCHES if n in self.info.fetches]
-            fetches = fetches if updates else fetches[:1]
-        names = (fetches,) if isinstance(fetches, str) else distinct(fetches)
-        key = updates, names
-        if key not in self._programs:
-            whole = self._step.model, self.info, names
-            model, info = self._step.cut(names, defaults=False) if updates else inference_of(*whole)
-            self._programs[key] = Program(
-                emulate_model(model) if self._emulate else model,
-                info,
-                self._states.sets,
-                runtime=self._runtime,
-                options=self._options,
-                providers=self._providers,
-                device=self._device,
-                updates=updates,
-            )
-        return self._programs[key]
-
-
-def _options(runtime: Any, threads: int) -> Any:
-    options = runtime.SessionOptions()
-    options.log_severity_level = _FATAL  # errors come as exceptions
-    options.intra_op_num_threads = threads
-    return options

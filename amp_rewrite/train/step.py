@@ -34,6 +34,9 @@ LOSS = "loss"
 DEFAULT_FETCHES = (LOSS, "grads_finite")
 """What a step computes without being asked, where it has it."""
 
+_COUNTERS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "gradient_norm")
+"""Outputs of the model of a step with a dynamic loss scale, which computes them in any case."""
+
 _CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
 """Roles whose states stay constants of a step that does not update them."""
 
@@ -137,7 +140,8 @@ def step_model(
         FetchError: A name in `fetches` is unknown.
     """
     info = replace(step.info, targets=dict(targets) if targets else None)
-    known = [name for name in DEFAULT_FETCHES if name in info.fetches]
+    always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
+    known = [name for name in always if name in info.fetches]
     model = cut(step.model, info, (*known, *fetches))[0]
     keep_forward(model, step.original(), set(info.names))
     return model
@@ -226,6 +230,7 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         loss=fetches.get(LOSS),
         seed=str(training.seeds[0].name) if once else None,
         gradients={k: str(v.name) for k, v in training.gradients.items()} if once else None,
+        loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
     )
 
 

@@ -102,6 +102,7 @@ def train_op() -> Any:
         updates={name: values[value] for name, value in UPDATES.items()},
         global_step="global_step",
         fetches={"loss": values["loss"]},
+        loss_scale=None,
     )
 
 

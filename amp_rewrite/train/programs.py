@@ -1,0 +1,89 @@
+"""The compiled forms of a step, one for each set of fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amp_rewrite.emulate.model import emulate_model
+from amp_rewrite.train.device import Device, Provider
+from amp_rewrite.train.inference import inference_of
+from amp_rewrite.train.program import Program
+from amp_rewrite.train.program import States as Tensors
+from amp_rewrite.train.step import Step
+
+_FATAL = 4
+
+
+class Programs:
+    """Compiles what one run of a step asks for, once."""
+
+    def __init__(
+        self,
+        step: Step,
+        sets: Sequence[Tensors],
+        *,
+        runtime: Any,
+        options: Any,
+        providers: Sequence[Provider],
+        device: Device,
+        emulate: bool,
+    ) -> None:
+        """Keep what programs are made from.
+
+        Args:
+            step: The step.
+            sets: See `Program`.
+            runtime: The onnxruntime module.
+            options: SessionOptions.
+            providers: Execution providers.
+            device: Where the states are.
+            emulate: Round low-precision values as a device with such arithmetic does.
+        """
+        self._step, self._sets, self._emulate = step, sets, emulate
+        self._where: dict[str, Any] = {
+            "runtime": runtime,
+            "options": options,
+            "providers": list(providers),
+            "device": device,
+        }
+        self._known: dict[tuple[bool, tuple[str, ...]], Program] = {}
+
+    def get(self, names: tuple[str, ...], *, updates: bool) -> Program:
+        """Return the program that fetches values, and computes the next states if `updates`.
+
+        Raises:
+            FetchError: A name is unknown.
+            RunError: ONNX Runtime cannot load the model.
+        """
+        key = updates, names
+        if key not in self._known:
+            step = self._step
+            if updates:
+                model, info = step.cut(names, defaults=False)
+            else:
+                model, info = inference_of(step.model, step.info, names)
+            model = emulate_model(model) if self._emulate else model
+            self._known[key] = Program(model, info, self._sets, updates=updates, **self._where)
+        return self._known[key]
+
+    def end_profiling(self) -> list[str]:
+        """End profiling, which the options began; return the paths of the profiles."""
+        return [program.end_profiling() for program in self._known.values()]
+
+    def clear(self) -> None:
+        """Release the runtime's sessions."""
+        self._known.clear()
+
+
+def default_options(runtime: Any, threads: int) -> Any:
+    """Return SessionOptions.
+
+    Args:
+        runtime: The onnxruntime module.
+        threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+    """
+    options = runtime.SessionOptions()
+    options.log_severity_level = _FATAL  # errors come as exceptions
+    options.intra_op_num_threads = threads
+    return options
