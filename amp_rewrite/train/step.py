@@ -23,7 +23,6 @@ from amp_rewrite.train.errors import StepError
 from amp_rewrite.train.export import forward_of, keep_forward
 from amp_rewrite.train.info import STEP_KEY, StateInfo, StepInfo, read_info
 from amp_rewrite.train.precision import in_precision
-from amp_rewrite.train.statistics import protect_statistics
 
 if TYPE_CHECKING:
     from amp_rewrite.api import RewriteResult
@@ -185,7 +184,6 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
         following = value if update is None else values[str(update.name)]
         output = _next_value(model.graph, following, state, known)
         states.append(_describe(state, output))
-    protect_statistics(model.graph)
     states += replace_dropouts(model, seed)
     info = _info(train_op, model, states)
     model.metadata_props[STEP_KEY] = info.to_json()

@@ -1,4 +1,4 @@
-"""Running statistics of BatchNormalization belong to the state that a skipped step keeps."""
+"""A skipped step keeps the running statistics, which a kernel would write over."""
 
 import numpy as np
 import pytest
