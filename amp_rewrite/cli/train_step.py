@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from amp_rewrite.cli import common
-from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.training_graph import State, training_graph
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import check_output_path, check_writable, save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.train.errors import StepError
 from amp_rewrite.train.info import STEP_KEY, StepInfo, read_info
-from amp_rewrite.train.recipe import loss_of, optimizer_of
+from amp_rewrite.train.recipe import loss_of, optimizer_of, variables_of
 from amp_rewrite.train.step import build_step
 
 
@@ -49,6 +48,10 @@ def train_step(
         list[str] | None,
         typer.Option("--variable", help="Regex for whole weight names to train; repeat."),
     ] = None,
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option("--freeze", help="Regex for whole weight names not to train; repeat."),
+    ] = None,
     fetch: Annotated[
         list[str] | None, typer.Option("--fetch", help="Compute this value too; repeat.")
     ] = None,
@@ -69,34 +72,14 @@ def train_step(
     target, targets = loss_of(model, loss)
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
     graph = training_graph(model)
-    chosen = _chosen(graph.variables(target.value), variable) if variable else None
+    chosen = variables_of(target, variable or (), freeze or ())
     op = rule.minimize(target, global_step=graph.global_step(), var_list=chosen)
     step = build_step(op, fetch or (), seed=seed, targets=targets)
     save(step, output)
     if not quiet:
         _print(read_info(step), nodes, len(step.graph), output)
-
-
-def _chosen(variables: list[State], patterns: list[str]) -> list[State]:
-    """Return the variables whose names match a pattern.
-
-    Raises:
-        OptionError: A pattern is no regex, or matches none.
-    """
-    chosen: dict[str, State] = {}
-    for pattern in patterns:
-        try:
-            found = [v for v in variables if re.fullmatch(pattern, v.name)]
-        except re.error as error:
-            raise OptionError("not a regular expression", found=repr(pattern)) from error
-        if not found:
-            raise OptionError(
-                "the pattern matches no variable that the loss depends on",
-                found=repr(pattern),
-                expected=", ".join(v.name for v in variables[:10]),
-            )
-        chosen.update({v.name: v for v in found})
-    return list(chosen.values())
+    if not quiet and not variable and not freeze:
+        _note_numbers(chosen)
 
 
 def _print(info: StepInfo, before: int, after: int, output: Path) -> None:
@@ -108,3 +91,15 @@ def _print(info: StepInfo, before: int, after: int, output: Path) -> None:
     out.print(f"{before} nodes -> {after}; state tensors: {states}")
     out.print(f"feeds: {', '.join(info.inputs)}", markup=False)
     out.print(f"wrote {output}", markup=False)
+
+
+def _note_numbers(variables: list[State]) -> None:
+    """Name variables of one element: exporters write the constants of a formula so."""
+    numbers = [v.name for v in variables if math.prod(v.shape) == 1]
+    if numbers:
+        shown = ", ".join(numbers[:3]) + (", ..." if len(numbers) > 3 else "")
+        common.error_console().print(
+            f"note: {len(numbers)} of {len(variables)} trained variables are single numbers "
+            f"({shown}); --freeze REGEX keeps those that are constants, such as an epsilon",
+            markup=False,
+        )

@@ -15,6 +15,21 @@ _MADE_UP = "unk__"
 Dim = int | ir.SymbolicDim
 
 
+_UNKNOWN = ("?", "")
+"""What exporters write for a length that they do not know; two of them need not be equal."""
+
+
+def forget_unknown(graph: ir.Graph) -> None:
+    """Take the names from lengths that only say that they are not known."""
+    values = [*graph.inputs, *graph.outputs, *(v for n in graph for v in n.outputs)]
+    for value in values:
+        dims = () if value.shape is None else value.shape.dims
+        if any(not isinstance(d, int) and d.value in _UNKNOWN for d in dims):
+            value.shape = ir.Shape(
+                [None if not isinstance(d, int) and d.value in _UNKNOWN else d for d in dims]
+            )
+
+
 def is_vague(shape: ir.Shape | None) -> bool:
     """Return whether a shape has a length that is neither a number nor a name of the model's."""
     return shape is None or any(_weight(d) < 2 for d in shape.dims)

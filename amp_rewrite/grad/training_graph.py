@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.dimensions import forget_unknown
 from amp_rewrite.grad.graph_value import GraphValue
 from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.state import Array, State, StateStore
@@ -59,6 +60,7 @@ class TrainingGraph:
         lift_constants(model)
         self.forward = clone(model)
         modernise(model)
+        forget_unknown(model.graph)
         self.model = model
         self.builder = Builder(model)
         self.states: dict[str, State] = {}

@@ -1,16 +1,17 @@
-"""A loss and an optimizer from words, as the command line gives them."""
+"""A loss, variables and an optimizer from words, as the command line gives them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite import losses, optimizers
 from amp_rewrite.errors import OptionError
-from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph, training_graph
+from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph, training_graph
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.schedules import (
     CosineSchedule,
@@ -89,6 +90,41 @@ def _targets(loss: ir.Value) -> dict[str, str] | None:
     if logits is None or labels is None or not labels.is_graph_input():
         return None
     return {"logits": str(logits.name), "labels": str(labels.name)}
+
+
+def variables_of(
+    loss: GraphValue, trained: Iterable[str] = (), frozen: Iterable[str] = ()
+) -> list[State]:
+    """Return the variables that a loss depends on, or some of them.
+
+    Args:
+        loss: The loss.
+        trained: Regular expressions for whole names of those that are trained; none is all.
+        frozen: Regular expressions for whole names of those that are not.
+
+    Raises:
+        OptionError: A pattern is no regular expression, or matches none.
+    """
+    variables = loss.graph.variables(loss.value)
+    wanted = list(trained)
+    chosen = {v.name for p in wanted for v in _matching(variables, p)}
+    left_out = {v.name for p in frozen for v in _matching(variables, p)}
+    return [v for v in variables if (v.name in chosen or not wanted) and v.name not in left_out]
+
+
+def _matching(variables: Sequence[State], pattern: str) -> list[State]:
+    try:
+        found = [v for v in variables if re.fullmatch(pattern, v.name)]
+    except re.error as error:
+        raise OptionError("not a regular expression", where=repr(pattern), found=error) from error
+    if not found:
+        names = [v.name for v in variables]
+        raise OptionError(
+            "the pattern matches no variable that the loss depends on",
+            found=repr(pattern),
+            expected=", ".join(names[:10]) + (", ..." if len(names) > 10 else ""),
+        )
+    return found
 
 
 def optimizer_of(

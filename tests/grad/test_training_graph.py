@@ -93,6 +93,22 @@ def test_constant_nodes_that_hold_weights_are_lifted() -> None:
     np.testing.assert_array_equal(trained.graph.initializers["w"].const_value.numpy(), [0.75, 1.75])
 
 
+def test_lengths_that_an_exporter_did_not_know_need_not_be_equal() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2, height, width] x) => (float loss) <float[2, 1, 1] w = {1, 2}> {
+        y = Mul(x, w)
+        loss = ReduceMean<keepdims=0>(y)
+    }""")
+    for dim in proto.graph.input[0].type.tensor_type.shape.dim[1:]:
+        dim.dim_param = "?"  # the parser takes no such name
+    model = load(proto)
+    train_op = GradientDescent(1.0).minimize(value(model, "loss"))
+    with TrainingSession(train_op) as session:
+        session.run({"x": np.ones((2, 3, 5), np.float32)})
+        np.testing.assert_allclose(session.state_dict()["w"].ravel(), [0.5, 1.5], rtol=1e-5)
+    assert [str(d) for d in train_op.graph.forward.graph.inputs[0].shape] == ["2", "?", "?"]  # type: ignore[union-attr]
+
+
 NORMALIZED = """<ir_version: 8, opset_import: ["": {opset}]>
 g (float[n, 2] x) => (float loss)
 <float[2] scale = {{1, 1}}, float[2] bias = {{0, 0}},

@@ -153,6 +153,40 @@ def test_variables_are_chosen_by_patterns_and_others_stay():
     assert same == {"w": False, "b": True}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "trained"),
+    [
+        (["--freeze", "b"], {"w"}),
+        (["--variable", ".", "--freeze", "w"], {"b"}),
+        ([], {"w", "b"}),
+    ],
+)
+def test_frozen_variables_are_no_states(arguments, trained):
+    command(*arguments)
+    states = read_info(amp.load("step.onnx")).states
+    assert {s.name for s in states if s.role == "variable"} == trained
+
+
+def test_numbers_that_may_be_constants_of_a_formula_are_named():
+    model = onnx.parser.parse_model(
+        FORWARD.replace("float[2] b", "float[2] b, float epsilon = {0.5}").replace(
+            "y = Add (h, b)", "k = Add (h, b)\n y = Add (k, epsilon)"
+        )
+    )
+    model.graph.initializer.extend(onnx.load("forward.onnx").graph.initializer)
+    del model.graph.value_info[:]
+    onnx.save(model, "numbers.onnx")
+    note = command(forward="numbers.onnx").stderr
+    assert "note: 1 of 3 trained variables are single numbers (epsilon)" in note
+    assert command("--freeze", "epsilon", forward="numbers.onnx").stderr == ""
+    assert command("--quiet", forward="numbers.onnx").output == ""
+
+
+def test_nothing_to_train_is_an_error():
+    with pytest.raises(AmpError, match=r"No variables to optimize\."):
+        command("--freeze", ".*")
+
+
 def test_values_are_fetched_besides_the_loss():
     command("--fetch", "y", "--fetch", "gradient_norm")
     step = amp.load("step.onnx")
