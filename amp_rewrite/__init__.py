@@ -17,6 +17,7 @@ from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.training_graph import GraphValue, value
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import save, to_proto
+from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.list_check import CheckReport, check_lists
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
@@ -74,6 +75,7 @@ __all__ = [
     "explain",
     "get_loss_scale",
     "global_policy",
+    "inject_loss_scaling",
     "load",
     "load_lists",
     "localise",

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from amp_rewrite.errors import OptionError
+
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage; --strict was not met."""
 
@@ -76,6 +78,29 @@ InlineFunctions = Annotated[
     ),
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the JSON report here.")]
+LossScale = Annotated[str, typer.Option(help="dynamic, a number for a fixed one, or none.")]
+Conditional = Annotated[
+    str,
+    typer.Option(
+        help="How a step is skipped: if, or select, which holds no control flow (CUDA graphs)."
+    ),
+]
+
+
+def loss_scale_of(text: str) -> float | str | None:
+    """Return what `loss_scaling.get` takes for the option --loss-scale.
+
+    Raises:
+        OptionError: It is neither a number nor a word that is known.
+    """
+    if text in ("dynamic", "none"):
+        return None if text == "none" else text
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(
+            "impossible --loss-scale", found=repr(text), expected="dynamic, a number or none"
+        ) from None
 
 
 def rewrite_arguments(given: dict[str, Any]) -> dict[str, Any]:

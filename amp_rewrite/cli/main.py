@@ -13,6 +13,7 @@ from amp_rewrite.cli.common import FAILED, INTERRUPTED, error_console
 from amp_rewrite.cli.convert import convert
 from amp_rewrite.cli.demo import demo
 from amp_rewrite.cli.explain import explain
+from amp_rewrite.cli.inject import inject
 from amp_rewrite.cli.localise import localise
 from amp_rewrite.cli.train import train
 from amp_rewrite.cli.train_step import train_step
@@ -36,6 +37,7 @@ app.command()(tune)
 app.command(name="check-lists")(check_lists)
 app.command(name="train-step")(train_step)
 app.command()(train)
+app.command()(inject)
 app.command()(demo)
 
 

@@ -58,6 +58,16 @@ def prepare(model: ir.Model) -> None:
     model.meta[_DONE] = True
 
 
+def record_types(model: ir.Model) -> None:
+    """Record the types and shapes that the file does not tell, and change nothing else.
+
+    For a finished training graph: builders take the model as prepared afterwards.
+    """
+    if not model.meta.get(_DONE):
+        _record(model)
+        model.meta[_DONE] = True
+
+
 def _record(model: ir.Model) -> None:
     ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
     for value, type_ in infer_types(model).items():

@@ -1,0 +1,89 @@
+"""`amp-rewrite inject`: put a loss scale into a finished training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amp_rewrite.cli import common
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.save import check_output_path, save
+from amp_rewrite.inject import inject_loss_scaling
+from amp_rewrite.train.info import StepInfo, read_info
+
+
+def inject(
+    graph: Annotated[
+        Path,
+        typer.Argument(help="A training graph, or a step of amp-rewrite train-step."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the step.")],
+    loss: Annotated[
+        str | None, typer.Option(help="The loss. A step knows this and the next three itself.")
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(help="The value at which the backward pass begins.")
+    ] = None,
+    gradient: Annotated[
+        list[str] | None,
+        typer.Option("--gradient", help="VARIABLE=VALUE that carries its gradient; repeat."),
+    ] = None,
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", help="STATE=VALUE that it has after the step; repeat."),
+    ] = None,
+    loss_scale: Annotated[
+        str, typer.Option(help="dynamic, or a number for a fixed one.")
+    ] = "dynamic",
+    conditional: common.Conditional = "if",
+    precision: Annotated[
+        str, typer.Option(help="float16 or bfloat16 rewrite forward and backward pass too.")
+    ] = FLOAT32.name,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Scale the seed of a training graph, unscale its gradients, make updates conditional."""
+    check_output_path(graph, output)
+    step = inject_loss_scaling(
+        graph,
+        loss,
+        seed,
+        _pairs("--gradient", gradient),
+        _pairs("--update", update),
+        common.loss_scale_of(loss_scale),
+        conditional,
+        precision=precision,
+    )
+    save(step, output)
+    if not quiet:
+        _print(read_info(step), conditional, output)
+
+
+def _pairs(option: str, given: Iterable[str] | None) -> dict[str, str] | None:
+    """Return what NAME=VALUE options say; None if there are none.
+
+    Raises:
+        OptionError: One has no equals sign, or a name is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise OptionError(f"{option} takes two names", found=repr(text), expected="NAME=VALUE")
+        if name in found:
+            raise OptionError(f"{option} is given twice for one name", where=name)
+        found[name] = value
+    return found or None
+
+
+def _print(info: StepInfo, conditional: str, output: Path) -> None:
+    out = common.console()
+    gradients = len(info.gradients or ())
+    updates = sum(not state.name.startswith("loss_scale/") for state in info.states)
+    checked = "" if info.having("loss_scale") is None else f", {updates} updates by {conditional}"
+    out.print(f"seed {info.seed}: {gradients} gradients unscaled{checked}", markup=False)
+    out.print(f"feeds: {', '.join(info.inputs)}", markup=False)
+    out.print(f"wrote {output}", markup=False)

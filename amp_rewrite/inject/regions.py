@@ -1,0 +1,149 @@
+"""Which part of a finished training graph is what.
+
+All sets are of nodes of the main graph; A -> B means that B depends on A.
+
+    forward   those that the loss depends on
+    backward  those that a gradient depends on, less forward
+    scaled    backward nodes that depend on the seed: seed -> ... -> a gradient. Where one of them
+              uses the seed, the seed is multiplied by the loss scale; other uses are left alone.
+    update    those that a next state depends on, less forward and backward
+
+A value that a scaled node computes carries the factor, unless it is a shape or the like. Its uses
+by backward nodes accumulate further gradients and stay as they are. Every other use that an output
+of the graph depends on is an *exit*: there the factor is taken out. A gradient may have uses of
+both kinds. A value that is no gradient may have an exit to an ordinary output, say the gradient of
+an input, which keeps its value this way; an exit towards a next state means that a gradient was not
+named, which is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from amp_rewrite.inject.dataflow import Dataflow
+from amp_rewrite.inject.errors import InjectError
+from amp_rewrite.inject.linearity import proportional
+from amp_rewrite.inject.names import Found
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The parts of a training graph.
+
+    Attributes:
+        flow: The graph.
+        backward: See the module.
+        scaled: See the module.
+        update: See the module.
+        scaled_values: What is proportional to the seed, in order, gradients included.
+    """
+
+    flow: Dataflow
+    backward: frozenset[ir.Node]
+    scaled: frozenset[ir.Node]
+    update: frozenset[ir.Node]
+    scaled_values: tuple[ir.Value, ...]
+
+    def seed_uses(self, seed: ir.Value) -> list[tuple[ir.Node, int]]:
+        """Return the uses of the seed that begin the backward pass."""
+        return [(n, i) for n, i, owner in self.flow.uses(seed) if owner in self.backward]
+
+    def exits(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """Return the uses of a scaled value outside the backward pass."""
+        return [(n, i) for n, i, owner in self.flow.uses(value) if owner not in self.backward]
+
+
+def regions_of(graph: ir.Graph, found: Found) -> Regions:
+    """Divide a training graph.
+
+    Raises:
+        InjectError: What was said of the graph does not hold: see `_check`.
+    """
+    flow = Dataflow(graph)
+    forward = flow.before([found.loss])
+    backward = flow.before(found.gradients.values()) - forward
+    scaled = flow.after([found.seed], within=backward)
+    update = flow.before(found.following.values()) - forward - backward
+    values = proportional((node for node in graph if node in scaled), found.seed)
+    regions = Regions(
+        flow,
+        frozenset(backward),
+        frozenset(scaled),
+        frozenset(update),
+        values,
+    )
+    _check(regions, found)
+    return regions
+
+
+def _check(regions: Regions, found: Found) -> None:
+    """Check that the seed scales every gradient, and that gradients alone reach the states.
+
+    Raises:
+        InjectError: No gradient depends on the seed; one does not; an update depends on something
+            scaled that is no gradient; the update of a variable does not depend on its gradient.
+    """
+    scaled = set(regions.scaled_values)
+    missing = [name for name, value in found.gradients.items() if value not in scaled]
+    if missing:
+        raise InjectError(
+            "no gradient depends on the seed"
+            if len(missing) == len(found.gradients)
+            else "a gradient is not on the path from the seed",
+            where=found.seed.name
+            if len(missing) == len(found.gradients)
+            else found.gradients[missing[0]].name,
+            found=f"the gradients of {', '.join(missing[:5])} do not depend on it",
+            remedy="name the value at which the backward pass begins, such as the ones that it "
+            "multiplies by, and the gradients that it ends at",
+        )
+    gradients = set(found.gradients.values())
+    for value in regions.scaled_values:
+        if value not in gradients:
+            _check_leak(regions, found, value)
+    for variable, gradient in found.gradients.items():
+        _check_update(regions, found, variable, gradient)
+
+
+def _check_leak(regions: Regions, found: Found, value: ir.Value) -> None:
+    state = _state_after(regions, found, value)
+    if state is not None:
+        raise InjectError(
+            "a scaled value that is not among the gradients reaches an update",
+            where=value.name,
+            found=f"the next value of {state!r} depends on it",
+            expected="updates that depend on the named gradients only",
+            remedy="name the gradient of every variable as it leaves the backward pass",
+        )
+
+
+def _state_after(regions: Regions, found: Found, value: ir.Value) -> str | None:
+    """Return a state whose next value depends on a value through an exit of it, or None."""
+    following = {v: state for state, v in found.following.items()}
+    if value in following:
+        return following[value]
+    exits = {regions.flow.owner(node) for node, _ in regions.exits(value)}
+    later = exits | regions.flow.after(v for node in exits for v in node.outputs)
+    return next((following[v] for v in _outputs(later) if v in following), None)
+
+
+def _check_update(regions: Regions, found: Found, variable: str, gradient: ir.Value) -> None:
+    following = found.following[variable]
+    if following is gradient:
+        return
+    exits = {regions.flow.owner(node) for node, _ in regions.exits(gradient)}
+    later = exits | regions.flow.after(v for node in exits for v in node.outputs)
+    if following.producer() not in later:
+        raise InjectError(
+            "an update does not depend on its gradient",
+            where=variable,
+            found=f"{following.name!r} is computed without {gradient.name!r}",
+            remedy="check which gradient belongs to which variable, and updates",
+        )
+
+
+def _outputs(nodes: Iterable[ir.Node]) -> set[ir.Value]:
+    return {value for node in nodes for value in node.outputs}
