@@ -54,8 +54,10 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
         return []
     builder = Builder(model, scope="random", part=Part.RANDOM)
     counter = _counter(graph, seed)
+    key, columns = _shared(builder, counter)
     for number, node in enumerate(dropouts):
-        _replace(builder, node, _mask(builder, node, number, counter))
+        site = builder.op("Add", key, builder.constant((number + 1) * _NODE))
+        _replace(builder, node, _mask(builder, node, site, columns))
     following = builder.op("Add", counter, builder.constant(1))
     following.name = f"{COUNTER}:next"
     graph.sort()
@@ -105,27 +107,33 @@ def _counter(graph: ir.Graph, seed: int) -> ir.Value:
     return value
 
 
-def _mask(b: Builder, node: ir.Node, number: int, counter: ir.Value) -> ir.Value:
+def _shared(b: Builder, counter: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return what all nodes share in one step: the hashed counter, and the numbers of columns."""
+    key = b.op("Mul", b.op("Mod", counter, b.constant(_COUNTS)), b.constant(_STEP))
+    key = _hashed(b, key)
+    columns = _numbers(b, b.constant(_ROW), b.op("Add", key, b.constant(_COLUMN)))
+    return key, b.op("Unsqueeze", columns, b.constant([0]))
+
+
+def _mask(b: Builder, node: ir.Node, key: ir.Value, columns: ir.Value) -> ir.Value:
     """Return which elements stay; bool, shaped like the data.
 
     Element i * _ROW + j gets the number f(f(r_i + c_j)), f(x) = x * (2 x + 1): r and c are hashed
     thoroughly, which costs little since there are few of them.
     """
     data, ratio = node.inputs[0], node.inputs[1]
-    size = b.op("Reshape", b.op("Size", data), b.constant([1]))
+    assert data is not None, "the first input of Dropout is not optional"
+    size = b.size(data)
     rows = b.op("Div", b.op("Add", size, b.constant(_ROW - 1)), b.constant(_ROW))
-    key = b.op("Mul", b.op("Mod", counter, b.constant(_COUNTS)), b.constant(_STEP))
-    key = _hashed(b, b.op("Add", key, b.constant((number + 1) * _NODE)))
-    other = b.op("Add", key, b.constant(_COLUMN))
-    r = _numbers(b, b.op("Squeeze", rows), key)
-    c = _numbers(b, b.constant(_ROW), other)
-    x = b.op("Add", b.op("Unsqueeze", r, b.constant([1])), b.op("Unsqueeze", c, b.constant([0])))
+    r = b.op("Unsqueeze", _numbers(b, rows, key), b.constant([1]))
+    x = b.op("Add", r, columns)
     one = b.constant(np.array(1, np.int32))
     for _ in range(_ROUNDS):
         x = b.op("Mul", x, b.op("Add", b.op("Add", x, x), one))
     stays = b.op("GreaterOrEqual", x, _limit(b, ratio))
     stays = b.op("Reshape", stays, b.constant([-1]))
-    return b.op("Reshape", b.op("Slice", stays, b.constant([0]), size), b.op("Shape", data))
+    end = b.op("Reshape", size, b.constant([1]))
+    return b.op("Reshape", b.op("Slice", stays, b.constant([0]), end), b.shape(data))
 
 
 def _numbers(b: Builder, count: ir.Value, key: ir.Value) -> ir.Value:
@@ -150,19 +158,24 @@ def _hashed(b: Builder, x: ir.Value) -> ir.Value:
 
 def _limit(b: Builder, ratio: ir.Value | None) -> ir.Value:
     """Return ratio * 2^32 - 2^31, computed in float64, as int32."""
+    known = np.array(0.5) if ratio is None else b.array(ratio)
+    if known is not None:
+        limit = np.float64(known.reshape(-1)[0]) * _MODULUS - _MODULUS // 2
+        bounds = np.iinfo(np.int32)
+        return b.constant(np.clip(limit, bounds.min, bounds.max).astype(np.int32))
     double = ir.DataType.DOUBLE
-    share = b.constant(0.5, double) if ratio is None else b.op("Cast", ratio, to=double.value)
-    limit = b.op("Mul", share, b.constant(float(_MODULUS), double))
+    limit = b.op("Mul", b.op("Cast", ratio, to=double.value), b.constant(float(_MODULUS), double))
     return b.op(
         "Cast", b.op("Add", limit, b.constant(-_MODULUS / 2, double)), to=ir.DataType.INT32.value
     )
 
 
 def _kept(b: Builder, ratio: ir.Value | None, dtype: ir.DataType) -> ir.Value:
-    """Return 1 / (1 - ratio); a constant if the ratio is one."""
-    known = np.array(0.5, np.float32) if ratio is None else b.array(ratio)
+    """Return 1 / (1 - ratio) in a type."""
+    known = np.array(0.5) if ratio is None else b.array(ratio)
     if known is not None:
-        return b.constant(1.0 / (1.0 - float(known.reshape(-1)[0])), dtype)
+        left = 1 - float(known.reshape(-1)[0])
+        return b.constant(1 / left if left else 0.0, dtype)  # with nothing left it does not matter
     share = b.op("Cast", ratio, to=dtype.value)
     return b.op("Div", b.constant(1.0, dtype), b.op("Sub", b.constant(1.0, dtype), share))
 
