@@ -1,7 +1,8 @@
 """Automatic mixed precision for ONNX, as a compiler pass."""
 
-from amp_rewrite import loss_scaling, losses, optimizers
+from amp_rewrite import distributed, loss_scaling, losses, optimizers
 from amp_rewrite.api import RewriteResult, rewrite
+from amp_rewrite.distributed import CrossShardOptimizer
 from amp_rewrite.emulate import Evaluator, evaluate
 from amp_rewrite.errors import AmpError, AmpWarning
 from amp_rewrite.global_state import (
@@ -49,6 +50,7 @@ __all__ = [
     "AmpWarning",
     "Calibration",
     "CheckReport",
+    "CrossShardOptimizer",
     "DynamicLossScale",
     "Evaluator",
     "FixedLossScale",
@@ -69,6 +71,7 @@ __all__ = [
     "check_lists",
     "disable_mixed_precision_graph_rewrite",
     "disable_mixed_precision_graph_rewrite_v1",
+    "distributed",
     "enable_mixed_precision_graph_rewrite",
     "enable_mixed_precision_graph_rewrite_v1",
     "evaluate",

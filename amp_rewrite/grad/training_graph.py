@@ -65,6 +65,7 @@ class TrainingGraph:
         self.builder = Builder(model)
         self.states: dict[str, State] = {}
         self.assigned: dict[State, ir.Value] = {}
+        self.averaged: dict[ir.Value, ir.Value] = {}
         self.loss: GraphValue | None = None
         self.seeds: list[ir.Value] = []
         self.gradients: dict[str, ir.Value] = {}
@@ -181,7 +182,7 @@ class TrainingGraph:
         """Return state name -> next value of the statistics, of those before a loss if given."""
         nodes = None if loss is None else set(nodes_before(self.model.graph, loss))
         return {
-            state.name: following
+            state.name: self.averaged.get(following, following)
             for state, following in self.assigned.items()
             if nodes is None or following.producer() in nodes
         }

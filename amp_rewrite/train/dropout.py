@@ -86,6 +86,35 @@ def _as_type(node: ir.Node, data: ir.Value, dtype: ir.DataType | None) -> ir.Val
     return cast.outputs[0]
 
 
+def spread_masks(model: ir.Model, rank: int) -> None:
+    """Give one of several shards masks of its own; the state that counts stays that of all.
+
+    The masks are those of a step `rank * 0x5851F42D` later, modulo 2^31: far from any that another
+    shard meets.
+
+    Args:
+        model: A training step; changed in place.
+        rank: The number of the shard; 0 changes nothing.
+    """
+    counter = next((v for v in model.graph.inputs if v.name == COUNTER), None)
+    if counter is None or not rank:
+        return
+    offset = ir.Value(
+        name=f"{COUNTER}:shard",
+        type=ir.TensorType(ir.DataType.INT64),
+        shape=ir.Shape([]),
+        const_value=ir.tensor(np.array(rank * _STEP % _COUNTS, np.int64)),
+    )
+    model.graph.register_initializer(offset)
+    own = ir.node("Add", [counter, offset], name="random/shard")
+    readers = [u for u in counter.uses() if u.node.outputs[0].name != f"{COUNTER}:next"]
+    own.outputs[0].name, own.outputs[0].type = "random/shard", counter.type
+    own.outputs[0].shape = counter.shape
+    model.graph.insert_before(model.graph[0], own)
+    for use in readers:
+        use.node.replace_input_with(use.idx, own.outputs[0])
+
+
 def _trains(node: ir.Node) -> bool:
     if node.op_type != "Dropout" or node.domain or len(node.inputs) < 3:
         return False

@@ -10,6 +10,7 @@ from amp_rewrite.train.device import Device, Provider
 from amp_rewrite.train.inference import inference_of
 from amp_rewrite.train.program import Program
 from amp_rewrite.train.program import States as Tensors
+from amp_rewrite.train.sharding import Sharding, alone
 from amp_rewrite.train.step import Step
 
 _FATAL = 4
@@ -28,6 +29,7 @@ class Programs:
         providers: Sequence[Provider],
         device: Device,
         emulate: bool,
+        sharding: Sharding | None = None,
     ) -> None:
         """Keep what programs are made from.
 
@@ -39,7 +41,9 @@ class Programs:
             providers: Execution providers.
             device: Where the states are.
             emulate: Round low-precision values as a device with such arithmetic does.
+            sharding: The session's part in training on several shards, or None.
         """
+        self._sharding = sharding
         self._step, self._sets, self._emulate = step, sets, emulate
         self._where: dict[str, Any] = {
             "runtime": runtime,
@@ -62,9 +66,11 @@ class Programs:
             if updates:
                 model, info = step.cut(names, defaults=False)
             else:
-                model, info = inference_of(step.model, step.info, names)
+                model, info = inference_of(alone(step).model, step.info, names)
             model = emulate_model(model) if self._emulate else model
-            self._known[key] = Program(model, info, self._sets, updates=updates, **self._where)
+            sharding = self._sharding if updates else None
+            program = Program if sharding is None else sharding.program
+            self._known[key] = program(model, info, self._sets, updates=updates, **self._where)
         return self._known[key]
 
     def end_profiling(self) -> list[str]:

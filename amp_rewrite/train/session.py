@@ -6,6 +6,7 @@ import math
 import numbers
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ from amp_rewrite.train.precision import in_precision
 from amp_rewrite.train.program import Program
 from amp_rewrite.train.programs import Programs, default_options
 from amp_rewrite.train.scale_states import fit_loss_scale
+from amp_rewrite.train.sharding import ShardContext, alone, sharding_of
 from amp_rewrite.train.skips import skip_watch
 from amp_rewrite.train.states import States
 from amp_rewrite.train.step import read_step, whole_step
@@ -58,6 +60,7 @@ class TrainingSession:
         options: Any = None,
         precision: str | None = None,
         emulate: bool = False,
+        shards: ShardContext | None = None,
     ) -> None:
         """Load a step with its initial state.
 
@@ -72,21 +75,33 @@ class TrainingSession:
             emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
                 otherwise the providers compute whatever they do for these types (the CPU provider:
                 mostly float32).
+            shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
+                gradients are summed over shards; None is the one of the `with` block around. All
+                shards make the same calls of `run` and `restore`; shard 0 alone writes files.
 
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
             OptionError: A provider is not available, or there is no such precision.
             StepError: `source` is no TrainOp, or a model, but no step or one of another
                 precision.
+            ShardError: The steps of the shards differ.
         """
         self._runtime = import_runtime()
         self._device = device_of(providers, self._runtime.get_available_providers())
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
         step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
-        self._step = in_precision(step, precision)
+        step = in_precision(step, precision)
+        self._sharding = sharding_of(shards, step)
+        if self._sharding is None:
+            self._step = alone(step)
+        else:
+            self._step = self._sharding.prepared(step)
+            threads = threads or self._sharding.threads
         self.info = self._step.info
         initial = self._step.initial()
         self._states = States(self.info.states, initial, self._device, self._runtime.OrtValue)
+        if self._sharding is not None:
+            self._sharding.begin(self._states)
         self._inputs = Inputs(self._step.model.graph, self.info.inputs, self._runtime.OrtValue)
         self._programs = Programs(
             self._step,
@@ -96,6 +111,7 @@ class TrainingSession:
             providers=providers,
             device=self._device,
             emulate=emulate,
+            sharding=self._sharding,
         )
         self._skips = skip_watch(self.info)
         self._open = True
@@ -121,6 +137,7 @@ class TrainingSession:
             FetchError: A name is unknown.
             RunError: ONNX Runtime reports an error; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
+            ShardError: Another shard has ended or does not answer, or states have come apart.
         """
         self._check_open()
         names = fetch_names(self.info, fetches, updates=True)
@@ -128,6 +145,8 @@ class TrainingSession:
         program = self._programs.get(needed, updates=True)
         found = program.run(self._states.current, self._check(feeds, program))
         self._states.advance()
+        if self._sharding is not None:
+            self._sharding.stepped(self._states)
         if self._skips is None:
             return found
         self._skips.note(found)
@@ -169,7 +188,7 @@ class TrainingSession:
         self._load(tensors, "state dict")
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
-        """Write a checkpoint (safetensors), whole or not at all.
+        """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
 
         Args:
             path: The file.
@@ -178,6 +197,8 @@ class TrainingSession:
         Raises:
             SaveError: It cannot be written.
         """
+        if self._sharding is not None and not self._sharding.writes:
+            return
         roles = {state.name: state.role for state in self.info.states}
         write_checkpoint(path, self.state_dict(), roles, progress or {})
 
@@ -192,7 +213,8 @@ class TrainingSession:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
         """
         self._check_open()
-        checkpoint = read_checkpoint(path)
+        read = partial(read_checkpoint, path)
+        checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
         self._load(checkpoint.tensors, path)
         return checkpoint.progress
 
@@ -207,7 +229,7 @@ class TrainingSession:
             StepError: A step file does not hold the structure.
         """
         model = with_weights(self._step.original(), self.state_dict())
-        if path is not None:
+        if path is not None and (self._sharding is None or self._sharding.writes):
             save(model, path)
         return model
 

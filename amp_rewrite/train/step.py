@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.captures import captured
 from amp_rewrite.grad.part import PART_KEY, Part
+from amp_rewrite.grad.replicas import define, undefine
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import Source, load
@@ -143,6 +144,7 @@ def step_model(
     known = [name for name in always if name in info.fetches]
     model = cut(step.model, info, (*known, *fetches))[0]
     keep_forward(model, step.original(), set(info.names))
+    define(model)
     return model
 
 
@@ -155,6 +157,7 @@ def read_step(source: Source) -> Step:
     """
     where = source if isinstance(source, str | os.PathLike) else None
     model = load(source)
+    undefine(model)
     return Step(model, read_info(model, where))
 
 

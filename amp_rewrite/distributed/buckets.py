@@ -1,0 +1,99 @@
+"""Which sums travel together: buckets, in the order in which they can begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.replicas import SUM, Groups, groups_of, is_collective
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Sums of one type over the same groups.
+
+    Attributes:
+        nodes: CrossReplicaSum nodes whose shapes are known; or one node of any kind.
+        groups: Their groups.
+        fused: Whether they travel in one piece of memory.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    groups: Groups
+    fused: bool
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the values to sum."""
+        return [str(node.inputs[0].name) for node in self.nodes if node.inputs[0] is not None]
+
+    @property
+    def results(self) -> list[str]:
+        """The names of the sums."""
+        return [str(node.outputs[0].name) for node in self.nodes]
+
+
+def buckets_of(graph: ir.Graph, bucket_bytes: int) -> list[Bucket]:
+    """Return the sums of a graph in buckets.
+
+    The order is a function of the graph alone, so that it is the same on all shards: that in which
+    the values to sum are computed. A sum of what depends on another sum comes in a later bucket.
+
+    Args:
+        graph: Sorted.
+        bucket_bytes: A bucket is full when it holds so many bytes.
+    """
+    position, depth = _order(graph)
+    nodes = sorted((node for node in graph if node in depth), key=lambda n: (depth[n], position[n]))
+    found: list[Bucket] = []
+    open_: dict[tuple[object, ...], list[ir.Node]] = {}
+    for node in nodes:
+        value, groups = node.outputs[0], groups_of(node)
+        if node.op_type != SUM or byte_size(value) is None:
+            found.append(Bucket((node,), groups, fused=False))
+            continue
+        key = value.dtype, groups, depth[node]
+        members = open_.setdefault(key, [])
+        members.append(node)
+        if sum(byte_size(n.outputs[0]) or 0 for n in members) >= bucket_bytes:
+            found.append(Bucket(tuple(open_.pop(key)), groups, fused=True))
+    found += [
+        Bucket(tuple(members), groups_of(members[0]), fused=True) for members in open_.values()
+    ]
+    return sorted(found, key=lambda b: max((depth[n], position[n]) for n in b.nodes))
+
+
+def byte_size(value: ir.Value) -> int | None:
+    """Return how many bytes a value takes, or None if its shape is not known."""
+    if value.shape is None or value.dtype is None:
+        return None
+    dims = [d for d in value.shape if isinstance(d, int)]
+    return prod(dims) * value.dtype.numpy().itemsize if len(dims) == len(value.shape) else None
+
+
+def _order(graph: ir.Graph) -> tuple[Mapping[ir.Node, int], Mapping[ir.Node, int]]:
+    """Return of each sum where its input is computed, and on how many sums in a row it depends."""
+    at: dict[ir.Value, int] = {}
+    behind: dict[ir.Value, int] = {}
+    position: dict[ir.Node, int] = {}
+    depth: dict[ir.Node, int] = {}
+    sums = {node for node in graph if is_collective(node)}
+    for index, node in enumerate(graph):
+        inputs = inputs_of(node)
+        level = max((behind.get(v, 0) for v in inputs), default=0)
+        if node in sums:
+            position[node] = max((at.get(v, -1) for v in inputs), default=-1)
+            depth[node] = level
+            level += 1
+        for value in node.outputs:
+            at[value], behind[value] = index, level
+    return position, depth
+
+
+def inputs_of(node: ir.Node) -> list[ir.Value]:
+    """Return what a node reads, in the graphs inside it too."""
+    return [*(v for v in node.inputs if v is not None), *captured(node)]

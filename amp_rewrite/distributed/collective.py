@@ -1,0 +1,88 @@
+"""What an engine of collectives offers; MPI and torch.distributed are two, a third can be added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Pending(Protocol):
+    """A collective that has begun."""
+
+    def wait(self) -> None:
+        """Return when it is done.
+
+        Raises:
+            ShardError: Another shard has ended, or does not answer in time.
+        """
+        ...
+
+
+class Collective(Protocol):
+    """A group of shards, all of which make the same calls in the same order.
+
+    Attributes:
+        rank: The number of this shard in the group, from 0.
+        size: How many shards there are.
+        local_size: How many of them share this machine.
+        on_device: Whether `start_sum` takes torch tensors on a GPU too, without a host copy.
+    """
+
+    rank: int
+    size: int
+    local_size: int
+    on_device: bool
+
+    def start_sum(self, buffer: Any) -> Pending:
+        """Begin to replace a buffer by its sum over the shards, the same bits on each.
+
+        Args:
+            buffer: A contiguous array of a float type; not to be touched before `wait`.
+        """
+        ...
+
+    def gather(self, array: Array) -> list[Array]:
+        """Return the arrays of all shards; they may differ in length along axis 0 only."""
+        ...
+
+    def broadcast(self, array: Array) -> None:
+        """Overwrite a contiguous array by that of shard 0."""
+        ...
+
+    def split(self, groups: Sequence[Sequence[int]]) -> Collective:
+        """Return the group of this shard; all shards must call it."""
+        ...
+
+    def abort(self, status: int) -> None:
+        """End all shards, as far as the engine can; it may return."""
+        ...
+
+    def close(self) -> None:
+        """Release what the engine holds; all shards must call it."""
+        ...
+
+
+def as_bytes(array: Array) -> Array:
+    """Return the memory of a contiguous array as uint8."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def gather_text(group: Collective, text: str) -> list[str]:
+    """Return the texts of all shards."""
+    found = group.gather(np.frombuffer(text.encode(), np.uint8))
+    return [part.tobytes().decode() for part in found]
+
+
+def broadcast_text(group: Collective, text: str) -> str:
+    """Return the text of shard 0."""
+    content = np.frombuffer(text.encode(), np.uint8).copy()
+    length = np.array([content.size], np.int64)
+    group.broadcast(length)
+    if group.rank:
+        content = np.empty(int(length[0]), np.uint8)
+    group.broadcast(content)
+    return content.tobytes().decode()

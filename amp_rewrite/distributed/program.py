@@ -1,0 +1,184 @@
+"""Run a step whose gradients are summed over shards: stages, and collectives between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.distributed.buckets import buckets_of
+from amp_rewrite.distributed.collective import Collective
+from amp_rewrite.distributed.memory import Memory, memory_of
+from amp_rewrite.distributed.stages import Stage, isolate, stages_of
+from amp_rewrite.emulate.runtime import one_line
+from amp_rewrite.grad.replicas import Groups
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.train.device import Device
+from amp_rewrite.train.info import StepInfo
+from amp_rewrite.train.program import Program, States
+from amp_rewrite.train.tensors import to_ort_value
+
+
+class StageProgram(Program):
+    """One stage, loaded by ONNX Runtime."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        info: StepInfo,
+        sets: Sequence[States],
+        targets: Mapping[str, Any],
+        **options: Any,
+    ) -> None:
+        """Load a stage and bind the states that it reads and writes.
+
+        Args:
+            stage: The stage.
+            info: The description of the whole step.
+            sets: See `Program`.
+            targets: Output -> OrtValue that it is written to.
+            **options: See `Program`.
+        """
+        graph = stage.model.graph
+        inputs, outputs = {v.name for v in graph.inputs}, {v.name for v in graph.outputs}
+        self._reads = [s for s in info.states if s.name in inputs]
+        self._writes = [s for s in info.states if s.output in outputs]
+        self._feeds = [name for name in info.inputs if name in inputs]
+        self._enters, self._targets = stage.enters, targets
+        bound = {s.output for s in self._writes} | set(targets)
+        self._leaves = [name for name in stage.leaves if name not in bound]
+        super().__init__(stage.model, info, sets, **options)
+
+    def _bind(self, states: States, following: States | None) -> Any:
+        binding = self._session.io_binding()
+        for state in self._reads:
+            binding.bind_ortvalue_input(state.name, states[state.name])
+        for state in self._writes:
+            assert following is not None, "stages compute the next states"
+            binding.bind_ortvalue_output(state.output, following[state.name])
+        for name, value in self._targets.items():
+            binding.bind_ortvalue_output(name, value)
+        self._bind_leaves(binding)
+        return binding
+
+    def _bind_leaves(self, binding: Any) -> None:
+        for name in self._leaves:
+            binding.bind_output(name, self._device.kind, self._device.index)
+
+    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """Run once; add what leaves the stage to `values`, in which it finds what enters it.
+
+        Args:
+            current: Which set of states to read.
+            feeds: Data input -> array or OrtValue, checked.
+            values: Name -> OrtValue.
+
+        Raises:
+            RunError: ONNX Runtime reports an error.
+        """
+        binding = self._bindings[current]
+        for name in self._feeds:
+            if name in feeds:
+                value = to_ort_value(feeds[name], self._device, self._runtime.OrtValue)
+                binding.bind_ortvalue_input(name, value)
+        for name in self._enters:
+            binding.bind_ortvalue_input(name, values[name])
+        self._bind_leaves(binding)  # what the last run allocated has its shape
+        with one_line("ONNX Runtime cannot run the step on these feeds"):
+            self._session.run_with_iobinding(binding)
+        found = binding.get_outputs_as_ortvaluevector() if self._leaves else []
+        first = len(self._writes) + len(self._targets)
+        for index, name in enumerate(self._leaves, first):
+            values[name] = self._runtime.OrtValue(found[index])
+        values.update(self._targets)
+
+
+class ShardedProgram(Program):
+    """A step in stages.
+
+    The sum of a bucket begins when the stage that computes it is done, and is waited for when a
+    later stage needs it.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        info: StepInfo,
+        sets: Sequence[States],
+        *,
+        runtime: Any,
+        device: Device,
+        groups: Mapping[Groups, Collective],
+        bucket_bytes: int,
+        **options: Any,
+    ) -> None:
+        """Cut a step and load its stages.
+
+        Args:
+            model: A step without defaults of states.
+            info: Its description.
+            sets: See `Program`.
+            runtime: The onnxruntime module.
+            device: Where the states are.
+            groups: Groups of shards -> the group of this one.
+            bucket_bytes: How much is summed at once.
+            **options: See `Program`.
+
+        Raises:
+            RunError: ONNX Runtime cannot load a stage.
+        """
+        self.info = info
+        self._device, self._runtime = device, runtime
+        model = clone(model)
+        isolate(model)
+        buckets = buckets_of(model.graph, bucket_bytes)
+        stages = stages_of(model, buckets)
+        ort_value = runtime.OrtValue
+        self._memories: list[Memory] = [
+            memory_of(b, groups[b.groups], device, ort_value) for b in buckets
+        ]
+        targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
+        self._stages: list[StageProgram | None] = []
+        for stage in stages:
+            own = {name: targets[name] for name in stage.leaves if name in targets}
+            load = partial(StageProgram, stage, info, sets, own, runtime=runtime, device=device)
+            self._stages.append(load(**options) if stage.leaves else None)
+        results = {name: i for i, bucket in enumerate(buckets) for name in bucket.results}
+        wanted = [*(stage.enters for stage in stages), tuple(info.fetches.values())]
+        self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]
+
+    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Run once from the states of set `current`; return the fetches.
+
+        Args:
+            current: Which set of states to read.
+            feeds: Data input -> array or OrtValue, checked.
+
+        Raises:
+            RunError: ONNX Runtime reports an error; the states of set `current` are as before.
+            ShardError: Another shard has ended, or does not answer in time.
+        """
+        values: dict[str, Any] = {}
+        done: set[int] = set()
+
+        def wait(indices: Sequence[int]) -> None:
+            for index in indices:
+                if index not in done:
+                    done.add(index)
+                    values.update(self._memories[index].finish())
+
+        for index, stage in enumerate(self._stages):
+            wait(self._waits[index])
+            if stage is not None:
+                stage.compute(current, feeds, values)
+            if index < len(self._memories):
+                self._memories[index].start(values)
+        wait(range(len(self._memories)))
+        return {name: np.array(values[v].numpy()) for name, v in self.info.fetches.items()}
+
+    def end_profiling(self) -> str:
+        """End profiling; return the paths of the profiles of all stages, with commas between."""
+        return ",".join(s.end_profiling() for s in self._stages if s is not None)

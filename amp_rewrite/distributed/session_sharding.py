@@ -1,0 +1,138 @@
+"""One session's part in training on several shards."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.distributed.collective import Array, Collective, broadcast_text
+from amp_rewrite.distributed.cross_shard_optimizer import check_permutation
+from amp_rewrite.distributed.errors import ShardError
+from amp_rewrite.distributed.fingerprint import compare_steps
+from amp_rewrite.distributed.low_precision import lower_sums
+from amp_rewrite.distributed.program import ShardedProgram
+from amp_rewrite.distributed.state_check import compare_states
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.errors import AmpError
+from amp_rewrite.grad.replicas import Groups, groups_of, is_collective, resolve
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.train.checkpoint import Checkpoint
+from amp_rewrite.train.dropout import spread_masks
+from amp_rewrite.train.errors import CheckpointError
+from amp_rewrite.train.info import StepInfo
+from amp_rewrite.train.program import Program
+from amp_rewrite.train.states import States
+from amp_rewrite.train.step import Step
+
+if TYPE_CHECKING:
+    from amp_rewrite.distributed.shards import ShardOptions
+
+
+class SessionSharding:
+    """See `amp_rewrite.train.sharding.Sharding`."""
+
+    def __init__(self, world: Collective, options: ShardOptions, *, explicit: bool) -> None:
+        """Begin before the step is known.
+
+        Args:
+            world: All shards.
+            options: How they work together.
+            explicit: The session was told to use them: a step without sums is an error.
+        """
+        self._world, self._options, self._explicit = world, options, explicit
+        self._groups: dict[Groups, Collective] = {(): world}
+        self._steps = 0
+        self.writes = world.rank == 0
+        self.threads = max(1, len(os.sched_getaffinity(0)) // world.local_size)
+
+    def prepared(self, step: Step) -> Step:
+        """Return the step with the numbers of this shard in it.
+
+        Raises:
+            OptimizerValueError: Its groups are no permutation of the shards.
+            ShardError: It sums nothing over shards, or the steps of other shards differ.
+        """
+        sums = [node for node in step.model.graph if is_collective(node)]
+        if not sums and self._explicit and self._world.size > 1:
+            raise ShardError(
+                "the step sums nothing over shards, which would train apart from each other",
+                remedy="build it with CrossShardOptimizer, or amp-rewrite train-step --cross-shard",
+            )
+        compare_steps(self._world, step, self._options)
+        for groups in sorted({groups_of(node) for node in sums}):
+            check_permutation(groups, self._world.size)
+            if groups not in self._groups:
+                self._groups[groups] = self._world.split(groups)
+        model = clone(step.model)
+        if self._world.size > 1 and self._options.low_precision_sums:
+            lower_sums(model)
+        resolve(model, self._world.size)
+        spread_masks(model, self._world.rank)
+        return replace(step, model=model)
+
+    def begin(self, states: States) -> None:
+        """Take the initial states of shard 0."""
+        for name in states.info:
+            array = states.read(name)
+            self._world.broadcast(array)
+            states.write(name, array)
+
+    def program(self, model: ir.Model, info: StepInfo, sets: Any, **options: Any) -> Program:
+        """Return what runs a step with the sums over shards in it."""
+        return ShardedProgram(
+            model,
+            info,
+            sets,
+            groups=self._groups,
+            bucket_bytes=self._options.bucket_bytes,
+            **options,
+        )
+
+    def stepped(self, states: States) -> None:
+        """Compare the states of all shards if it is time.
+
+        Raises:
+            ShardError: They differ.
+        """
+        self._steps += 1
+        every = self._options.check_every
+        if every and self._steps % every == 0:
+            for groups, group in self._groups.items():
+                if groups or len(self._groups) == 1:
+                    compare_states(group, states, self._steps)
+
+    def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
+        """Return what shard 0 reads, on every shard.
+
+        Args:
+            read: Reads the file; called on shard 0 only.
+
+        Raises:
+            CheckpointError: Shard 0 cannot read it.
+        """
+        tensors: dict[str, Array] = {}
+        note: dict[str, Any] = {}
+        if self.writes:
+            try:
+                found = read()
+            except AmpError as error:
+                broadcast_text(self._world, json.dumps({"error": str(error)}))
+                raise
+            tensors = found.tensors
+            kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
+            note = {"tensors": kinds, "progress": found.progress}
+        note = json.loads(broadcast_text(self._world, json.dumps(note)))
+        if "error" in note:
+            raise CheckpointError("shard 0 cannot restore", found=note["error"])
+        for name, (dtype, shape) in note["tensors"].items():
+            kind = BFLOAT16.ir.numpy() if dtype == BFLOAT16.name else dtype
+            array = np.ascontiguousarray(tensors.get(name, np.empty(shape, kind)))
+            self._world.broadcast(array)
+            tensors[name] = array.reshape(shape)
+        return Checkpoint(tensors, note["progress"])

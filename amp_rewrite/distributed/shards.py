@@ -1,0 +1,216 @@
+"""The shards of a training run: processes that run the same program on parts of the data."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from contextvars import Token
+from dataclasses import dataclass
+from typing import Any, Self
+
+from amp_rewrite.distributed import mpi_engine, torch_engine
+from amp_rewrite.distributed.collective import Array, Collective
+from amp_rewrite.distributed.data import ShardedData, WholeData, part_of_batch
+from amp_rewrite.distributed.session_sharding import SessionSharding
+from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.sharding import CURRENT, ShardContext, Sharding
+
+TIMEOUT = 300.0
+"""Seconds after which a shard that does not answer is given up."""
+
+MIB = 1 << 20
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """How shards work together; the same on all of them.
+
+    Attributes:
+        bucket_bytes: Gradients travel together in buckets of about so many bytes. The default is
+            that of PyTorch's DistributedDataParallel: S. Li et al., "PyTorch Distributed:
+            Experiences on Accelerating Data Parallel Training", 2020,
+            https://arxiv.org/abs/2006.15704.
+        check_every: Compare the states of all shards after every so many steps; 0 does not.
+        low_precision_sums: Let gradients that are computed in float16 or bfloat16 travel and be
+            summed in that type: half the bytes, but the sum is rounded to the type, and it may
+            overflow where the float32 sum does not; a loss scale then skips the step.
+    """
+
+    bucket_bytes: int = 25 * MIB
+    check_every: int = 0
+    low_precision_sums: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            OptionError: One is impossible.
+        """
+        for name, least in (("bucket_bytes", 1), ("check_every", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise OptionError(f"impossible {name}", found=value, expected=f"at least {least}")
+
+
+class Shards(ShardContext):
+    """The shards of a run, seen from one of them.
+
+    Inside a `with` block optimizers and sessions find them by themselves. An error that leaves the
+    block on one shard ends the others too, where the engine can do so.
+
+    Attributes:
+        rank: The number of this shard, from 0.
+        size: How many there are.
+        options: How they work together.
+        collective: The engine.
+    """
+
+    size: int
+
+    def __init__(self, collective: Collective, options: ShardOptions) -> None:
+        """Use `mpi` or `torch`, or pass a `Collective` of one's own."""
+        super().__init__(collective.size)
+        self.collective, self.options = collective, options
+        self.rank = collective.rank
+        self._token: Token[ShardContext | None] | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this shard writes the files."""
+        return self.rank == 0
+
+    def part(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Return this shard's examples of a global batch.
+
+        Args:
+            batch: Input name -> array whose first axis runs over examples; arrays without axes
+                go to every shard.
+
+        Raises:
+            DataError: The number of examples is no multiple of the number of shards.
+        """
+        return part_of_batch(batch, self.rank, self.size)
+
+    def data(self, data: DataSet | Mapping[str, Array] | str | os.PathLike[str]) -> ShardedData:
+        """Return a data set whose batches are this shard's parts of the global ones.
+
+        Args:
+            data: A data set, arrays by input name, or an .npz file.
+
+        Raises:
+            DataError: The file cannot be read, or does not hold a data set.
+        """
+        return ShardedData(_data_set(data), self.rank, self.size)
+
+    def held_out(self, data: DataSet | Mapping[str, Array] | str | os.PathLike[str]) -> WholeData:
+        """Return data to evaluate on: every shard sees all of them, and finds the same.
+
+        Args:
+            data: A data set, arrays by input name, or an .npz file.
+
+        Raises:
+            DataError: The file cannot be read, or does not hold a data set.
+        """
+        return WholeData(_data_set(data), self.size)
+
+    def sharding(self, *, explicit: bool) -> Sharding | None:
+        """See `ShardContext`."""
+        return SessionSharding(self.collective, self.options, explicit=explicit)
+
+    def close(self) -> None:
+        """Release the engine; all shards must call it."""
+        self.collective.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Report an error of this shard, and end the others."""
+        where = f"shard {self.rank} of {self.size}"
+        if self.size > 1:
+            if isinstance(error, AmpError):
+                _logger.critical("%s: %s", where, error)
+            else:
+                _logger.critical("%s has failed", where, exc_info=error)
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            self.collective.abort(1)
+
+    def __enter__(self) -> Self:
+        """Let optimizers and sessions inside the block find the shards."""
+        self._token = CURRENT.set(self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close the shards; an error ends those of other processes too."""
+        if self._token is not None:
+            CURRENT.reset(self._token)
+            self._token = None
+        if error is None:
+            self.close()
+        elif not (isinstance(error, SystemExit) and not error.code):
+            self.fail(error)
+
+
+def _data_set(data: DataSet | Mapping[str, Array] | str | os.PathLike[str]) -> DataSet:
+    if isinstance(data, str | os.PathLike):
+        return DataSet.read(data)
+    return data if isinstance(data, DataSet) else DataSet(data)
+
+
+def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:
+    """Return the shards that mpiexec has started: `mpiexec -n 2 python train.py`.
+
+    Args:
+        timeout: Seconds after which a shard that does not answer is given up.
+        **options: See `ShardOptions`.
+
+    Raises:
+        OptionError: An option is impossible.
+        ShardError: mpi4py or an MPI library is not installed.
+    """
+    checked = ShardOptions(**options)
+    return Shards(mpi_engine.world(timeout), checked)
+
+
+def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) -> Shards:
+    """Return the shards that torchrun has started: `torchrun --nproc-per-node 2 train.py`.
+
+    Args:
+        timeout: Seconds after which a shard that does not answer is given up.
+        backend: "gloo", "nccl", or None for what the machine has.
+        **options: See `ShardOptions`.
+
+    Raises:
+        OptionError: An option is impossible.
+        ShardError: torch is not installed, or the process was not started by torchrun.
+    """
+    checked = ShardOptions(**options)
+    return Shards(torch_engine.world(timeout, backend), checked)
+
+
+class _Building(ShardContext):
+    """A context for building steps only."""
+
+    def __init__(self, size: int | None) -> None:
+        super().__init__(size)
+        self._token: Token[ShardContext | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = CURRENT.set(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._token is not None:
+            CURRENT.reset(self._token)
+
+
+def shard_context(number_of_shards: int | None = None) -> _Building:
+    """Return a context in which steps for several shards are built, and none is run.
+
+    Args:
+        number_of_shards: What group assignments are checked against; None if any number will do.
+    """
+    return _Building(number_of_shards)

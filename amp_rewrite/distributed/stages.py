@@ -1,0 +1,172 @@
+"""Cut a step into stages: what is computed before each bucket of sums, and what follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from amp_rewrite.distributed.buckets import Bucket, inputs_of
+from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.grad.replicas import is_collective
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.train.cut import values_by_name
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a step that ONNX Runtime runs without a sum over shards.
+
+    Attributes:
+        model: Its inputs are the states, the data and the values that it reads; its outputs are
+            what others read of it.
+        enters: The names of values of earlier stages and of sums that it reads.
+        leaves: The names of its outputs.
+    """
+
+    model: ir.Model
+    enters: tuple[str, ...]
+    leaves: tuple[str, ...]
+
+
+def isolate(model: ir.Model) -> None:
+    """Make sums independent of what is around them.
+
+    Their inputs, which the sums overwrite, are read by nothing else; their outputs are none of the
+    model.
+
+    Args:
+        model: A step; changed in place.
+    """
+    graph = model.graph
+    for node in [n for n in graph if is_collective(n)]:
+        _hide(graph, node.outputs[0])
+        value = node.inputs[0]
+        assert value is not None, "what is left of the domain has one input"
+        if value.producer() is not None and len(value.uses()) == 1 and not value.is_graph_output():
+            continue
+        copy = ir.node("Identity", [value], name=f"{node.name}/copy")
+        new = copy.outputs[0]
+        new.name, new.type, new.shape = f"{node.outputs[0].name}:own", value.type, value.shape
+        graph.insert_before(node, copy)
+        node.replace_input_with(0, new)
+
+
+def _hide(graph: ir.Graph, value: ir.Value) -> None:
+    """If a value is an output of the graph, let a copy of it be that."""
+    if not value.is_graph_output():
+        return
+    copy = ir.node("Identity", [value], name=f"{value.name}/output")
+    new, name = copy.outputs[0], value.name
+    new.type, new.shape = value.type, value.shape
+    value.name, new.name = f"{name}:sum", name
+    graph.append(copy)
+    graph.outputs[:] = [new if v is value else v for v in graph.outputs]
+
+
+def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
+    """Return a stage per bucket, which ends with the bucket's inputs, and the last one.
+
+    Args:
+        model: A step; `isolate` has been called, and types are known.
+        buckets: Its sums.
+    """
+    graph = model.graph
+    sums = {node for bucket in buckets for node in bucket.nodes}
+    left = {node for node in graph if node not in sums}
+    parts: list[set[ir.Node]] = []
+    for bucket in buckets:
+        wanted = [v for node in bucket.nodes for v in node.inputs if v is not None]
+        parts.append(_needed(wanted, left))
+        left -= parts[-1]
+    parts.append(left)
+    home = {v: i for i, part in enumerate(parts) for node in part for v in node.outputs}
+    read = [{v for node in part for v in inputs_of(node)} for part in parts]
+    summed = {v for node in sums for v in (*node.inputs, *node.outputs) if v is not None}
+    outputs = set(graph.outputs)
+    _declare(model)
+    stages: list[Stage] = []
+    for index, part in enumerate(parts):
+        enters = [v for v in _values(graph) if v in read[index] and _is_outside(v, home, index)]
+        later = set[ir.Value]().union(*read[index + 1 :])
+        leaves = [
+            v
+            for node in graph
+            if node in part
+            for v in node.outputs
+            if v in later or v in summed or v in outputs
+        ]
+        stages.append(_stage(model, enters, leaves))
+    return stages
+
+
+def _needed(wanted: Iterable[ir.Value], left: set[ir.Node]) -> set[ir.Node]:
+    """Return the nodes of `left` that values are computed by."""
+    found: set[ir.Node] = set()
+    stack = list(wanted)
+    while stack:
+        node = stack.pop().producer()
+        if node is not None and node in left and node not in found:
+            found.add(node)
+            stack.extend(inputs_of(node))
+    return found
+
+
+def _values(graph: ir.Graph) -> list[ir.Value]:
+    return [v for node in graph for v in node.outputs]
+
+
+def _is_outside(value: ir.Value, home: dict[ir.Value, int], index: int) -> bool:
+    """Return whether another stage or a sum computes a value."""
+    return value.producer() is not None and home.get(value) != index
+
+
+def _stage(model: ir.Model, enters: list[ir.Value], leaves: list[ir.Value]) -> Stage:
+    part = clone(model)
+    graph = part.graph
+    values = values_by_name(graph)
+    graph.outputs.clear()
+    graph.outputs.extend(values[str(v.name)] for v in leaves)
+    for value in enters:
+        old = values[str(value.name)]
+        new = ir.Value(name=value.name, type=value.type, shape=value.shape)
+        old.name = f"{value.name}:outside"
+        graph.inputs.append(new)
+        ir.convenience.replace_all_uses_with(old, new)
+    _prune(graph)
+    names = [str(v.name) for v in enters]
+    return Stage(part, tuple(names), tuple(str(v.name) for v in leaves))
+
+
+def _prune(graph: ir.Graph) -> None:
+    """Remove nodes, initializers and inputs that no output needs."""
+    for node in reversed(graph):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            _detach(node)
+            graph.remove(node, safe=True)
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]
+    for value in [v for v in graph.inputs if not v.uses() and not v.is_graph_output()]:
+        graph.inputs.remove(value)
+
+
+def _detach(node: ir.Node) -> None:
+    """Let the graphs inside a node read nothing, for reading keeps a value."""
+    for graph in subgraphs(node):
+        for inner in graph:
+            _detach(inner)
+            for index in range(len(inner.inputs)):
+                inner.replace_input_with(index, None)
+
+
+def _declare(model: ir.Model) -> None:
+    """Record the types of values that may become inputs and outputs of stages."""
+    missing = [v for v in _values(model.graph) if v.type is None]
+    types = infer_types(model) if missing else {}
+    for value in missing:
+        if value in types:
+            value.type = elements.to_ir(types[value])
