@@ -72,7 +72,6 @@ class SessionSharding:
         model = clone(step.model)
         if self._world.size > 1 and self._options.low_precision_sums:
             lower_sums(model)
-        resolve(model, self._world.size)
         spread_masks(model, self._world.rank)
         return replace(step, model=model)
 
@@ -85,6 +84,7 @@ class SessionSharding:
 
     def program(self, model: ir.Model, info: StepInfo, sets: Any, **options: Any) -> Program:
         """Return what runs a step with the sums over shards in it."""
+        resolve(model, self._world.size)
         return ShardedProgram(
             model,
             info,

@@ -40,7 +40,14 @@ class Sharding(Protocol):
         ...
 
     def program(self, model: ir.Model, info: StepInfo, sets: Any, **options: Any) -> Program:
-        """Return what runs a step with the sums over shards in it."""
+        """Return what runs a step with the sums over shards in it.
+
+        Args:
+            model: A step without defaults of states; may be changed.
+            info: Its description.
+            sets: See `Program`.
+            **options: See `Program`.
+        """
         ...
 
     def stepped(self, states: States) -> None:
