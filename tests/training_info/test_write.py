@@ -10,8 +10,9 @@ import pytest
 import training_models as models
 from onnx import numpy_helper
 
+from amp_rewrite import optimizers
 from amp_rewrite.grad import gradients
-from amp_rewrite.grad.training_graph import training_graph
+from amp_rewrite.grad.training_graph import training_graph, value
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import save, to_proto
 from amp_rewrite.optimizers.train_op import TrainOp
@@ -96,7 +97,23 @@ def losses(session: TrainingSession, make: Any, first: int, last: int) -> list[f
     return [float(session.run(make(seed))["loss"]) for seed in range(first, last)]
 
 
+def minimized(optimizer: optimizers.Optimizer) -> TrainOp:
+    """Return the step of an optimizer of the package on a model loaded from its file's bytes."""
+    return optimizer.minimize(value(load(network()), "loss"))
+
+
+def scheduled() -> optimizers.LinearWarmUp:
+    return optimizers.LinearWarmUp(optimizers.CosineSchedule(0.1, 20), 3)
+
+
 STEPS = {
+    "of GradientDescent": (lambda: minimized(optimizers.GradientDescent(0.1)), batch),
+    "of Adam": (lambda: minimized(optimizers.Adam(0.1)), batch),
+    "of RMSProp": (lambda: minimized(optimizers.RMSProp(0.1, centered=True)), batch),
+    "of LAMB with a schedule and clipping": (
+        lambda: minimized(optimizers.LAMB(scheduled(), global_clipnorm=0.5)),
+        batch,
+    ),
     "with training in other ways than inference": (lambda: momentum(network()), batch),
     "that was read": (lambda: read_training_info(models.adam_mlp()), models.batch),
 }
@@ -132,7 +149,8 @@ def test_what_is_written_is_valid_onnx(name: str):
     assert len(keys) == len(set(keys))
     assert held.issuperset(keys)
     assert outputs.issuperset(binding.value for binding in info.update_binding)
-    assert not {n.domain for n in info.algorithm.node} - {""}
+    called = {n.domain for n in info.algorithm.node} - {""}
+    assert called <= {function.domain for function in proto.functions}
 
 
 def test_who_follows_the_words_of_the_standard_trains_the_same():
