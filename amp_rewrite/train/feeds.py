@@ -17,6 +17,10 @@ Feeds = Mapping[str, Any]
 (nested) lists."""
 
 
+_ON_HOST = 1
+"""kDLCPU of DLPack's device types."""
+
+
 class Inputs:
     """The data inputs of a step, and what fits them."""
 
@@ -88,11 +92,25 @@ class Inputs:
         if isinstance(given, int | float | bool | list | tuple) and declared is not None:
             return self._from_python(name, given, declared.numpy())
         if not isinstance(given, np.ndarray | np.generic) and hasattr(given, "__dlpack__"):
-            return self._tensor(name, _from_dlpack(given, self._ort_value))
+            return self._tensor(name, self._from_dlpack(name, given))
         array = np.asarray(given)
         if declared is not None and array.dtype != declared.numpy():
             raise self._wrong_type(name, array.dtype)
         return array
+
+    def _from_dlpack(self, name: str, given: Any) -> Any:
+        """Return a tensor without a copy: host memory as an array, other as an OrtValue."""
+        try:
+            kind, _ = given.__dlpack_device__()
+            on_host = int(kind) == _ON_HOST
+            return np.from_dlpack(given) if on_host else self._ort_value.from_dlpack(given)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise FeedError(
+                f"the feed {name!r} cannot be handed over by DLPack",
+                found=error,
+                expected=self._expected(name),
+                remedy="feed a detached tensor of a standard type, or a numpy array",
+            ) from error
 
     def _from_python(self, name: str, given: Any, dtype: np.dtype[Any]) -> Any:
         """Return a number, or nested lists of numbers, which have no element type of their own."""
@@ -159,11 +177,3 @@ def _dims(shape: ir.Shape | None) -> str:
 def _shape(tensor: Any) -> tuple[int, ...]:
     """Return the dimensions; `shape` of an OrtValue is a method."""
     return tensor.shape if isinstance(tensor, np.ndarray) else tuple(tensor.shape())
-
-
-def _from_dlpack(given: Any, ort_value: Any) -> Any:
-    """Return a DLPack tensor without copying it: host memory as an array, other as an OrtValue."""
-    kind, _ = given.__dlpack_device__()
-    if int(kind) == 1:  # kDLCPU
-        return np.from_dlpack(given)
-    return ort_value.from_dlpack(given)

@@ -1,41 +1,91 @@
-"""The examples run as they are."""
+"""The examples run as they are, and the README shows them as they are."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from handmade import FORWARD, batch, model_of, reference, train_op
+import pytest
+from handmade import batch, reference, train_op
 
+from amp_rewrite.cli.main import main
 from amp_rewrite.graph.save import save
 from amp_rewrite.train import build_step
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 def run(name, *arguments):
     command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def losses_of(output):
+    return [float(line) for line in output.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Return the folder with what examples/digits.py writes."""
+    pytest.importorskip("sklearn")
+    folder, before = tmp_path_factory.mktemp("digits"), Path.cwd()
+    os.chdir(folder)
+    try:
+        run("digits.py")
+    finally:
+        os.chdir(before)
+    return folder
+
+
+def accuracy(folder):
+    session = onnxruntime.InferenceSession(
+        folder / "trained.onnx", providers=["CPUExecutionProvider"]
+    )
+    test = np.load(folder / "digits_test.npz")
+    return (session.run(["logits"], {"x": test["x"]})[0].argmax(1) == test["t"]).mean()
 
 
 def test_a_plain_runtime_trains_with_a_step_file(tmp_path):
     save(build_step(train_op()), tmp_path / "step.onnx")
     np.savez(tmp_path / "data.npz", **batch(0))
-    losses = [float(line) for line in run(
-        "plain_runtime.py", tmp_path / "step.onnx", tmp_path / "data.npz", 5
-    ).splitlines()]  # fmt: skip
+    losses = losses_of(run("plain_runtime.py", tmp_path / "step.onnx", tmp_path / "data.npz", 5))
     assert len(losses) == 5
     np.testing.assert_allclose(losses[0], reference(1)[0][0], rtol=1e-5)
     assert losses[1] < losses[0]
 
 
-def test_the_ten_line_example_trains_and_exports(tmp_path):
-    save(model_of(FORWARD), tmp_path / "forward.onnx")
-    np.savez(tmp_path / "data.npz", **batch(0))
-    trained = tmp_path / "trained.onnx"
-    output = run("train.py", tmp_path / "forward.onnx", tmp_path / "data.npz", trained)
-    losses = [float(line) for line in output.splitlines()]
-    assert losses == sorted(losses, reverse=True)
-    session = onnxruntime.InferenceSession(trained, providers=["CPUExecutionProvider"])
-    assert float(session.run(None, batch(0))[0]) < losses[-1]
+def test_the_ten_line_example_trains_and_exports(digits):
+    arguments = [digits / name for name in ("digits.onnx", "digits_train.npz", "trained.onnx")]
+    losses = losses_of(run("train.py", *arguments))
+    assert losses[-1] < losses[0] / 5
+    assert accuracy(digits) > 0.9
+
+
+def test_the_commands_of_the_readme_train_digits(digits, monkeypatch, capsys):
+    monkeypatch.chdir(digits)
+    text = (ROOT / "README.md").read_text("utf-8")
+    start = text.index("python examples/digits.py\n")
+    lines = text[start : text.index("```", start)].splitlines()[1:]
+    for line in lines:
+        program, *arguments = line.split()
+        assert program == "amp-rewrite"
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 0
+    assert "10 epochs, 230 steps" in capsys.readouterr().out
+    assert accuracy(digits) >= 0.98
+    losses = losses_of(run("plain_runtime.py", "step.onnx", "digits_train.npz", 2))
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(("name", "lines"), [("train.py", 10), ("plain_runtime.py", 15)])
+def test_the_readme_shows_an_example_as_it_is(name, lines):
+    body = (EXAMPLES / name).read_text("utf-8").split('"""\n\n', 1)[1]
+    assert f"```python\n{body}```" in (ROOT / "README.md").read_text("utf-8")
+    code = [line for line in body.splitlines() if line.strip()]
+    assert len(code) <= lines

@@ -148,6 +148,27 @@ def test_feeds_may_be_ort_values_or_dlpack_tensors(session, wrap):
         np.testing.assert_allclose(out["loss"], reference(3)[0][i], rtol=1e-5)
 
 
+class Attached:
+    """A tensor that does not hand itself over, as one of PyTorch that requires a gradient."""
+
+    def __dlpack__(self, **arguments):
+        raise BufferError("use detach()")
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def test_a_tensor_that_does_not_hand_itself_over_is_an_error(session):
+    with pytest.raises(FeedError, match=r"'x' cannot be handed over .* found use detach\(\)"):
+        session.run(batch(0) | {"x": Attached()})
+
+
+def test_torch_tensors_are_feeds(session):
+    torch = pytest.importorskip("torch")
+    feeds = {name: torch.from_numpy(array) for name, array in batch(0).items()}
+    np.testing.assert_allclose(session.run(feeds)["loss"], reference(1)[0][0], rtol=1e-5)
+
+
 def test_numbers_in_lists_take_the_type_of_the_input(session):
     feeds = {"x": [[1, 2, 3, 4]], "t": [[0.5, 1.5]]}
     arrays = {name: np.array(rows, np.float32) for name, rows in feeds.items()}
