@@ -17,6 +17,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.origin import paused_gc
+from amp_rewrite.graph.step_metadata import describe_precision, state_names
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
@@ -31,7 +32,7 @@ from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
 from amp_rewrite.rewrite.epsilons import underflows
 from amp_rewrite.rewrite.move_casts import move_casts
 from amp_rewrite.rewrite.options import PROVIDERS, Lists, RewriteOptions, names_of
-from amp_rewrite.rewrite.training import describe_precision, float32_parts, state_names
+from amp_rewrite.rewrite.training import float32_parts
 from amp_rewrite.rewrite.weights import ConstantFacts
 
 

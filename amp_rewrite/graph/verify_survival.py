@@ -11,6 +11,7 @@ from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.added import is_added, is_added_cast
 from amp_rewrite.graph.read import QUANTIZATION
+from amp_rewrite.graph.step_metadata import without_precision
 from amp_rewrite.graph.tensorproto import SparseTensor
 from amp_rewrite.graph.violation import Violation, place, scope_of, subgraphs
 from amp_rewrite.graph.write import ModelWriter
@@ -42,6 +43,8 @@ def check_metadata(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, 
         before, after = getattr(original, field), getattr(rewritten, field)
         if field == "opset_imports" and "" not in before:
             after = {domain: version for domain, version in after.items() if domain}  # for Casts
+        if field == "metadata_props":
+            before, after = without_precision(before), without_precision(after)
         if before != after:
             found.append(Violation("metadata", field, f"was {before!r}, is {after!r}"))
     found += _described("metadata", "graph", original.graph, rewritten.graph)

@@ -11,48 +11,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite.grad.part import Part, part_of, source_key, source_of
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.ports import subgraphs_of
+from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.walk import walk
 
-STEP_KEY = "amp_rewrite.step"
-"""The key of `metadata_props` under which a step model describes itself."""
-
 _REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 _SUMS = frozenset({"Add", "Sum"})
-
-
-def step_description(model: ir.Model) -> dict[str, Any]:
-    """Return what a training step says about itself; empty for any other model."""
-    try:
-        found: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def state_names(model: ir.Model) -> frozenset[str]:
-    """Return the names of the states of a training step; none for any other model."""
-    states = step_description(model).get("states", ())
-    return frozenset(str(s["name"]) for s in states if isinstance(s, dict) and "name" in s)
-
-
-def describe_precision(model: ir.Model, precision: str) -> None:
-    """Let a training step say what it computes in; other models are left alone."""
-    description = step_description(model)
-    if description:
-        description["precision"] = precision
-        model.metadata_props[STEP_KEY] = json.dumps(description, sort_keys=True)
 
 
 def float32_parts(context: PaintContext) -> dict[Vertex, Mark]:

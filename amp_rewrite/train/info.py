@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.rewrite.training import STEP_KEY
+from amp_rewrite.graph.step_metadata import STEP_KEY
 from amp_rewrite.train.errors import StepError
 
 FORWARD_KEY = "amp_rewrite.forward"

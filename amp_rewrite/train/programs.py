@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.train.device import Device, Provider
 from amp_rewrite.train.inference import inference_of
@@ -44,7 +45,9 @@ class Programs:
             sharding: The session's part in training on several shards, or None.
         """
         self._sharding = sharding
-        self._step, self._sets, self._emulate = step, sets, emulate
+        self._step, self._sets = step, sets
+        lacks_kernels = device.is_host and step.info.precision == BFLOAT16.name
+        self._emulate = emulate or lacks_kernels
         self._where: dict[str, Any] = {
             "runtime": runtime,
             "options": options,

@@ -73,8 +73,8 @@ class TrainingSession:
             precision: What forward and backward compute in; see `build_step`. None leaves a step
                 file that has been rewritten as it is.
             emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
-                otherwise the providers compute whatever they do for these types (the CPU provider:
-                mostly float32).
+                otherwise the providers compute whatever they do for these types. The CPU provider
+                computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
             shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
                 gradients are summed over shards; None is the one of the `with` block around. All
                 shards make the same calls of `run` and `restore`; shard 0 alone writes files.
