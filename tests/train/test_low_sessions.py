@@ -28,6 +28,7 @@ def test_fetches_of_low_values_are_float32_with_the_numbers_of_the_low_type():
     np.testing.assert_array_equal(hidden, hidden.astype(np.float16).astype(np.float32))
 
 
+@pytest.mark.filterwarnings("ignore:.* on a CPU is slower:amp_rewrite.errors.AmpWarning")
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("emulate", [False, True])
 def test_low_values_can_be_fetched_on_a_cpu(precision, emulate):
@@ -63,7 +64,9 @@ def test_dropout_is_removed_where_it_reads_float32_and_writes_float16():
             loss = ReduceMean <keepdims: int = 0> (c)
         }"""
     feeds = {"x": np.full((2, 4), 0.01, np.float32)}
-    with TrainingSession(train_op(parser.parse_model(text)), precision="float16") as session:
+    with TrainingSession(
+        train_op(parser.parse_model(text)), precision="float16", emulate=True
+    ) as session:
         found = session.evaluate(feeds, ["loss", "c"])
         session.run(feeds)
     w = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
@@ -91,7 +94,7 @@ def test_a_rewritten_step_stays_as_it_is_and_refuses_another_precision():
     step = build_step(train_op(), precision="float16")
     assert read_step(step).info.precision == "float16"
     for wanted in (None, "float16"):
-        with TrainingSession(step, precision=wanted) as session:
+        with TrainingSession(step, precision=wanted, emulate=True) as session:
             assert session.info.precision == "float16"
             assert "loss" in session.run(batch())
     for wanted in ("bfloat16", "float32"):
@@ -118,7 +121,7 @@ def test_new_steps_follow_the_graph_rewrite_until_it_is_disabled(precision):
     assert read_step(build_step(op)).info.precision == precision
     assert read_step(build_step(op, precision="float32")).info.precision == "float32"
     for source in (op, unrewritten):
-        with TrainingSession(source) as session:
+        with TrainingSession(source, emulate=True) as session:
             assert session.info.precision == precision
     amp.disable_mixed_precision_graph_rewrite()
     assert read_step(build_step(op)).info.precision == "float32"
