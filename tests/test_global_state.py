@@ -253,9 +253,6 @@ def test_float16_on_a_cpu_warns_once_with_the_reason_and_is_done() -> None:
 def test_emulating_float16_does_not_warn() -> None:
     op = op_of(amp.enable_mixed_precision_graph_rewrite(optimizers.GradientDescent(0.01)))
     with amp.TrainingSession(op, emulate=True) as session:
-        # The gradient of y is 2 y times the scale: 2^16 overflows in float16, and 2^15 does not.
-        assert [bool(session.run({"x": X})["grads_finite"]) for _ in range(3)] == [
-            False,
-            True,
-            True,
-        ]
+        # The gradient of w is 4 times the scale: 2^16 overflows in float16, and 2^15 does not.
+        found = [bool(session.run({"x": X})["grads_finite"]) for _ in range(3)]
+    assert found == [False, False, True]
