@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-
-from amp_rewrite.errors import OptionError
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage; --strict was not met."""
@@ -78,7 +77,6 @@ InlineFunctions = Annotated[
     ),
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the JSON report here.")]
-LossScale = Annotated[str, typer.Option(help="dynamic, a number for a fixed one, or none.")]
 Conditional = Annotated[
     str,
     typer.Option(
@@ -87,20 +85,15 @@ Conditional = Annotated[
 ]
 
 
-def loss_scale_of(text: str) -> float | str | None:
-    """Return what `loss_scaling.get` takes for the option --loss-scale.
-
-    Raises:
-        OptionError: It is neither a number nor a word that is known.
-    """
-    if text in ("dynamic", "none"):
-        return None if text == "none" else text
-    try:
-        return float(text)
-    except ValueError:
-        raise OptionError(
-            "impossible --loss-scale", found=repr(text), expected="dynamic, a number or none"
-        ) from None
+def loss_scale_text(config: Mapping[str, Any]) -> str:
+    """Return a loss scale in words, given its configuration as a step holds it."""
+    found: Mapping[str, Any] = config["config"]
+    if "loss_scale_value" in found:
+        return f"{found['loss_scale_value']:g}, fixed"
+    return (
+        f"dynamic from {found['initial_loss_scale']:g}, times {found['multiplier']:g} after "
+        f"{found['increment_period']} good steps"
+    )
 
 
 def rewrite_arguments(given: dict[str, Any]) -> dict[str, Any]:

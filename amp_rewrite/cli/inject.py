@@ -14,6 +14,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.save import check_output_path, save
 from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.train.info import StepInfo, read_info
+from amp_rewrite.train.recipe import loss_scale_of
 
 
 def inject(
@@ -53,7 +54,7 @@ def inject(
         seed,
         _pairs("--gradient", gradient),
         _pairs("--update", update),
-        common.loss_scale_of(loss_scale),
+        loss_scale_of(loss_scale),
         conditional,
         precision=precision,
     )

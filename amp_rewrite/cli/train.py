@@ -70,6 +70,12 @@ def train(
         list[str] | None, typer.Option("--provider", help="Execution provider; repeat.")
     ] = None,
     threads: Annotated[int, typer.Option(min=0, help="Threads inside an operator; 0 is all.")] = 0,
+    emulate: Annotated[
+        bool,
+        typer.Option(
+            help="Round as a device with float16 or bfloat16 does; the CPU provider does not."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation."""
@@ -77,7 +83,7 @@ def train(
     _check_paths([step, data, eval_], [output, checkpoint, metrics])
     with ExitStack() as stack:
         session = stack.enter_context(
-            TrainingSession(_source(step), provider or [CPU], threads=threads)
+            TrainingSession(_source(step), provider or [CPU], threads=threads, emulate=emulate)
         )
         examples = DataSet.read(data)
         held_out = None if eval_ is None else DataSet.read(eval_)
@@ -136,6 +142,8 @@ def _check_paths(read: list[Path | None], written: list[Path | None]) -> None:
 
 def _show(bar: Bar, task: TaskID, epochs: int, at: Progress) -> None:
     note = f"epoch {min(at.epoch + 1, epochs)}/{epochs}, loss {at.loss:.4g}"
+    if at.loss_scale is not None:
+        note += f", scale {at.loss_scale:g}, skipped {at.skipped_steps}"
     if at.evaluation is not None:
         note += f"; held out: {summary(at.evaluation)}"
     bar.update(task, completed=at.step, note=note)
@@ -145,6 +153,8 @@ def _print(done: Progress, output: Path | None, checkpoint: Path | None) -> None
     out = common.console()
     last = "" if math.isnan(done.loss) else f", last loss {done.loss:.4g}"
     out.print(f"{done.epoch} epochs, {done.step} steps{last}")
+    if done.loss_scale is not None:
+        out.print(f"loss scale {done.loss_scale:g}, {done.skipped_steps} steps skipped")
     if done.evaluation is not None:
         out.print(f"held out: {summary(done.evaluation)}")
     for path in (checkpoint, output):

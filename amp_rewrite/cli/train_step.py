@@ -9,14 +9,17 @@ from typing import Annotated
 import typer
 
 from amp_rewrite.cli import common
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad.training_graph import State, training_graph
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import check_output_path, check_writable, save
 from amp_rewrite.optimizers.registry import NAMES
+from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.errors import StepError
 from amp_rewrite.train.info import STEP_KEY, StepInfo, read_info
-from amp_rewrite.train.recipe import loss_of, optimizer_of, variables_of
-from amp_rewrite.train.step import build_step
+from amp_rewrite.train.precision import chosen_precision, in_precision
+from amp_rewrite.train.recipe import loss_of, optimizer_of, scaled, variables_of
+from amp_rewrite.train.step import Step, step_model, whole_step
 
 
 def train_step(
@@ -56,6 +59,25 @@ def train_step(
         list[str] | None, typer.Option("--fetch", help="Compute this value too; repeat.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Where Dropout's random numbers begin.")] = 0,
+    precision: Annotated[
+        str,
+        typer.Option(help="What forward and backward pass compute in: float32, float16, bfloat16."),
+    ] = FLOAT32.name,
+    target: common.Target = "cuda",
+    loss_scale: Annotated[
+        str | None,
+        typer.Option(
+            help="dynamic, a number for a fixed one, or none. Default: dynamic for float16, none "
+            "otherwise."
+        ),
+    ] = None,
+    conditional: common.Conditional = "if",
+    max_skips: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Give up after so many skipped steps in a row at loss scale 1; 0: never."
+        ),
+    ] = 20,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."""
@@ -69,20 +91,24 @@ def train_step(
             remedy="train it with amp-rewrite train, or name the forward model",
         )
     nodes = len(model.graph)
-    target, targets = loss_of(model, loss)
+    minimized, targets = loss_of(model, loss)
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
+    rule = scaled(rule, loss_scale, chosen_precision(precision), conditional, max_skips)
     graph = training_graph(model)
-    chosen = variables_of(target, variable or (), freeze or ())
-    op = rule.minimize(target, global_step=graph.global_step(), var_list=chosen)
-    step = build_step(op, fetch or (), seed=seed, targets=targets)
+    chosen = variables_of(minimized, variable or (), freeze or ())
+    op = rule.minimize(minimized, global_step=graph.global_step(), var_list=chosen)
+    whole = in_precision(whole_step(op, seed=seed), precision, RewriteOptions(target=target))
+    step = step_model(whole, fetch or (), targets=targets)
     save(step, output)
     if not quiet:
-        _print(read_info(step), nodes, len(step.graph), output)
+        _print(read_info(step), nodes, len(step.graph))
+        _print_rewriting(whole)
+        common.console().print(f"wrote {output}", markup=False)
     if not quiet and not variable and not freeze:
         _note_numbers(chosen)
 
 
-def _print(info: StepInfo, before: int, after: int, output: Path) -> None:
+def _print(info: StepInfo, before: int, after: int) -> None:
     out = common.console()
     counts: dict[str, int] = {}
     for state in info.states:
@@ -90,7 +116,18 @@ def _print(info: StepInfo, before: int, after: int, output: Path) -> None:
     states = ", ".join(f"{n} {role}" for role, n in counts.items())
     out.print(f"{before} nodes -> {after}; state tensors: {states}")
     out.print(f"feeds: {', '.join(info.inputs)}", markup=False)
-    out.print(f"wrote {output}", markup=False)
+    if info.loss_scale is not None:
+        out.print(f"loss scale: {common.loss_scale_text(info.loss_scale)}", markup=False)
+
+
+def _print_rewriting(step: Step) -> None:
+    if step.rewriting is None:
+        return
+    summary = step.rewriting.report.summary
+    common.console().print(
+        f"{step.info.precision}: {summary.nodes_converted} of {summary.float_nodes} float32 nodes, "
+        f"{summary.compute_converted:.1%} of the multiply-accumulates; {summary.casts_added} casts"
+    )
 
 
 def _note_numbers(variables: list[State]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
 from amp_rewrite.train.metrics import MetricsFile
 from amp_rewrite.train.session import TrainingSession
 from amp_rewrite.train.step import LOSS
+
+_SCALE = ("loss_scale", "skipped_steps")
+"""What is watched of a loss scale: the names of fetches, and of the states' roles."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Progress:
         step: Steps done in all.
         loss: The loss of the last step.
         evaluation: What the last evaluation found.
+        loss_scale: The scale that the last step used, or None if the step has none that changes.
+        skipped_steps: How many steps were skipped in all, or None.
     """
 
     epoch: int = 0
@@ -72,6 +77,15 @@ class Progress:
     step: int = 0
     loss: float = math.nan
     evaluation: dict[str, float] | None = None
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+
+    def note(self, found: Mapping[str, Any]) -> None:
+        """Take what the last step returned."""
+        self.loss = float(found[LOSS])
+        if found.keys() >= set(_SCALE):
+            self.loss_scale = float(found["loss_scale"])
+            self.skipped_steps = int(found["skipped_steps"])
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
@@ -123,6 +137,7 @@ def train(
 
     Raises:
         DivergenceError: A loss is not finite.
+        LossScaleError: The loss scale has collapsed.
         FeedError: The data do not fit the inputs of the step; held-out data are tried first.
         DataError: They do not fill one batch of a fixed size.
         SaveError: A checkpoint cannot be written.
@@ -132,6 +147,7 @@ def train(
     if held_out is not None:
         rehearse(session, held_out, plan.batch)
     start = time.perf_counter()
+    watched = (LOSS, *(name for name in _SCALE if session.info.having(name) is not None))
 
     def note(**row: Any) -> None:
         if metrics is not None:
@@ -143,10 +159,10 @@ def train(
         for feeds in data.batches(
             plan.batch, order=order, start=at.batch, drop_last=session.fixed_batch
         ):
-            at.loss = float(session.run(feeds, LOSS)[LOSS])
+            at.note(session.run(feeds, watched))
             at.batch, at.step = at.batch + 1, at.step + 1
             _check_finite(session, at)
-            note(loss=at.loss)
+            note(loss=at.loss, loss_scale=at.loss_scale, skipped_steps=at.skipped_steps)
             watch(at)
             if plan.every and at.step % plan.every == 0:
                 _save(session, plan, at)

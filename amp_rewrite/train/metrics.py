@@ -11,9 +11,19 @@ from typing import Any, Self, TextIO
 
 from amp_rewrite.errors import DataError, OptionError, SaveError
 
-COLUMNS = ("epoch", "step", "seconds", "loss", "eval_loss", "eval_accuracy")
+COLUMNS = (
+    "epoch",
+    "step",
+    "seconds",
+    "loss",
+    "loss_scale",
+    "skipped_steps",
+    "eval_loss",
+    "eval_accuracy",
+)
 """What a row may hold: the epoch (from 1), the number of steps done, the seconds since the start,
-the loss of the step, and what evaluation found after an epoch."""
+the loss of the step, the loss scale that it used and the number of steps skipped so far, and what
+evaluation found after an epoch."""
 
 
 class MetricsFile:

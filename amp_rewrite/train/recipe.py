@@ -10,8 +10,17 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite import losses, optimizers
+from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph, training_graph
+from amp_rewrite.loss_scaling import (
+    DynamicLossScale,
+    FixedLossScale,
+    LossScale,
+    LossScaleOptimizer,
+    LossScaleValueError,
+)
+from amp_rewrite.loss_scaling.conditional import check_mode
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.schedules import (
     CosineSchedule,
@@ -175,6 +184,60 @@ def _argument(text: str, name: str, parameters: Mapping[str, Any]) -> tuple[str,
         found=given,
         expected="a number, true or false",
     )
+
+
+def scaled(
+    optimizer: Optimizer,
+    loss_scale: str | None,
+    precision: str,
+    conditional: str = "if",
+    max_skips: int = 0,
+) -> Optimizer:
+    """Return an optimizer with a loss scale, or as it is if there is none.
+
+    Args:
+        optimizer: The optimizer.
+        loss_scale: "dynamic", a number for a fixed one, or "none"; None is "dynamic" for float16
+            and "none" for all else, whose range is that of float32.
+        precision: What forward and backward pass compute in.
+        conditional: "if" or "select"; see `LossScaleOptimizer`.
+        max_skips: After how many skipped steps in a row at its floor a dynamic loss scale is given
+            up; 0 is never.
+
+    Raises:
+        OptionError: `loss_scale` or `conditional` is impossible.
+        LossScaleValueError: The number is, or the optimizer clips gradients itself.
+    """
+    check_mode(conditional)
+    if loss_scale is None:
+        loss_scale = "dynamic" if precision == FLOAT16.name else "none"
+    found = loss_scale_of(loss_scale, max_skips)
+    return (
+        optimizer
+        if found is None
+        else LossScaleOptimizer(optimizer, found, conditional=conditional)
+    )
+
+
+def loss_scale_of(text: str, max_skips: int = 0) -> LossScale | None:
+    """Return a loss scale, None for "none"; see `scaled`.
+
+    Raises:
+        OptionError: It is no number.
+        LossScaleValueError: The number is below 1.
+    """
+    if text == "none":
+        return None
+    if text == "dynamic":
+        return DynamicLossScale(max_consecutive_skips=max_skips or None)
+    try:
+        return FixedLossScale(float(text))
+    except LossScaleValueError:
+        raise
+    except ValueError:
+        raise OptionError(
+            "impossible loss scale", found=repr(text), expected="dynamic, a number or none"
+        ) from None
 
 
 def schedule_of(rate: float, text: str, warm_up: int) -> float | Schedule:
