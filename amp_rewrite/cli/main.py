@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -59,6 +60,12 @@ def _options(
     del debug, version  # --debug is read from the arguments, for it matters outside of typer too
 
 
+def _show_warning(message: Warning | str, *place: Any) -> None:
+    """Print a warning as one line; where in the package it arose helps no user."""
+    del place
+    error_console().print(f"amp-rewrite: warning: {' '.join(str(message).split())}", markup=False)
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line and leave with its exit status.
 
@@ -67,7 +74,9 @@ def main(arguments: list[str] | None = None) -> Any:
     """
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(given, prog_name="amp-rewrite")
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(given, prog_name="amp-rewrite")
     except AmpError as error:
         if "--debug" in given:
             raise

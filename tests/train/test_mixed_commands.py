@@ -11,6 +11,7 @@ import train_models
 
 import amp_rewrite as amp
 from amp_rewrite.cli.main import main
+from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.load import load
 from amp_rewrite.train.info import read_info
 
@@ -43,7 +44,6 @@ def build(run: Any, *options: str) -> tuple[int, str, str]:
     return run("train-step", "forward.onnx", "-o", "step.onnx", "--loss", "loss", *options)
 
 
-@pytest.mark.filterwarnings("ignore:.*pays.*:amp_rewrite.errors.AmpWarning")
 @pytest.mark.parametrize(
     ("options", "precision", "scale"),
     [
@@ -106,6 +106,17 @@ def test_emulated_training_shows_scale_and_skips(run: Any):
     scales, skips = ([float(row[k]) for row in rows] for k in ("loss_scale", "skipped_steps"))
     assert (scales[0], skips[0], skips[-1]) == (32768, 0, 2)
     assert set(scales) == {32768, 16384, 8192}
+
+
+@pytest.mark.filterwarnings("default::amp_rewrite.errors.AmpWarning")
+def test_float16_on_a_cpu_is_a_warning_in_one_line(run: Any):
+    build(run, "--precision", "float16")
+    global_state.reset()
+    status, _, err = run("train", "step.onnx", "--data", "data.npz")
+    assert status == 0
+    lines = [line for line in err.splitlines() if line.startswith("amp-rewrite: warning: ")]
+    assert len(lines) == 1
+    assert "float16 on a CPU is slower than float32" in lines[0]
 
 
 def test_steps_without_a_loss_scale_have_no_such_figures(run: Any):
