@@ -42,7 +42,20 @@ class Adadelta(Optimizer):
         name: str = "Adadelta",
         **clipping: Any,
     ) -> None:
-        """See the class and `Optimizer`."""
+        """Keep the hyperparameters.
+
+        Args:
+            learning_rate: A number of at least 0, or a schedule.
+            rho: Decay of both means: at least 0, below 1.
+            epsilon: Added below both roots; above 0.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            name: Slots are named after it; not empty.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
+        """
         super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
         self.rho = check.number("rho", rho, high=1)
         self.epsilon = check.number("epsilon", epsilon, above=True)

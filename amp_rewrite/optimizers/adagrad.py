@@ -40,7 +40,20 @@ class Adagrad(Optimizer):
         name: str = "Adagrad",
         **clipping: Any,
     ) -> None:
-        """See the class and `Optimizer`; the accumulator starts at initial_accumulator_value."""
+        """Keep the hyperparameters.
+
+        Args:
+            learning_rate: A number of at least 0, or a schedule.
+            initial_accumulator_value: What the accumulator starts at; at least 0.
+            epsilon: Added to the root; at least 0, and above 0 if the accumulator starts at 0.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            name: Slots are named after it; not empty.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
+        """
         super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
         self.initial_accumulator_value = check.number(
             "initial_accumulator_value", initial_accumulator_value

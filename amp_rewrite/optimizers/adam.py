@@ -60,7 +60,22 @@ class Adam(Optimizer):
         lazy: bool = False,
         **clipping: Any,
     ) -> None:
-        """See the class and `Optimizer`."""
+        """Keep the hyperparameters.
+
+        Args:
+            learning_rate: A number of at least 0, or a schedule.
+            beta1: Decay of the first moment: at least 0, below 1.
+            beta2: Decay of the second moment: at least 0, below 1.
+            epsilon: Added to the root of the second moment; above 0.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            name: Slots are named after it; not empty.
+            lazy: Let a sparse gradient change the touched rows only.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
+        """
         super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
         self.beta1 = check.number("beta1", beta1, high=1)
         self.beta2 = check.number("beta2", beta2, high=1)

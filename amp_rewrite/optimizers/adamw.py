@@ -37,19 +37,24 @@ class AdamW(Adam):
         name: str = "AdamW",
         **clipping: Any,
     ) -> None:
-        """See the class and `Optimizer`.
+        """Keep the hyperparameters.
 
         Args:
-            learning_rate: A number or a schedule.
-            beta1: Decay of the first moment.
-            beta2: Decay of the second moment.
-            epsilon: Added to the root of the second moment.
-            weight_decay: The part of a weight that is lost per step at a learning rate of 1.
+            learning_rate: A number of at least 0, or a schedule.
+            beta1: Decay of the first moment: at least 0, below 1.
+            beta2: Decay of the second moment: at least 0, below 1.
+            epsilon: Added to the root of the second moment; above 0.
+            weight_decay: The part of a weight that is lost per step at a learning rate of 1; at
+                least 0.
             exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do
                 not decay. Usual for biases and normalization.
-            use_locking: See `Optimizer`.
-            name: See `Optimizer`.
-            **clipping: See `Clipping`.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            name: Slots are named after it; not empty.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
         """
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
         self.weight_decay = check.number("weight_decay", weight_decay)

@@ -25,7 +25,18 @@ class GradientDescent(Optimizer):
         name: str = "GradientDescent",
         **clipping: Any,
     ) -> None:
-        """See `Optimizer`."""
+        """Keep the learning rate.
+
+        Args:
+            learning_rate: A number of at least 0, or a schedule.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            name: Slots are named after it; not empty.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
+        """
         super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
 
     def _update(self, number: Number, shared: ir.Value, slots: NoSlots) -> tuple[ir.Value, NoSlots]:

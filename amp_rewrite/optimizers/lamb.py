@@ -47,7 +47,24 @@ class LAMB(Adam):
         name: str = "LAMB",
         **clipping: Any,
     ) -> None:
-        """See the class, `AdamW` and `Optimizer`."""
+        """Keep the hyperparameters.
+
+        Args:
+            learning_rate: A number of at least 0, or a schedule.
+            beta1: Decay of the first moment: at least 0, below 1.
+            beta2: Decay of the second moment: at least 0, below 1.
+            epsilon: Added to the root of the second moment; above 0.
+            weight_decay: At least 0.
+            exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do
+                not decay.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            name: Slots are named after it; not empty.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
+        """
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
         self.weight_decay = check.number("weight_decay", weight_decay)
         self.exclude_from_weight_decay = patterns(exclude_from_weight_decay)

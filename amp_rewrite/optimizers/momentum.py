@@ -43,7 +43,20 @@ class Momentum(Optimizer):
         name: str = "Momentum",
         **clipping: Any,
     ) -> None:
-        """See the class and `Optimizer`."""
+        """Keep the hyperparameters.
+
+        Args:
+            learning_rate: A number of at least 0, or a schedule.
+            momentum: What is kept of the velocity; at least 0.
+            use_nesterov: Look ahead along the velocity.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            name: Slots are named after it; not empty.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
+        """
         super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
         self.momentum = check.number("momentum", momentum)
         self.use_nesterov = bool(use_nesterov)

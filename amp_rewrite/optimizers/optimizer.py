@@ -98,7 +98,22 @@ class Optimizer(KerasMembers):
     ) -> TrainOp:
         """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
 
+        Args:
+            loss: See `compute_gradients`.
+            global_step: See `apply_gradients`.
+            var_list: See `compute_gradients`.
+            gate_gradients: See `compute_gradients`.
+            aggregation_method: See `compute_gradients`.
+            colocate_gradients_with_ops: See `compute_gradients`.
+            name: See `apply_gradients`.
+            grad_loss: See `compute_gradients`.
+
+        Returns:
+            The step, for TrainingSession, build_step or write_training_info.
+
         Raises:
+            GradientError: An operator between a variable and the loss has no gradient rule.
+            OptimizerTypeError: What those two raise.
             OptimizerValueError: No variable has a gradient; and what those two raise.
         """
         pairs = self.compute_gradients(
@@ -134,7 +149,9 @@ class Optimizer(KerasMembers):
         Args:
             loss: A floating-point value, or a callable that returns one. If it is no scalar, the
                 sum of its elements is differentiated.
-            var_list: Variables; None is every floating-point initializer that the loss depends on.
+            var_list: Variables: states, values or names; None is every floating-point initializer
+                that the loss depends on. An initializer that is a constant of a formula, such as an
+                epsilon, cannot be told from a weight: leave it out here.
             gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH; see the class.
             aggregation_method: None or a number of TensorFlow's AggregationMethod. Gradients that
                 meet are added by one Sum in the widest of their types, whatever it is.

@@ -55,7 +55,22 @@ class RMSProp(Optimizer):
         name: str = "RMSProp",
         **clipping: Any,
     ) -> None:
-        """See the class and `Optimizer`."""
+        """Keep the hyperparameters.
+
+        Args:
+            learning_rate: A number of at least 0, or a schedule.
+            decay: Decay of the means: at least 0, below 1.
+            momentum: What is kept of the velocity; at least 0.
+            epsilon: Added to the root; above 0.
+            use_locking: Accepted for compatibility; see `Optimizer`.
+            centered: Divide by the root of the variance instead of that of the mean square.
+            name: Slots are named after it; not empty.
+            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
+        """
         super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
         self.decay = check.number("decay", decay, high=1)
         self.momentum = check.number("momentum", momentum)

@@ -44,7 +44,14 @@ class TrainingSession:
     """A training step and its state.
 
     The state lies in two sets of OrtValues on the device of the first provider. A step reads one
-    set and writes the other, so that no step copies state and a failed step changes none.
+    set and writes the other, so that no step copies state and a failed step changes none. It holds
+    runtime sessions and, while it is open, answers for the optimizer's states (`learning_rate`,
+    `get_weights`); `close` it, or use it in a `with` block:
+
+        with TrainingSession(optimizer.minimize(loss)) as session:
+            loss = session.run({"x": x, "t": t})["loss"]
+            session.save("c.safetensors")
+            session.export("trained.onnx")
 
     Attributes:
         info: The description of the step.
@@ -125,7 +132,8 @@ class TrainingSession:
         """Run one step: update the state, and return what was asked for.
 
         Args:
-            feeds: Input name -> numpy array, OrtValue, or an object with `__dlpack__`.
+            feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
+                lists; of the declared type, and on any device that ONNX Runtime can read.
             fetches: Names of values of the step; by default the loss, and with a loss scale
                 "grads_finite". A state's name gives its value before the update.
 
