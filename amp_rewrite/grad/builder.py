@@ -71,11 +71,19 @@ class Builder(Operators):
         if dims is not None and dims.count(None) <= 1 and 0 not in dims:
             shape = self.vector([-1 if d is None else d for d in dims])
             return self.shaped_like(self.op("Reshape", x, shape), like)
-        return self.shaped_like(self._reshape_exactly(x, self.shape(like)), like)
+        return self.shaped_like(self.reshape_exactly(x, self.shape(like)), like)
 
-    def _reshape_exactly(self, x: ir.Value, shape: ir.Value) -> ir.Value:
+    def reshape_exactly(self, x: ir.Value, shape: ir.Value) -> ir.Value:
         """Return x in a computed shape, in which 0 is a length (from opset 14 on)."""
         return self.op("Reshape", x, shape, allowzero=1 if self.opset >= _ALLOWZERO else None)
+
+    def size_from(self, x: ir.Value, axis: int) -> ir.Value:
+        """Return the product of the lengths from an axis on: 1-D int64 of one element."""
+        dims = self.dims(x)
+        if dims is not None and None not in dims[axis:]:
+            return self.constant([int(np.prod(np.array(dims[axis:], np.int64)))])
+        lengths = self.slice(self.shape(x), [axis], [int(np.iinfo(np.int64).max)])
+        return self.op("ReduceProd", lengths, keepdims=1)
 
     def expand(self, x: ir.Value, shape: Shape) -> ir.Value:
         """Return x broadcast to a shape."""
@@ -85,6 +93,10 @@ class Builder(Operators):
         """Return x broadcast to the shape of `like`, of which it has no axis longer."""
         if self.same_shape(x, like):
             return x
+        if 0 in (self.dims(like) or ()):
+            # ONNX Runtime 1.31.1 drops an Expand from length 1 to 0.
+            nothing = np.zeros(1, self.type_of(x).numpy())
+            return self.op("ConstantOfShape", self.shape(like), value=nothing)
         return self.shaped_like(self.expand(x, self.shape(like)), like)
 
     def unsqueeze(self, x: ir.Value, axes: Shape) -> ir.Value:
@@ -185,7 +197,7 @@ class Builder(Operators):
         axes = self.squeeze(self.op("NonZero", self.equal(padded, self.constant([1]))), [0])
         total = self.op("ReduceSum", x, axes, keepdims=1, noop_with_empty_axes=1)
         if lead is not None:
-            total = self._reshape_exactly(total, target)
+            total = self.reshape_exactly(total, target)
         return self.shaped_like(total, like)
 
     def _missing_axes(self, x: ir.Value, like: ir.Value) -> ir.Value | None:

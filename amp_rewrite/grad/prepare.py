@@ -17,6 +17,7 @@ from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.captures import subgraphs
 from amp_rewrite.grad.dimensions import is_vague
 from amp_rewrite.grad.errors import GradientError
+from amp_rewrite.grad.masked_softmax import guard_masked_rows
 from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
@@ -157,6 +158,7 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
         if value.name:
             return None
         proto.node.append(onnx.helper.make_node("Identity", proto.input[:1], [name]))
+    guard_masked_rows(proto)
     # The body is valid at the newer opset too, or the standard would define a newer body.
     for imported in proto.opset_import:
         imported.version = model.graph.opset_imports.setdefault(imported.domain, imported.version)

@@ -47,8 +47,8 @@ def scatter_rows(b: Builder, base: ir.Value, indices: ir.Value, rows: ir.Value) 
     if can_add(b):
         added = b.op("ScatterND", base, b.unsqueeze(indices, [1]), rows, reduction="add")
         return b.shaped_like(added, base)
-    flat_rows = b.reshape(rows, b.concat([b.shape(indices), b.constant([-1])], 0))
-    # An empty row would leave -1 undetermined; a table has none.
+    # Nothing is left to be inferred: there may be no row at all.
+    flat_rows = b.reshape_exactly(rows, b.concat([b.shape(indices), b.size_from(base, 1)], 0))
     total = b.matmul(_one_hot(b, indices, b.dim(base, 0), rows), flat_rows)
     return b.shaped_like(b.add(base, b.reshape_like(total, base)), base)
 
@@ -134,10 +134,15 @@ def _by_product(
     b: Builder, updates: ir.Value, indices: ir.Value, axis: int, length: ir.Value
 ) -> ir.Value:
     """Return one-hot columns times the updates, as (.., M, rest) matrices."""
-    one_hot = _one_hot(b, non_negative(b, indices, length), length, updates)
-    shape = b.shape(updates)
-    matrices = b.reshape(updates, b.concat([b.slice(shape, [0], [axis + 1]), b.constant([-1])], 0))
-    total = b.matmul(one_hot, matrices)
+    indices, shape = non_negative(b, indices, length), b.shape(updates)
+    rest = b.size_from(updates, axis + 1)
+    matrices = b.reshape_exactly(updates, b.concat([b.slice(shape, [0], [axis + 1]), rest], 0))
+    if not (b.dims(updates) or {axis: None})[axis]:
+        # A batched product over an axis of length 0 is garbage in ONNX Runtime 1.31.1.
+        indices = b.concat([indices, b.constant([-1])], 0)
+        pads = [0] * (axis + 2) + [0] * axis + [1, 0]
+        matrices = b.op("Pad", matrices, b.constant(pads))
+    total = b.matmul(_one_hot(b, indices, length, updates), matrices)
     behind = b.slice(shape, [axis + 1], [_END])
     return b.reshape(total, b.concat([b.slice(shape, [0], [axis]), length, behind], 0))
 
@@ -174,7 +179,7 @@ def scatter_nd(b: Builder, like: ir.Value, indices: ir.Value, updates: ir.Value)
         return updates
     rows = b.op("ReduceProd", b.slice(b.shape(like), [0], [count]), axes=[0], keepdims=1)
     line = b.reshape(row, [-1])
-    flat = b.reshape(updates, b.concat([b.op("Shape", line), b.constant([-1])], 0))
+    flat = b.reshape_exactly(updates, b.concat([b.op("Shape", line), b.size_from(like, count)], 0))
     return b.reshape_like(b.matmul(_one_hot(b, line, rows, like), flat), like)
 
 

@@ -148,6 +148,7 @@ def test_a_model_local_function_is_differentiated_through_its_body():
     close(found["g_w"], np.full(3, 2 * (1 + 3)))
 
 
+FIRST_QUERY_MASKED = [[False] * 5, [True, False, True, True, False], [True] * 5]
 FUNCTIONS = [
     Row(
         "RotaryEmbedding",
@@ -186,6 +187,18 @@ FUNCTIONS = [
         opset=24,
         reference=True,
         note="grouped queries, a mask",
+    ),
+    *(
+        Row(
+            "Attention",
+            ((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4), Constant(FIRST_QUERY_MASKED)),
+            attributes,
+            opset=opset,
+            reference=True,
+            note="a row that is masked altogether",
+        )
+        for opset in (23, NEWEST)
+        for attributes in ({}, {"is_causal": 1})
     ),
 ]
 

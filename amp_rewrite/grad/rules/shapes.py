@@ -46,7 +46,7 @@ def tile(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     pairs = b.concat(
         [b.unsqueeze(b.cast(v, ir.DataType.INT64), column) for v in (repeats, b.shape(x))], 1
     )
-    split = b.reshape(g, b.reshape(pairs, [-1]))
+    split = b.reshape_exactly(g, b.reshape(pairs, [-1]))
     rank = b.rank(x)
     if rank is None:
         last = b.op("Size", pairs)
