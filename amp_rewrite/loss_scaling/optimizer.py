@@ -166,10 +166,13 @@ class LossScaleOptimizer(OptimizerWrapper):
             return replace(op, fetches={**op.fetches, **fetches}, loss_scale=self._config())
         pairs = self._merged(graph, pairs)
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
+        finite.name = graph.free_name("grads_finite")
         op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
         updates = self._make_conditional(op, finite, norm)
         following = self.loss_scale.update(b, present, finite)
         for state, value in zip(self._states_of(graph), following, strict=True):
+            if value.producer() is not None:
+                value.name = graph.free_name(f"{state.name}:next")
             updates[state.name] = value
         now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
         fetches = {key: now.get(value, value) for key, value in op.fetches.items()}

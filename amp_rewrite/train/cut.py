@@ -12,6 +12,7 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.emulate.attributes import LOW_MEMBERS
+from amp_rewrite.grad.captures import subgraphs
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import infer_types
@@ -101,12 +102,25 @@ def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value
         return found
     known = sorted({*info.fetches, *values})
     close = get_close_matches(name, known, n=3)
+    if _is_inside(values.values(), name):
+        raise FetchError(
+            f"{name!r} is computed inside the conditional update only, in steps that are applied",
+            expected=f"one of {', '.join(sorted(info.fetches))} or a value outside",
+            remedy="build the step with conditional='select' to fetch it",
+        )
     raise FetchError(
         f"the step computes no value {name!r}",
         found=f"close names: {', '.join(close)}" if close else f"{len(known)} other names",
         expected=f"one of {', '.join(sorted(info.fetches))} or the name of a value of the step",
         remedy="fetch one of these, or build the step with this fetch",
     )
+
+
+def _is_inside(values: Iterable[ir.Value], name: str) -> bool:
+    """Return whether a value of that name is in a graph inside a node that computes `values`."""
+    nodes = {node: None for value in values if (node := value.producer()) is not None}
+    inner = (node for outer in nodes for graph in subgraphs(outer) for node in graph)
+    return any(value.name == name for node in inner for value in node.outputs)
 
 
 def _widened(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:

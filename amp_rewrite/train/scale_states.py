@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import AmpWarning
 from amp_rewrite.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
+from amp_rewrite.train.checkpoint import check_fits
 from amp_rewrite.train.info import StateInfo
 
 Array = np.ndarray[Any, Any]
@@ -20,32 +22,37 @@ _NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
 
 
-def fit_loss_scale(
+def fitted(
     tensors: Mapping[str, Array],
     states: Mapping[str, StateInfo],
     initial: Mapping[str, ir.TensorProtocol],
-    where: object,
+    where: str | os.PathLike[str],
 ) -> dict[str, Array]:
-    """Return tensors with the loss scale that a step has, and no other.
+    """Return one tensor for each state of a step.
 
     Tensors of a loss scale that the step does not have are left out. Those that are missing get
-    their initial values, with a warning.
+    their initial values, with a warning. All others must be there.
 
     Args:
         tensors: State name -> array.
         states: The states of the step.
         initial: Their initial values.
-        where: The file, for the warning.
+        where: The file, for messages.
+
+    Raises:
+        CheckpointError: The other tensors are not exactly those of the step.
     """
     found = {k: v for k, v in tensors.items() if k in states or not _NAME.fullmatch(k)}
     missing = [k for k, state in states.items() if state.role in ROLES and k not in found]
+    found |= {name: np.array(initial[name].numpy()) for name in missing}
+    check_fits(found, states, where)
     if missing:
-        scales = [initial[k].numpy().item() for k in missing if states[k].role == ROLES[0]]
+        scales = [found[name].item() for name in missing if states[name].role == ROLES[0]]
         value = f", {scales[0]:g}" if scales else ""
         warnings.warn(
             f"{where}: it has no loss scale ({', '.join(missing)}); the loss scale restores with "
             f"the initial one{value}",
             AmpWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return found | {name: np.array(initial[name].numpy()) for name in missing}
+    return found

@@ -18,7 +18,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
-from amp_rewrite.train.checkpoint import check_fits, read_checkpoint, write_checkpoint
+from amp_rewrite.train.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.train.device import CPU, Provider, device_of, warn_if_slow
 from amp_rewrite.train.errors import FeedError
 from amp_rewrite.train.export import with_weights
@@ -28,7 +28,7 @@ from amp_rewrite.train.info import StateInfo
 from amp_rewrite.train.precision import in_precision
 from amp_rewrite.train.program import Program
 from amp_rewrite.train.programs import Programs, default_options
-from amp_rewrite.train.scale_states import fit_loss_scale
+from amp_rewrite.train.scale_states import fitted
 from amp_rewrite.train.sharding import ShardContext, alone, sharding_of
 from amp_rewrite.train.skips import skip_watch
 from amp_rewrite.train.states import States
@@ -309,9 +309,7 @@ class TrainingSession:
 
     def _load(self, given: Mapping[str, Array], where: str | os.PathLike[str]) -> None:
         """Replace every state, or none if the tensors do not fit."""
-        states = self._states.info
-        tensors = fit_loss_scale(given, states, self._step.initial(), where)
-        check_fits(tensors, states, where)
+        tensors = fitted(given, self._states.info, self._step.initial(), where)
         for name, array in tensors.items():
             self._states.write(name, array)
         if self._skips is not None:

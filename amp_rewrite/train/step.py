@@ -290,7 +290,7 @@ def _next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str])
     free = value.producer() is not None and value.name not in known
     if free and not str(value.name).endswith(":next"):
         value.name = name
-    else:
+    elif value.producer() is None or value.name != name:
         origin: dict[str, str] = {PART_KEY: Part.UPDATE}
         node = ir.node("Identity", [value], name=f"next/{state.name}", metadata_props=origin)
         graph.append(node)

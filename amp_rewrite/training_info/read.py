@@ -163,6 +163,7 @@ def _train_op(
         updates={name: values[value] for name, value in updates.items()},
         global_step=next((n for n, role in roles.states.items() if role == "global_step"), None),
         fetches={name: values[value] for name, value in roles.fetches.items() if value in values},
+        loss_scale=roles.loss_scale,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import onnx_ir as ir
 
@@ -26,11 +27,13 @@ class Roles:
         states: Initializer -> its role, as `grad.State` knows it.
         loss: The name of the value that is minimized, or None if it is not known.
         fetches: Name that a session knows -> value.
+        loss_scale: The configuration of the loss scale, or None.
     """
 
     states: Mapping[str, str] = field(default_factory=dict)
     loss: str | None = None
     fetches: Mapping[str, str] = field(default_factory=dict)
+    loss_scale: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
         """Return the roles as deterministic JSON."""

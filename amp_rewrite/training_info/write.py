@@ -113,6 +113,7 @@ class _Step:
         fetches: Name that a session knows -> value.
         loss: What is minimized.
         roles: Initializer that is a state -> its role.
+        loss_scale: The configuration of the loss scale, or None.
     """
 
     model: ir.Model
@@ -120,6 +121,7 @@ class _Step:
     fetches: dict[str, ir.Value]
     loss: ir.Value | None
     roles: dict[str, str]
+    loss_scale: Mapping[str, Any] | None
 
 
 def _step(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Step:
@@ -138,6 +140,7 @@ def _step(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Step:
             for name, state in states.items()
             if name in train_op.updates or state.role not in _CONSTANT_UNLESS_UPDATED
         },
+        loss_scale=train_op.loss_scale,
     )
 
 
@@ -243,5 +246,6 @@ def _write_algorithm(
         states={name: role for name, role in step.roles.items() if name in present},
         loss=None if step.loss is None else str(step.loss.name),
         fetches={name: str(value.name) for name, value in step.fetches.items()},
+        loss_scale=step.loss_scale,
     )
     algorithm.metadata_props.add(key=KEY, value=roles.to_json())
