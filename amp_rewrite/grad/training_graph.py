@@ -242,7 +242,14 @@ def training_graph(model: ir.Model) -> TrainingGraph:
 
     Raises:
         GradientError: The model's opset is too old and cannot be converted.
+        OptionError: It is no loaded model.
     """
+    if not isinstance(model, ir.Model):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "a training step is built on a loaded model",
+            found=f"an object of type {type(model).__name__}",
+            remedy="load it once with amp_rewrite.load, and pass the same model everywhere",
+        )
     known = model.meta.get(_KEY)
     if not isinstance(known, TrainingGraph) or known.model is not model:  # a clone has another
         known = TrainingGraph(model)
@@ -258,6 +265,7 @@ def value(model: ir.Model, name: str) -> GraphValue:
         name: The value's name.
 
     Raises:
+        OptionError: It is no loaded model.
         UnknownValueError: The model has no such value; the message names similar ones.
     """
     return training_graph(model).value(name)

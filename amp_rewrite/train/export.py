@@ -69,4 +69,5 @@ def with_weights(forward: ir.Model, weights: Mapping[str, np.ndarray[Any, Any]])
     for name, value in model.graph.initializers.items():
         if name in weights:
             value.const_value = ir.tensor(weights[name], name=name)
+            value.shape = ir.Shape(weights[name].shape)  # a step file holds empty ones
     return model

@@ -11,7 +11,7 @@ from typing import Any
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.train.data import DataSet
-from amp_rewrite.train.errors import CheckpointError, DivergenceError
+from amp_rewrite.train.errors import CheckpointError, DivergenceError, StepError
 from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
 from amp_rewrite.train.metrics import MetricsFile
 from amp_rewrite.train.session import TrainingSession
@@ -81,8 +81,19 @@ class Progress:
     skipped_steps: int | None = None
 
     def note(self, found: Mapping[str, Any]) -> None:
-        """Take what the last step returned."""
-        self.loss = float(found[LOSS])
+        """Take what the last step returned.
+
+        Raises:
+            StepError: The loss is no scalar.
+        """
+        loss = found[LOSS]
+        if loss.size != 1:
+            raise StepError(
+                "the loss is no scalar",
+                found=f"the shape {list(loss.shape)}",
+                remedy="build the step with the mean of it",
+            )
+        self.loss = float(loss.item())
         if found.keys() >= set(_SCALE):
             self.loss_scale = float(found["loss_scale"])
             self.skipped_steps = int(found["skipped_steps"])

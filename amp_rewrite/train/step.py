@@ -90,7 +90,7 @@ class Step:
 
 def build_step(
     train_op: TrainOp,
-    fetches: Iterable[str] = (),
+    fetches: str | Iterable[str] = (),
     *,
     seed: int = 0,
     targets: Mapping[str, str] | None = None,
@@ -127,7 +127,7 @@ def build_step(
 
 
 def step_model(
-    step: Step, fetches: Iterable[str] = (), *, targets: Mapping[str, str] | None = None
+    step: Step, fetches: str | Iterable[str] = (), *, targets: Mapping[str, str] | None = None
 ) -> ir.Model:
     """Return the model of `build_step` for a step that is there already.
 
@@ -142,7 +142,8 @@ def step_model(
     info = replace(step.info, targets=dict(targets) if targets else None)
     always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
     known = [name for name in always if name in info.fetches]
-    model = cut(step.model, info, (*known, *fetches))[0]
+    wanted = (fetches,) if isinstance(fetches, str) else fetches
+    model = cut(step.model, info, (*known, *wanted))[0]
     keep_forward(model, step.original(), set(info.names))
     define(model)
     return model

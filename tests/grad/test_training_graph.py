@@ -63,6 +63,12 @@ def test_values_of_two_models_do_not_meet() -> None:
         value(parsed(PLAIN), "y") + value(parsed(PLAIN), "y")
 
 
+@pytest.mark.parametrize("model", ["model.onnx", onnx.parser.parse_model(PLAIN)])
+def test_a_model_has_to_be_loaded_first(model: object) -> None:
+    with pytest.raises(OptionError, match=r"on a loaded model; .* amp_rewrite\.load"):
+        value(model, "loss")  # type: ignore[arg-type]
+
+
 def test_settings_of_operators_are_no_variables() -> None:
     loss = value(parsed(PLAIN), "loss")
     assert [v.name for v in loss.graph.variables(loss.value)] == ["w"]

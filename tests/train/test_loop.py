@@ -5,10 +5,11 @@ import json
 
 import numpy as np
 import pytest
-from handmade import batch, train_op
+from handmade import FORWARD, batch, model_of, train_op
 
+import amp_rewrite as amp
 from amp_rewrite.errors import DataError, OptionError, SaveError
-from amp_rewrite.train import CheckpointError, TrainingSession
+from amp_rewrite.train import CheckpointError, StepError, TrainingSession
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.errors import DivergenceError
 from amp_rewrite.train.evaluation import evaluate, hits
@@ -117,6 +118,15 @@ def test_a_loss_that_is_not_finite_ends_training_before_the_checkpoint_is_replac
         with pytest.raises(DivergenceError, match=r"step \d+: the loss is not finite"):
             train(session, DATA, Plan(5, 16, checkpoint=path))
     assert not path.exists()
+
+
+def test_a_loss_that_is_no_scalar_is_an_error():
+    squares = amp.value(model_of(FORWARD), "s")
+    with (
+        TrainingSession(amp.optimizers.Adam().minimize(squares)) as session,
+        pytest.raises(StepError, match=r"the loss is no scalar; found the shape \[16, 2\]"),
+    ):
+        train(session, DATA, Plan(1, 16))
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch"])

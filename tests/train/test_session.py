@@ -124,6 +124,7 @@ def test_frozen_weights_are_kept_in_a_step_file(tmp_path):
     with TrainingSession(path) as session:
         session.run(batch(0))
         exported = session.export().graph.initializers
+    assert exported["w"].shape.numpy() == (4, 2)
     np.testing.assert_array_equal(exported["b"].const_value.numpy(), weights()["b"])
     assert (exported["w"].const_value.numpy() != weights()["w"]).any()
 
@@ -250,6 +251,11 @@ def test_a_model_that_is_no_step_is_an_error(tmp_path):
     save(train_op().graph.forward, path)
     with pytest.raises(StepError, match=r"forward\.onnx: not a training step"):
         TrainingSession(path)
+
+
+def test_one_fetch_of_a_step_may_be_a_name():
+    step = build_step(train_op(), "y")
+    assert [str(v.name) for v in step.graph.outputs][:2] == ["loss", "y"]
 
 
 def test_a_step_holds_only_what_the_loss_and_the_updates_need():
