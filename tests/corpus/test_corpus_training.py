@@ -1,0 +1,75 @@
+"""Real models that nobody made for training: with a loss added, they train by command."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.cli.main import main
+
+RNG = np.random.default_rng(0)
+SENTENCES = RNG.integers(1000, 2000, (4, 8))
+MODELS = {
+    # opset 11, lengths called "?", weights in Constant nodes; its head is trained
+    "ppocr_cls": (
+        "softmax-cross-entropy:linear_1.tmp_1:t",
+        ["--variable", "fc_0.*", "--learning-rate", "0.01"],
+        {"x": RNG.normal(size=(4, 3, 48, 192)).astype(np.float32), "t": np.array([0, 1, 1, 0])},
+    ),
+    # word embeddings (sparse gradients), attention, LayerNormalization in pieces
+    "minilm_l3": (
+        "mean-squared-error:onnx::Shape_422:t",
+        ["--optimizer", "adamw"],
+        {
+            "input_ids": SENTENCES,
+            "attention_mask": np.ones_like(SENTENCES),
+            "t": RNG.normal(size=(*SENTENCES.shape, 384)).astype(np.float32),
+        },
+    ),
+    # two LSTMs, which are trained in unrolled form
+    "oww_hey_mycroft": (
+        "mean-squared-error:dense:t",
+        ["--optimizer", "sgd", "--option", "momentum=0.9", "--learning-rate", "0.01"],
+        {
+            "input_1": RNG.normal(size=(4, 16, 96)).astype(np.float32),
+            "t": np.ones((4, 1), np.float32),
+        },
+    ),
+}
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as end:
+        main(list(map(str, arguments)))
+    assert end.value.code == 0
+
+
+def operators(model):
+    return [n.op_type for n in model.graph.node if n.op_type != "Constant"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_real_model_learns_a_batch_by_heart(corpus, name, tmp_path, monkeypatch, capsys):
+    loss, options, data = MODELS[name]
+    monkeypatch.chdir(tmp_path)
+    np.savez("data.npz", **data)
+    path = corpus.path(name)
+    command("train-step", path, "-o", "step.onnx", "--loss", loss, *options)
+    command("train", "step.onnx", "--data", "data.npz", "--batch", 4, "--epochs", 8,
+            "--metrics", "m.csv", "-o", "trained.onnx")  # fmt: skip
+    losses = [float(row.split(",")[3]) for row in (tmp_path / "m.csv").read_text().split()[1:]]
+    assert losses[-1] < 0.8 * losses[0]
+    trained, original = (onnx.load(p, load_external_data=False) for p in ("trained.onnx", path))
+    assert operators(trained) == operators(original)
+    assert trained.opset_import == original.opset_import
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession("trained.onnx", options, providers=["CPUExecutionProvider"])
+
+
+def test_a_recurrent_model_of_unknown_length_is_refused_with_the_remedy(corpus):
+    model = amp.load(corpus.path("silero_v6_sequence"))
+    loss = amp.losses.mean_squared_error(model, "speech_probs", "t")
+    with pytest.raises(amp.AmpError, match=r"LSTM\): .* unrolled form only; .* sequence length"):
+        amp.optimizers.Adam().minimize(loss)
