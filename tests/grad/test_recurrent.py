@@ -128,6 +128,62 @@ def test_the_unrolled_form_computes_what_the_kernel_computes(row: Row) -> None:
         np.testing.assert_allclose(found, kernel, rtol=FLOAT32.rtol, atol=FLOAT32.atol)
 
 
+# The order of the gates in PyTorch, as places in that of ONNX.
+ORDER = {"RNN": [0], "GRU": [1, 0, 2], "LSTM": [0, 2, 3, 1]}
+
+
+def _torchs(torch: Any, op: str, weights: list[Any], directions: int, **options: Any) -> Any:
+    """Return a function of x and states that computes what PyTorch's module does."""
+    module = getattr(torch.nn, op)(IN, H, bidirectional=directions == 2, **options).double()
+
+    def reordered(weight: Any) -> Any:
+        return torch.cat([weight[gate * H : (gate + 1) * H] for gate in ORDER[op]])
+
+    given: dict[str, Any] = {}
+    for direction, suffix in zip(range(directions), ("", "_reverse"), strict=False):
+        w, r, bias = (weight[direction] for weight in weights)
+        biases = bias.split(GATES[op] * H)
+        for name, weight in zip(("weight_ih", "weight_hh"), (w, r), strict=True):
+            given[f"{name}_l0{suffix}"] = reordered(weight)
+        for name, weight in zip(("bias_ih", "bias_hh"), biases, strict=True):
+            given[f"{name}_l0{suffix}"] = reordered(weight)
+    return lambda *inputs: torch.func.functional_call(module, given, inputs)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize(
+    ("op", "attributes", "options"),
+    [
+        ("RNN", {}, {}),
+        ("RNN", {"activations": ["Relu"]}, {"nonlinearity": "relu"}),
+        ("GRU", {"linear_before_reset": 1}, {}),
+        ("LSTM", {}, {}),
+    ],
+    ids=["RNN tanh", "RNN relu", "GRU", "LSTM"],
+)
+def test_a_recurrent_operator_has_the_gradients_that_it_has_in_pytorch(
+    op: str, attributes: dict[str, Any], options: dict[str, Any], direction: str
+) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    directions = 2 if direction == "bidirectional" else 1
+    activations = {k: v * directions for k, v in attributes.items() if k == "activations"}
+    states = ((directions, N, H),) * (2 if op == "LSTM" else 1)
+    row = _row(op, direction=direction, rest=(None, *states), **{**attributes, **activations})
+    at = _differentiated(row, ir.DataType.DOUBLE)
+    inputs = [torch.tensor(x, requires_grad=True) for x in at.floats.values()]
+    function = _torchs(torch, op, inputs[1:4], directions, **options)
+    first = tuple(inputs[4:])
+    whole, last = function(inputs[0], first if op == "LSTM" else first[0])
+    whole = whole.view(T, N, directions, H).permute(0, 2, 1, 3)
+    outputs = (whole, *last) if op == "LSTM" else (whole, last)
+    seeds = [torch.tensor(u) for u in at.seeds.values()]
+    expected = torch.autograd.grad(outputs, inputs, seeds)
+    for (name, found), gradient in zip(at.gradients().items(), expected, strict=True):
+        np.testing.assert_allclose(
+            found, gradient.numpy(), rtol=FLOAT32.rtol, atol=FLOAT32.atol, err_msg=name
+        )
+
+
 @pytest.mark.parametrize(
     ("row", "static", "what"),
     [

@@ -87,6 +87,13 @@ INDEXING = [
     Row("Pad", ((3, 4), Fed([1, 2, 2, 3])), {"mode": "reflect"}),
     Row("Pad", ((3, 4), Fed([1, 2]), None, Constant([1])), {"mode": "edge"}),
     *over((19, NEWEST), "Pad", ((3, 4), Constant([1, 2, 2, 3])), {"mode": "wrap"}),
+    *(
+        Row("Pad", ((3, 4), pads([-1, -1, 0, -2])), {"mode": mode})
+        for mode in ("constant", "reflect", "edge")
+        for pads in (Constant, Fed)
+    ),
+    *over(BOTH, "Pad", ((3, 4), Constant([-1, 2, 1, -2])), {"mode": "edge"}),
+    *over((19, NEWEST), "Pad", ((3, 4), Constant([-1, 2, 1, -2])), {"mode": "wrap"}),
     *over(BOTH, "Gather", ((5, 3), Constant([0, 2, 2, -1]))),
     *over(BOTH, "Gather", ((5, 3), Fed([[0, 2], [2, -1]])), note="fed"),
     *over(BOTH, "Gather", ((3, 5, 2), Constant([[0, 2], [2, -1]])), {"axis": 1}),

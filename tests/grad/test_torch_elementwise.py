@@ -88,6 +88,10 @@ ROWS = [
     TorchRow(
         Row("HardSwish", ((10, 10),), generate=spread), lambda t, x: t.nn.functional.hardswish(x)
     ),
+    TorchRow(
+        Row("HardSigmoid", ((10, 10),), {"alpha": 1 / 6}, generate=spread),
+        lambda t, x: t.nn.functional.hardsigmoid(x),
+    ),
     TorchRow(Row("Gelu", ((3, 4),), opset=20), lambda t, x: t.nn.functional.gelu(x)),
     TorchRow(
         Row("Gelu", ((3, 4),), {"approximate": "tanh"}, opset=20),

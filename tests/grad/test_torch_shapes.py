@@ -79,6 +79,22 @@ SHAPES = [
         Row("DepthToSpace", ((2, 8, 3, 2),), {"blocksize": 2, "mode": "CRD"}),
         lambda t, x: t.nn.functional.pixel_shuffle(x, 2),
     ),
+    TorchRow(
+        Row("DepthToSpace", ((2, 8, 3, 2),), {"blocksize": 2}),
+        lambda t, x: x.view(2, 2, 2, 2, 3, 2).permute(0, 3, 4, 1, 5, 2).reshape(2, 2, 6, 4),
+    ),
+    TorchRow(
+        Row("SpaceToDepth", ((2, 3, 4, 6),), {"blocksize": 2}),
+        lambda t, x: x.view(2, 3, 2, 2, 3, 2).permute(0, 3, 5, 1, 2, 4).reshape(2, 12, 2, 3),
+    ),
+    TorchRow(Row("Squeeze", ((2, 1, 3, 1), Constant([1, -1]))), lambda t, x: x.squeeze((1, 3))),
+    TorchRow(Row("Unsqueeze", ((2, 3), Constant([1]))), lambda t, x: x.unsqueeze(1)),
+    TorchRow(Row("Identity", ((2, 3),)), lambda t, x: x),
+    TorchRow(Row("Cast", ((2, 3),), {"to": 11}, note="to double"), lambda t, x: x.to(t.float64)),
+    TorchRow(
+        Row("Dropout", ((2, 3), Constant(0.3))),
+        lambda t, x: t.nn.functional.dropout(x, 0.3, training=False),
+    ),
     TorchRow(Row("Trilu", ((3, 4), Constant(1))), lambda t, x: x.triu(1)),
     TorchRow(Row("Trilu", ((3, 4),), {"upper": 0}), lambda t, x: x.tril()),
 ]

@@ -20,7 +20,7 @@ def resize(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = x times one matrix per axis: g times their transposes.
 
     Resizing is linear along each axis by itself, whatever the mode, the coordinate transformation,
-    the rounding and the antialiasing: the matrix of an axis is what the same Resize makes of the
+    the cropping, the rounding and the antialiasing (but for a constant outside of a crop): the matrix of an axis is what the same Resize makes of the
     identity. (A runtime folds it into a constant where the lengths are known.)
     """
     x, g = operands(node)[0], known(gs[0])
@@ -30,13 +30,6 @@ def resize(node: ir.Node, gs: Received, b: Builder) -> Gradients:
             "the rank of the input is not known",
             where=place(node),
             remedy="record its shape in the model's value_info; lengths may be symbolic",
-        )
-    if node.attributes.get_string("coordinate_transformation_mode", "half_pixel") == _CROP:
-        raise GradientError(
-            "a Resize that crops has no gradient rule",
-            where=place(node),
-            found=f"coordinate_transformation_mode {_CROP}",
-            remedy="slice the input, then resize it",
         )
     policy = node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
@@ -74,8 +67,12 @@ def _matrix(node: ir.Node, b: Builder, x: ir.Value, axis: int, position: int) ->
         for v in (_input(node, 2), _input(node, 3))
     )
     axes: list[int] | None = [1]
+    roi = _region(node, b, x, position)
     if b.opset < _AXES:
         axes = None
+        if roi is not None:
+            one, kind = b.constant([0.0, 1.0], b.type_of(roi)), b.constant([0, 2, 1, 3])
+            roi = b.gather(b.concat([one, roi], 0), kind)
         if sizes is not None:
             sizes = b.concat([b.dim(x, axis), sizes], 0)
         elif scales is not None:
@@ -86,10 +83,20 @@ def _matrix(node: ir.Node, b: Builder, x: ir.Value, axis: int, position: int) ->
     kept = {
         k: a.value for k, a in node.attributes.items() if k not in ("axes", "extrapolation_value")
     }
-    inputs = [_identity(b, x, axis), None, None if sizes is not None else scales, sizes]
+    inputs = [_identity(b, x, axis), roi, None if sizes is not None else scales, sizes]
     while inputs[-1] is None:
         inputs.pop()
     return b.op("Resize", *inputs, axes=axes, **kept)
+
+
+def _region(node: ir.Node, b: Builder, x: ir.Value, position: int) -> ir.Value | None:
+    """Return where the cropped region starts and ends along an axis, if the node crops."""
+    if node.attributes.get_string("coordinate_transformation_mode", "half_pixel") != _CROP:
+        return None
+    roi, rank = _input(node, 1), len(b.dims(x) or ())
+    count = len(node.attributes.get_ints("axes", tuple(range(rank))))
+    assert roi is not None, "the standard wants a region for this mode"
+    return b.gather(roi, b.constant([position, count + position]))
 
 
 def _identity(b: Builder, x: ir.Value, axis: int) -> ir.Value:
