@@ -55,6 +55,7 @@ def _layer_statistics(
 ) -> tuple[ir.Value, ir.Value]:
     """Return mean and r, of x's rank."""
     if wide is ir.DataType.DOUBLE:
+        x = b.cast(x, wide)
         mean = b.reduce_mean(x, axes)
         variance = b.reduce_mean(b.square(b.sub(x, mean)), axes)
         return mean, _inverse_root(node, b, variance)
