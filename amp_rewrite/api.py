@@ -32,7 +32,7 @@ from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
 from amp_rewrite.rewrite.epsilons import underflows
 from amp_rewrite.rewrite.move_casts import move_casts
 from amp_rewrite.rewrite.options import PROVIDERS, Lists, RewriteOptions, names_of
-from amp_rewrite.rewrite.training import float32_parts
+from amp_rewrite.rewrite.training import float32_parts, gradients_of_float32
 from amp_rewrite.rewrite.weights import ConstantFacts
 
 
@@ -202,7 +202,11 @@ def _paint(
     context = replace(context, excluded=float32_parts(context))
     while True:
         painting = paint(context)
-        found = {**facts.overflows(painting), **underflows(facts, painting)}
+        found = {
+            **facts.overflows(painting),
+            **underflows(facts, painting),
+            **gradients_of_float32(context, painting),
+        }
         if not found:
             return context, painting
         context = replace(context, excluded={**context.excluded, **found})

@@ -5,6 +5,11 @@
 - The loss, when the model computes it: what follows the last allow-list operator on the way to it.
   Labels and errors near zero lose too much, and float32 costs nothing there.
 - The gradients of all these, up to the first allow-list operator of the backward pass.
+- Sums over axes in a gradient, and the rules that go on computing with one (softmax and the
+  normalizations): their terms cancel.
+- What divides by a number of elements, which may be more than float16 holds.
+- Gradients of operators that are float32 themselves: what these read is out of the range of the low
+  type or too delicate for it. PyTorch's autocast runs backward in the type of forward, too.
 - Sums of gradients that arrive at one variable, so that they accumulate in float32; the terms are
   results of allow-list operators and are cast one by one.
 """
@@ -21,10 +26,11 @@ from amp_rewrite.graph.ports import subgraphs_of
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.painting import Color, Mark, Reason
+from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.paint.walk import walk
 
 _REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
+_INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 _SUMS = frozenset({"Add", "Sum"})
 
 
@@ -41,6 +47,27 @@ def float32_parts(context: PaintContext) -> dict[Vertex, Mark]:
     if not parts:
         return {}
     return _Search(context, parts).run()
+
+
+def gradients_of_float32(context: PaintContext, painting: Painting) -> dict[Vertex, Mark]:
+    """Return a mark for every painted arithmetic vertex of a gradient of a float32 operator.
+
+    Args:
+        context: Its exclusions count as float32.
+        painting: Says what is denied.
+    """
+    refused = {
+        source_key(v.node): v
+        for v in context.type_graph.vertices()
+        if source_of(v.node) is None and (painting.is_deny(v) or v in context.excluded)
+    }
+    marks: dict[Vertex, Mark] = {}
+    for vertex in painting.allowed():
+        source = refused.get(source_of(vertex.node) or "")
+        if source is not None and context.list_of(vertex) is ListName.INFER:
+            detail = f"the gradient of {source.node.name}, which is float32"
+            marks[vertex] = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
+    return marks
 
 
 def _parts(context: PaintContext) -> Iterator[tuple[ir.Node, Part]]:
@@ -75,6 +102,7 @@ class _Search:
             elif self._parts.get(node) is Part.GRADIENT and source_of(node) in sources:
                 self._mark(vertices.all, "the gradient of the loss")
         self._reductions()
+        self._counts()
         self._sums()
         return self._marks
 
@@ -106,6 +134,26 @@ class _Search:
             arithmetic = [v for v in block if self._context.list_of(v) in listed]
             marked = arithmetic if used else sums
             self._mark(tuple(marked), "a sum over axes in a gradient")
+
+    def _counts(self) -> None:
+        """Mark what divides by, or otherwise computes with, a number of elements."""
+        counts = {v for v in self._graph if self._is_count(v)}
+        for vertex in self._graph:
+            before = list(self._graph.predecessors(vertex))
+            if vertex in self._marks or not self._is_gradient(vertex) or not before:
+                continue
+            if any(v in counts for v in before):
+                self._mark((vertex,), "it computes with a number of elements")
+            if all(v in counts for v in before):
+                counts.add(vertex)
+
+    def _is_count(self, vertex: Vertex) -> bool:
+        """Tell whether a vertex is the result of a Cast of integers."""
+        node = vertex.node
+        if node.op_type != "Cast" or not self._is_gradient(vertex):
+            return False
+        given = self._context.type_graph.types.get(node.inputs[0]) if node.inputs[0] else None
+        return given in _INTEGERS
 
     def _sums(self) -> None:
         """Mark sums of gradients that only float32 parts read."""

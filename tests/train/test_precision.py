@@ -210,3 +210,64 @@ def test_a_state_that_overflows_keeps_its_readers_float32():
         found = session.run({"x": np.zeros((2, 4), np.float32)}, ["m", "loss"])
     np.testing.assert_array_equal(found["m"][0], np.float32([0, 0, -3.4e38, -3.4e38]))
     assert np.isfinite(found["loss"])
+
+
+def test_the_gradient_of_a_float32_operator_is_float32():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 2] x) => (float loss)
+        <float[2, 2] w = {4, 0, 0, 4}, float[1, 2] v = {0.001, 0.002}> {
+            [first] a = MatMul (x, w)
+            [norm] e = ReduceSumSquare <axes: ints = [1]> (a)
+            [second] c = MatMul (e, v)
+            loss = ReduceMean <keepdims: int = 0> (c)
+        }"""
+    feeds = {"x": np.array([[100, 1], [4, -50]], np.float32)}  # the squares overflow
+    op = train_op(parser.parse_model(text))
+    step = in_precision(whole_step(op), "float16")
+    sources = {source_of(n) for n in low_nodes(step.model, "float16")} - {None}
+    assert sources == {"first", "second"}
+    factors = [n for n in step.model.graph if n.op_type == "Mul" and source_of(n) == "norm"]
+    texts = [amp.explain(step.rewriting, node.name) for node in factors]
+    assert any("the gradient of norm, which is float32" in text for text in texts)
+    name = step.info.gradients["w"]
+    with (
+        TrainingSession(op) as exact,
+        TrainingSession(op, precision="float16", emulate=True) as low,
+    ):
+        expected, found = (s.run(feeds, name)[name] for s in (exact, low))
+    np.testing.assert_allclose(found, expected, rtol=5e-3)
+
+
+def test_a_mean_over_more_elements_than_float16_can_count_has_its_gradient():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 2] x) => (float loss)
+        <float[2, 2] w = {4, 0, 0, 4}, float[2, 2] v = {1, 2, 3, 4}> {
+            a = MatMul (x, w)
+            m = ReduceMean <axes: ints = [0]> (a)
+            c = MatMul (m, v)
+            loss = ReduceMean <keepdims: int = 0> (c)
+        }"""
+    feeds = {"x": np.ones((70_000, 2), np.float32)}
+    op = train_op(parser.parse_model(text))
+    name = whole_step(op).info.gradients["w"]
+    with (
+        TrainingSession(op) as exact,
+        TrainingSession(op, precision="float16", emulate=True) as low,
+    ):
+        expected, found = (s.run(feeds, name)[name] for s in (exact, low))
+    assert expected.all()
+    np.testing.assert_allclose(found, expected, rtol=0.01)
+
+
+@pytest.mark.parametrize("network", ["cnn", "transformer"])
+def test_gradients_of_normalizations_and_softmax_are_float32(network):
+    step = in_precision(whole_step(train_op(network)), "bfloat16")
+    computing = ("Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "ReduceSum", "ReduceMean")
+    names = ("BatchNormalization", "LayerNormalization", "Softmax")
+    low = [
+        node.name
+        for node in low_nodes(step.model, "bfloat16")
+        if node.op_type in computing and (source_of(node) or "").startswith(names)
+    ]
+    assert not low
+    assert any((source_of(n) or "").startswith(names) for n in step.model.graph)
