@@ -1,13 +1,17 @@
 """Sessions of steps in float16 and bfloat16: fetches, evaluation, checkpoints, the global state."""
 
 import numpy as np
+import onnx
 import pytest
 from low_steps import LOW, NETWORKS, batch, low_nodes, train_op
 from onnx import parser
+from typer.testing import CliRunner
 
 import amp_rewrite as amp
+from amp_rewrite.cli.main import app
 from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
+from amp_rewrite.graph.save import save
 from amp_rewrite.train import StepError, TrainingSession, build_step
 from amp_rewrite.train.step import read_step
 
@@ -140,3 +144,74 @@ def test_lists_and_target_of_the_rewrite_can_be_chosen(tmp_path):
     assert low_nodes(build_step(train_op(), precision="float16", target="schema"), "float16")
     with pytest.raises(OptionError, match="unknown target"):
         build_step(train_op(), precision="float16", target="tpu")
+
+
+EMBEDDING = """<ir_version: 8, opset_import: ["": 17]>
+    g (int64[N] x, int64[N] t) => (float loss) {
+        e = Gather (table, x)
+        h = MatMul (e, w)
+        loss = SoftmaxCrossEntropyLoss (h, t)
+    }"""
+
+
+def embedding_op(optimizer):
+    model = parser.parse_model(EMBEDDING)
+    rng = np.random.default_rng(0)
+    for name, shape in {"table": (6, 4), "w": (4, 3)}.items():
+        values = rng.normal(size=shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    loaded = amp.load(model)
+    return optimizer.minimize(amp.value(loaded, "loss"))
+
+
+@pytest.mark.parametrize("conditional", ["if", "select"])
+@pytest.mark.parametrize("name", ["GradientDescent", "Momentum", "Adam", "Adagrad"])
+def test_sparse_updates_and_branches_are_emulated(name, conditional):
+    def op():
+        extra = {"momentum": 0.9} if name == "Momentum" else {}
+        optimizer = getattr(amp.optimizers, name)(learning_rate=0.1, **extra)
+        return embedding_op(amp.LossScaleOptimizer(optimizer, conditional=conditional))
+
+    feeds = {"x": np.array([1, 3, 3]), "t": np.array([0, 2, 1])}
+    with (
+        TrainingSession(op()) as exact,
+        TrainingSession(op(), precision="float16", emulate=True) as low,
+    ):
+        start = low.state_dict()["table"]
+        for _ in range(3):
+            exact.run(feeds)
+            assert low.run(feeds)["grads_finite"]
+        expected, found = exact.state_dict(), low.state_dict()
+        low.assign_state("loss_scale/current_loss_scale", np.float32(2.0**60))
+        assert not low.run(feeds)["grads_finite"]
+        after = low.state_dict()
+    for state, array in expected.items():
+        np.testing.assert_allclose(found[state], array, rtol=0.02, atol=0.02, err_msg=state)
+        if not state.startswith("loss_scale/"):
+            np.testing.assert_array_equal(after[state], found[state], err_msg=state)
+    assert not np.array_equal(found["table"][3], start[3])
+    np.testing.assert_array_equal(found["table"][[0, 2, 4, 5]], start[[0, 2, 4, 5]])
+
+
+@pytest.mark.parametrize("network", ["cnn", "transformer"])
+def test_emulating_a_float32_step_changes_nothing(network):
+    feeds = batch(network)
+    with (
+        TrainingSession(train_op(network)) as plain,
+        TrainingSession(train_op(network), emulate=True) as emulated,
+    ):
+        for _ in range(2):
+            assert plain.run(feeds)["loss"] == emulated.run(feeds)["loss"]
+
+
+def test_convert_and_explain_take_a_step_file(tmp_path):
+    source, target = tmp_path / "step.onnx", tmp_path / "low.onnx"
+    save(build_step(train_op("mlp", "if")), source)
+    runner = CliRunner()
+    assert (
+        runner.invoke(app, ["convert", str(source), "-o", str(target), "--strict"]).exit_code == 0
+    )
+    assert read_step(target).info.precision == "float16"
+    names = [n.name for n in amp.load(source).graph if n.op_type == "SoftmaxCrossEntropyLoss"]
+    result = runner.invoke(app, ["explain", str(source), *names])
+    assert "stays float32: float32 by construction: the loss" in " ".join(result.output.split())
