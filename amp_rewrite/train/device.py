@@ -9,14 +9,16 @@ from typing import Any
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
+from amp_rewrite.train.cuda_driver import cuda_device
 
 Provider = str | tuple[str, Mapping[str, Any]]
 """The name of an execution provider, or its name and options."""
 
 CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
 
 _DEVICES = {
-    "CUDAExecutionProvider": "cuda",
+    CUDA: "cuda",
     "TensorrtExecutionProvider": "cuda",
     "ROCMExecutionProvider": "cuda",
     "MIGraphXExecutionProvider": "cuda",
@@ -77,6 +79,17 @@ def device_of(providers: Sequence[Provider], available: Sequence[str]) -> Device
     return Device(_DEVICES.get(names[0], "cpu"), int(options.get("device_id", 0)))
 
 
+def load_libraries(runtime: Any, device: Device) -> None:
+    """Let ONNX Runtime find CUDA and cuDNN where pip has put them, of PyTorch's or their own.
+
+    Args:
+        runtime: The onnxruntime module; before 1.21 it cannot.
+        device: Nothing is done for other devices than CUDA ones.
+    """
+    if device.kind == "cuda" and hasattr(runtime, "preload_dlls"):
+        runtime.preload_dlls()
+
+
 def reason_against(precision: str, device: Device, capability: float | None = None) -> str | None:
     """Return why a step in low precision does not pay on a device; None if nothing is known.
 
@@ -101,7 +114,16 @@ def reason_against(precision: str, device: Device, capability: float | None = No
 
 
 def warn_if_slow(precision: str, device: Device, capability: float | None = None) -> None:
-    """Warn, once per process, if a step in low precision does not pay on a device."""
+    """Warn, once per process, if a step in low precision does not pay on a device.
+
+    Args:
+        precision: See `reason_against`.
+        device: See `reason_against`.
+        capability: See `reason_against`; None asks the CUDA driver.
+    """
+    if capability is None and device.kind == "cuda" and precision in LOW:
+        found = cuda_device(device.index)
+        capability = None if found is None else found.capability
     reason = reason_against(precision, device, capability)
     if reason is not None:
         advice = f"it pays on CUDA devices of compute capability {_PAYS} or more"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.emulate.runtime import one_line
+from amp_rewrite.emulate.runtime import RunError, one_line
 from amp_rewrite.graph.datafile import all_tensors, source_file
 from amp_rewrite.graph.save import save, to_proto
 from amp_rewrite.train.device import Device, Provider
@@ -58,7 +58,7 @@ class Program:
             updates: Whether the model computes the next states.
 
         Raises:
-            RunError: ONNX Runtime cannot load the model.
+            RunError: ONNX Runtime cannot load the model, or cannot start the preferred provider.
         """
         self.info = info
         self._runtime, self._device = runtime, device
@@ -66,6 +66,7 @@ class Program:
             self._session = runtime.InferenceSession(
                 self._source(model), options, providers=list(providers)
             )
+        _check_started(providers, self._session.get_providers())
         self._bindings = [
             self._bind(sets[i], sets[1 - i] if updates else None) for i in range(len(sets))
         ]
@@ -122,3 +123,16 @@ class Program:
     def end_profiling(self) -> str:
         """End profiling, which the options began; return the path of the profile."""
         return self._session.end_profiling()
+
+
+def _check_started(providers: Sequence[Provider], started: Sequence[str]) -> None:
+    """Check that the runtime did not fall back to another device, which it does silently."""
+    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if wanted not in started:
+        raise RunError(
+            "ONNX Runtime cannot start the execution provider",
+            where=wanted,
+            found=f"it would use {', '.join(started)}",
+            remedy="install the libraries that it needs, such as CUDA and cuDNN in the versions "
+            "that onnxruntime.print_debug_info() names",
+        )

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.emulate.model import emulate_model
+from amp_rewrite.errors import OptionError
+from amp_rewrite.train.batch_norm import spell_out_batch_norms
+from amp_rewrite.train.captured import CapturedProgram, capturing
 from amp_rewrite.train.device import Device, Provider
 from amp_rewrite.train.inference import inference_of
+from amp_rewrite.train.info import StepInfo
 from amp_rewrite.train.program import Program
 from amp_rewrite.train.program import States as Tensors
 from amp_rewrite.train.sharding import Sharding, alone
 from amp_rewrite.train.step import Step
+
+AnyProgram: TypeAlias = Program | CapturedProgram
 
 _FATAL = 4
 
@@ -31,6 +39,7 @@ class Programs:
         device: Device,
         emulate: bool,
         sharding: Sharding | None = None,
+        cuda_graph: bool = False,
     ) -> None:
         """Keep what programs are made from.
 
@@ -43,7 +52,17 @@ class Programs:
             device: Where the states are.
             emulate: Round low-precision values as a device with such arithmetic does.
             sharding: The session's part in training on several shards, or None.
+            cuda_graph: Capture steps as CUDA graphs.
+
+        Raises:
+            OptionError: The device cannot capture, or the step is trained on several shards.
         """
+        self._capturing = capturing(providers) if cuda_graph else None
+        if cuda_graph and sharding is not None:
+            raise OptionError(
+                "a CUDA graph cannot hold sums over shards",
+                remedy="leave cuda_graph out",
+            )
         self._sharding = sharding
         self._step, self._sets = step, sets
         lacks_kernels = device.is_host and step.info.precision == BFLOAT16.name
@@ -54,9 +73,9 @@ class Programs:
             "providers": list(providers),
             "device": device,
         }
-        self._known: dict[tuple[bool, tuple[str, ...]], Program] = {}
+        self._known: dict[tuple[bool, tuple[str, ...]], AnyProgram] = {}
 
-    def get(self, names: tuple[str, ...], *, updates: bool) -> Program:
+    def get(self, names: tuple[str, ...], *, updates: bool) -> AnyProgram:
         """Return the program that fetches values, and computes the next states if `updates`.
 
         Raises:
@@ -70,11 +89,20 @@ class Programs:
                 model, info = step.cut(names, defaults=False)
             else:
                 model, info = inference_of(alone(step).model, step.info, names)
+            if self._where["device"].kind == "cuda":
+                spell_out_batch_norms(model)
             model = emulate_model(model) if self._emulate else model
-            sharding = self._sharding if updates else None
-            program = Program if sharding is None else sharding.program
-            self._known[key] = program(model, info, self._sets, updates=updates, **self._where)
+            self._known[key] = self._compiled(model, info, updates=updates)
         return self._known[key]
+
+    def _compiled(self, model: ir.Model, info: StepInfo, *, updates: bool) -> AnyProgram:
+        where: dict[str, Any] = {**self._where, "updates": updates}
+        if updates and self._capturing is not None:
+            where["providers"] = self._capturing
+            return CapturedProgram(model, info, self._sets, **where)
+        sharding = self._sharding if updates else None
+        program = Program if sharding is None else sharding.program
+        return program(model, info, self._sets, **where)
 
     def end_profiling(self) -> list[str]:
         """End profiling, which the options began; return the paths of the profiles."""

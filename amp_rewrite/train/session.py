@@ -19,15 +19,14 @@ from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
 from amp_rewrite.train.checkpoint import read_checkpoint, write_checkpoint
-from amp_rewrite.train.device import CPU, Provider, device_of, warn_if_slow
+from amp_rewrite.train.device import CPU, Provider, device_of, load_libraries, warn_if_slow
 from amp_rewrite.train.errors import FeedError
 from amp_rewrite.train.export import with_weights
 from amp_rewrite.train.feeds import Feeds, Inputs
 from amp_rewrite.train.fetches import fetch_names
 from amp_rewrite.train.info import StateInfo
 from amp_rewrite.train.precision import in_precision
-from amp_rewrite.train.program import Program
-from amp_rewrite.train.programs import Programs, default_options
+from amp_rewrite.train.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.scale_states import fitted
 from amp_rewrite.train.sharding import ShardContext, alone, sharding_of
 from amp_rewrite.train.skips import skip_watch
@@ -67,6 +66,7 @@ class TrainingSession:
         options: Any = None,
         precision: str | None = None,
         emulate: bool = False,
+        cuda_graph: bool = False,
         shards: ShardContext | None = None,
     ) -> None:
         """Load a step with its initial state.
@@ -82,6 +82,9 @@ class TrainingSession:
             emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
                 otherwise the providers compute whatever they do for these types. The CPU provider
                 computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
+            cuda_graph: Capture each step as a CUDA graph (CUDAExecutionProvider only), once for
+                each shape of the feeds. The step must hold no control flow: its updates are
+                conditional by "select".
             shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
                 gradients are summed over shards; None is the one of the `with` block around. All
                 shards make the same calls of `run` and `restore`; shard 0 alone writes files.
@@ -95,6 +98,7 @@ class TrainingSession:
         """
         self._runtime = import_runtime()
         self._device = device_of(providers, self._runtime.get_available_providers())
+        load_libraries(self._runtime, self._device)
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
         step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
         step = in_precision(step, precision)
@@ -119,6 +123,7 @@ class TrainingSession:
             device=self._device,
             emulate=emulate,
             sharding=self._sharding,
+            cuda_graph=cuda_graph,
         )
         self._skips = skip_watch(self.info)
         self._open = True
@@ -319,7 +324,7 @@ class TrainingSession:
         if not self._open:
             raise RunError("the session is closed", remedy="make a new TrainingSession")
 
-    def _check(self, feeds: Feeds, program: Program) -> dict[str, Any]:
+    def _check(self, feeds: Feeds, program: AnyProgram) -> dict[str, Any]:
         if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise FeedError(
                 "feeds must be a mapping from input names to arrays", found=type(feeds).__name__
