@@ -45,7 +45,8 @@ def conditional(
         b: Adds nodes at the end of the graph that the updates are in.
         finite: bool, shape ().
         updates: State -> its updated value.
-        present: State -> its present value; more states do no harm.
+        present: State -> the value that it has after a skipped step: usually its present one, but
+            it may be computed. More states do no harm.
         mode: "if" moves the nodes that only the updates need into the then-branch of one If, whose
             else-branch passes the states through. "select" adds a Where per state and no control
             flow, so that a CUDA graph can capture the step.
@@ -83,24 +84,30 @@ def _if(
     keep: Collection[ir.Value],
     movable: Callable[[ir.Node], bool],
 ) -> list[ir.Value]:
-    moved = _only_for(b.graph, set(updates.values()), keep, movable)
-    b.graph.remove(moved)
-    then = _graph(b, "apply", moved)
-    unused = {value for node in moved for value in node.outputs}
-    inner = b.child(then)
-    for value in updates.values():
-        # An output of a graph is computed inside it, and is one output only.
-        then.outputs.append(value if value in unused else _copy(inner, value))
-        unused.discard(value)
-    otherwise = _graph(b, "skip", [])
-    inner = b.child(otherwise)
-    otherwise.outputs.extend(_copy(inner, present[name]) for name in updates)
-    results = b.op("If", finite, outputs=len(updates), then_branch=then, else_branch=otherwise)
+    then = _branch(b, "apply", list(updates.values()), keep, movable)
+    skip = _branch(b, "skip", [present[name] for name in updates], keep, movable)
+    results = b.op("If", finite, outputs=len(updates), then_branch=then, else_branch=skip)
     return list(results) if isinstance(results, tuple) else [results]
 
 
-def _graph(b: Builder, name: str, nodes: list[ir.Node]) -> ir.Graph:
-    return ir.Graph([], [], nodes=nodes, name=b.free_name(f"conditional/{name}"))
+def _branch(
+    b: Builder,
+    name: str,
+    values: list[ir.Value],
+    keep: Collection[ir.Value],
+    movable: Callable[[ir.Node], bool],
+) -> ir.Graph:
+    """Return a graph that computes values by the nodes that nothing else needs."""
+    moved = _only_for(b.graph, set(values), keep, movable)
+    b.graph.remove(moved)
+    graph = ir.Graph([], [], nodes=moved, name=b.free_name(f"conditional/{name}"))
+    unused = {value for node in moved for value in node.outputs}
+    inner = b.child(graph)
+    for value in values:
+        # An output of a graph is computed inside it, and is one output only.
+        graph.outputs.append(value if value in unused else _copy(inner, value))
+        unused.discard(value)
+    return graph
 
 
 def _copy(b: Builder, value: ir.Value) -> ir.Value:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numbers
 
 import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad.builder import Builder
@@ -68,20 +67,27 @@ class DynamicLossScale(LossScale):
         """The scale of the first step."""
         return self.initial_loss_scale
 
-    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
-        """Return the state after a step; see the class."""
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a finite step; see the class."""
         scale, good = state.current_loss_scale, b.add(state.good_steps, 1)
         grows = b.greater_or_equal(good, self.increment_period)
         larger = b.mul(scale, self.multiplier)
         larger = b.where(b.less_or_equal(larger, FLOAT32.max), larger, scale)
-        smaller = b.maximum(b.div(scale, self.multiplier), self.floor)
-        grown = b.where(grows, larger, scale)
-        skipped = b.add(state.skipped_steps, 1)
         return LossScaleState(
-            current_loss_scale=b.where(finite, grown, smaller),
-            good_steps=b.where(finite, b.where(grows, 0, good), 0),
-            skipped_steps=b.where(finite, state.skipped_steps, skipped),
-            consecutive_skips=b.where(finite, 0, b.add(state.consecutive_skips, 1)),
+            current_loss_scale=b.where(grows, larger, scale),
+            good_steps=b.where(grows, 0, good),
+            skipped_steps=state.skipped_steps,
+            consecutive_skips=b.constant(0),
+        )
+
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a step that was not finite; see the class."""
+        smaller = b.div(state.current_loss_scale, self.multiplier)
+        return LossScaleState(
+            current_loss_scale=b.maximum(smaller, self.floor),
+            good_steps=b.constant(0),
+            skipped_steps=b.add(state.skipped_steps, 1),
+            consecutive_skips=b.add(state.consecutive_skips, 1),
         )
 
 

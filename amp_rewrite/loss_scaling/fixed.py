@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx_ir as ir
-
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.loss_scaling.errors import LossScaleValueError
@@ -55,7 +53,12 @@ class FixedLossScale(LossScale):
         """False: every step is applied."""
         return False
 
-    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
         """Return the state as it is."""
-        del b, finite
+        del b
+        return state
+
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state as it is; no step is skipped."""
+        del b
         return state

@@ -34,8 +34,8 @@ class LossScale(ABC):
     P. Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740.
 
     A loss scale is a description: the numbers live in state tensors of a training graph, and
-    `update` adds the nodes that compute the next ones. A child's constructor arguments are
-    attributes of the same names.
+    `applied` and `skipped` add the nodes that compute the next ones. A child's constructor
+    arguments are attributes of the same names.
     """
 
     @property
@@ -49,6 +49,18 @@ class LossScale(ABC):
         return True
 
     @abstractmethod
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a step whose gradients are finite.
+
+        Args:
+            b: Adds the nodes.
+            state: The state before the step: values.
+        """
+
+    @abstractmethod
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a step whose gradients are not finite; see `applied`."""
+
     def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
         """Return the state after a step.
 
@@ -57,6 +69,8 @@ class LossScale(ABC):
             state: The state before the step: values.
             finite: Whether all gradients of the step are finite: bool, shape ().
         """
+        pairs = zip(self.applied(b, state), self.skipped(b, state), strict=True)
+        return LossScaleState(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
 
     def initial_state(self) -> LossScaleState:
         """Return the state before the first step: arrays."""

@@ -168,12 +168,9 @@ class LossScaleOptimizer(OptimizerWrapper):
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
         finite.name = graph.free_name("grads_finite")
         op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
-        updates = self._make_conditional(op, finite, norm)
-        following = self.loss_scale.update(b, present, finite)
-        for state, value in zip(self._states_of(graph), following, strict=True):
-            if value.producer() is not None:
-                value.name = graph.free_name(f"{state.name}:next")
-            updates[state.name] = value
+        updates = self._make_conditional(op, present, finite, norm)
+        names = [state.name for state in self._states_of(graph)]
+        following = LossScaleState(*(updates[name] for name in names))
         now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
         fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
         fetches |= {**_fetches(present, following, finite), "gradient_norm": norm}
@@ -263,21 +260,27 @@ class LossScaleOptimizer(OptimizerWrapper):
         return [(wrap(graph, g), variable) for g, (_, variable) in zip(raw, pairs, strict=True)]
 
     def _make_conditional(
-        self, op: TrainOp, finite: ir.Value, norm: ir.Value
+        self, op: TrainOp, before: LossScaleState, finite: ir.Value, norm: ir.Value
     ) -> dict[str, ir.Value]:
+        """Return the next values of what the step updates, and of the loss scale."""
+        graph, scale = op.graph, self.loss_scale
+        b, names = self._builder(graph), [state.name for state in self._states_of(graph)]
+        applied = dict(zip(names, scale.applied(b, before), strict=True))
+        skipped = dict(zip(names, scale.skipped(b, before), strict=True))
         changed = set(op.updates.values())
-        keep = {norm, *(value for value in op.fetches.values() if value not in changed)}
-        present = {name: state.value for name, state in op.graph.states.items()}
         updates = conditional(
-            self._builder(op.graph),
+            b,
             finite,
-            op.updates,
-            present,
+            {**op.updates, **applied},
+            {**{name: state.value for name, state in graph.states.items()}, **skipped},
             self.conditional,
-            keep=keep,
-            movable=lambda node: part_of(node) is Part.UPDATE,
+            keep={norm, *(value for value in op.fetches.values() if value not in changed)},
+            movable=lambda node: part_of(node) in (Part.UPDATE, Part.LOSS_SCALE),
         )
-        op.graph.forget_shapes()
+        graph.forget_shapes()
+        for name in names:
+            if updates[name].producer() is not None:
+                updates[name].name = graph.free_name(f"{name}:next")
         return updates
 
 

@@ -88,7 +88,8 @@ def test_a_fixed_scale_never_changes() -> None:
     assert not scale.checks
     state = scale.initial_state()
     assert float(state.current_loss_scale) == 7.0
-    assert scale.update(Any, state, Any) is state  # pyright: ignore[reportArgumentType] neither is used
+    values = LossScaleState("scale", "good", "skipped", "consecutive")
+    assert scale.update(Any, values, Any) == values  # pyright: ignore[reportArgumentType] neither is used
 
 
 @pytest.mark.parametrize(
