@@ -6,6 +6,7 @@
     python tools/bench.py rewrite --json bench.json      figures, machine and versions as JSON
     python tools/bench.py numerics [...]                 the corpus in emulated mixed precision
     python tools/bench.py train [...]                    training steps against PyTorch eager
+    python tools/bench.py loss-scaling [...]             what a loss scale costs in a step
 
 Every conversion is a process of its own: its CPU time, wall time and peak resident memory are the
 kernel's account of it, imports included. This process imports nothing large, because Linux counts
@@ -29,7 +30,11 @@ from typing import Any
 
 TOOLS = Path(__file__).resolve().parent
 CACHE = TOOLS.parent / ".cache"
-SCRIPTS = {"numerics": "bench_numerics.py", "train": "bench_train.py"}
+SCRIPTS = {
+    "numerics": "bench_numerics.py",
+    "train": "bench_train.py",
+    "loss-scaling": "bench_loss_scaling.py",
+}
 """Subcommands with a file of their own."""
 CONVERTERS = ("amp_rewrite", "onnxconverter-common", "onnxruntime")
 STRESS = ("chain10k", "chain100k", "big3g")
