@@ -131,7 +131,8 @@ class Shards(ShardContext):
         where = f"shard {self.rank} of {self.size}"
         if self.size > 1:
             if isinstance(error, AmpError):
-                _logger.critical("%s: %s", where, error)
+                text = str(error)
+                _logger.critical(text if text.startswith(where) else f"{where}: {text}")
             else:
                 _logger.critical("%s has failed", where, exc_info=error)
             for stream in (sys.stdout, sys.stderr):

@@ -163,7 +163,7 @@ class TorchCollective:
         return ShardError(
             "another shard has ended or does not answer",
             where=f"shard {self.rank} of {self.size}",
-            found=str(error).splitlines()[0],
+            found=str(error).splitlines()[0].split(". ")[0],
             remedy="look for the error of the other shard, and resume from the checkpoint; "
             f"the timeout is {seconds:g} seconds",
         )

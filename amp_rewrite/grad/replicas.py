@@ -118,11 +118,30 @@ def resolve(model: ir.Model, shards: int = 1) -> None:
         if node.op_type == COUNT:
             groups = groups_of(node)
             count = len(groups[0]) if groups and shards > 1 else shards
+            if count == 1:
+                _remove_products(model.graph, node)
             _replace(model.graph, node, _number(model.graph, count))
         elif shards == 1:
             source = node.inputs[0]
             assert source is not None, "the operators have one input"
             _replace(model.graph, node, source)
+
+
+def _remove_products(graph: ir.Graph, node: ir.Node) -> None:
+    """Remove what multiplies by the reciprocal of 1.
+
+    ONNX Runtime's own removal breaks some graphs (1.31: "Node input is not a graph input,
+    initializer, or output of a previous node").
+    """
+    for use in list(node.outputs[0].uses()):
+        if use.node.op_type != "Reciprocal":
+            continue
+        share = use.node.outputs[0]
+        for product in [u.node for u in share.uses() if u.node.op_type == "Mul"]:
+            left, right = product.inputs
+            other = left if right is share else right
+            if other is not None and product.graph is graph:
+                _replace(graph, product, other)
 
 
 def _number(graph: ir.Graph, number: int) -> ir.Value:
@@ -144,7 +163,8 @@ def _number(graph: ir.Graph, number: int) -> ir.Value:
 def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     """Put an Identity in place of a node; its output keeps its name, by which it is fetched."""
     old = node.outputs[0]
-    identity = ir.node("Identity", [value], name=node.name)
+    origin = dict(node.metadata_props)
+    identity = ir.node("Identity", [value], name=node.name, metadata_props=origin)
     new = identity.outputs[0]
     new.type, new.shape, new.name = old.type, old.shape, old.name
     graph.insert_before(node, identity)

@@ -106,8 +106,8 @@ def spread_masks(model: ir.Model, rank: int) -> None:
         const_value=ir.tensor(np.array(rank * _STEP % _COUNTS, np.int64)),
     )
     model.graph.register_initializer(offset)
-    own = ir.node("Add", [counter, offset], name="random/shard")
     readers = [u for u in counter.uses() if u.node.outputs[0].name != f"{COUNTER}:next"]
+    own = ir.node("Add", [counter, offset], name="random/shard")
     own.outputs[0].name, own.outputs[0].type = "random/shard", counter.type
     own.outputs[0].shape = counter.shape
     model.graph.insert_before(model.graph[0], own)

@@ -1,0 +1,37 @@
+"""Train until shard 1 dies in step 20: python dying_shard.py ENGINE HOW CHECKPOINT."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import amp_rewrite as amp
+
+sys.path.append(str(Path(__file__).parent))
+import shard_programs as programs
+
+
+def main(engine, how, checkpoint):
+    with getattr(amp.distributed, engine)(timeout=3) as shards:
+        op = programs.cross(amp.optimizers.Adam(0.1)).minimize(
+            amp.value(programs.loaded(programs.LINEAR), "loss")
+        )
+        with amp.TrainingSession(op, threads=1) as session:
+            for step in range(1, 41):
+                if step == 20 and shards.rank == 1:
+                    die(how)
+                session.run(programs.own_batch(shards))
+                if step % 5 == 0:
+                    session.save(checkpoint, {"step": step})
+
+
+def die(how):
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hangs":
+        time.sleep(60)
+    raise ArithmeticError("shard 1 cannot go on")
+
+
+main(*sys.argv[1:])

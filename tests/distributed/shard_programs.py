@@ -1,0 +1,359 @@
+"""Programs that run on several shards: python shard_programs.py ENGINE FOLDER NAME...
+
+Each returns what the tests look at; shard 0 writes the results of all shards to results.json.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+import train_models
+
+import amp_rewrite as amp
+from amp_rewrite.distributed.collective import gather_text
+from amp_rewrite.train.data import DataSet
+
+STEPS, BATCH = 100, 64
+
+LINEAR = """
+<ir_version: 10, opset_import: ["" : 18]>
+linear (float[N, 3] x, float[N, 1] t) => (float loss) <float[3, 1] w = {1, 2, 3}>
+{
+    y = MatMul (x, w)
+    d = Sub (y, t)
+    s = Mul (d, d)
+    loss = ReduceMean <keepdims = 0> (s)
+}
+"""
+
+TABLE = """
+<ir_version: 10, opset_import: ["" : 18]>
+table (int64[N] i, float[N, 2] t) => (float loss)
+<float[6, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[2] unused = {1, 1}>
+{
+    y = Gather (w, i)
+    d = Sub (y, t)
+    s = Mul (d, d)
+    loss = ReduceMean <keepdims = 0> (s)
+    other = Add (unused, unused)
+}
+"""
+
+
+def loaded(text):
+    return amp.load(onnx.parser.parse_model(text) if isinstance(text, str) else text)
+
+
+def plain_cnn():
+    """Return the network for digits without BatchNormalization and Dropout."""
+    net = train_models.Net(0)
+    x = net.input("x", onnx.TensorProto.FLOAT, "N", 1, 8, 8)
+    t = net.input("t", onnx.TensorProto.INT64, "N")
+    for i, (a, b) in enumerate([(1, 16), (16, 32)]):
+        pad = [1] * 4
+        w = net.weight(f"conv{i}.weight", b, a, 3, 3)
+        x = net.op("Relu", net.op("Conv", x, w, kernel_shape=[3, 3], pads=pad))
+    x = net.op("Flatten", net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), axis=1)
+    x = net.op("Relu", net.linear(x, "hidden", 32 * 16, 64))
+    x = net.linear(x, "last", 64, 10)
+    net.loss(net.op("Identity", x, name="logits"), t, 10)
+    return net.model("plain_cnn")
+
+
+def digits():
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    return DataSet({"x": x, "t": labels.astype(np.int64)})
+
+
+def digest(session):
+    """Return a hash of every state."""
+    states = session.state_dict()
+    return {n: hashlib.blake2b(a.tobytes(), digest_size=8).hexdigest() for n, a in states.items()}
+
+
+def losses(shards, proto, optimizer, steps=STEPS, **options):
+    """Train on digits; return losses and hashes. Without shards it is the reference."""
+    op = optimizer.minimize(amp.value(loaded(proto), "loss"))
+    data = digits() if shards is None else shards.data(digits())
+    found = []
+    with amp.TrainingSession(op, threads=1, shards=shards, **options) as session:
+        for epoch in range(-(-steps // data.steps(BATCH))):
+            for batch in data.batches(BATCH, order=data.shuffled(0, epoch), drop_last=True):
+                if len(found) < steps:
+                    found.append(float(session.run(batch, "loss")["loss"]))
+        return {"losses": found, "states": digest(session)}
+
+
+FLOAT16 = {"precision": "float16", "emulate": True, "steps": 50}
+
+
+def slow_momentum():
+    return amp.optimizers.Momentum(0.005, 0.9)
+
+
+def momentum():
+    # At larger rates a rounding error at a kink of Relu or MaxPool grows a thousandfold.
+    return amp.optimizers.Momentum(0.01, 0.9)
+
+
+def cross(optimizer, **options):
+    return amp.CrossShardOptimizer(optimizer, **options)
+
+
+def scaled(optimizer):
+    return amp.LossScaleOptimizer(optimizer, amp.DynamicLossScale(2.0**10))
+
+
+def curve(shards, folder):
+    """Float32."""
+    return losses(shards, plain_cnn(), cross(momentum()))
+
+
+def normalised_step():
+    return train_models.digits_cnn(dropout=0.0)
+
+
+def curve_normalised(shards, folder):
+    """BatchNormalization: every shard sees the same examples, and so the same statistics."""
+    return repeated(shards, cross(momentum()))
+
+
+def repeated(shards, optimizer, copies=1, steps=20):
+    """Train on batches whose examples occur `copies` times."""
+    op = optimizer.minimize(amp.value(loaded(normalised_step()), "loss"))
+    found = []
+    with amp.TrainingSession(op, threads=1, shards=shards) as session:
+        for batch in list(digits().batches(BATCH))[:steps]:
+            feeds = {n: np.concatenate([a] * copies) for n, a in batch.items()}
+            found.append(float(session.run(feeds, "loss")["loss"]))
+        statistics = {n: a.tolist() for n, a in session.state_dict().items() if n.endswith("1.var")}
+        return {"losses": found, "states": digest(session), **statistics}
+
+
+def normalised_apart(shards, folder):
+    """Every shard normalises by its own examples; the states stay the same nevertheless."""
+    return losses(shards, normalised_step(), cross(momentum()), steps=10)
+
+
+def curve_float16(shards, folder):
+    """Emulated float16 with a loss scale inside."""
+    return losses(shards, plain_cnn(), cross(scaled(slow_momentum())), **FLOAT16)
+
+
+def one_step(shards, reduction, groups=None, feeds=None):
+    """Return loss, gradient norm and weights after a step of gradient descent with rate 1."""
+    optimizer = amp.optimizers.GradientDescent(1.0)
+    wrapped = cross(optimizer, reduction=reduction, group_assignment=groups)
+    op = wrapped.minimize(amp.value(loaded(LINEAR), "loss"))
+    with amp.TrainingSession(op) as session:
+        out = session.run(feeds or own_batch(shards), ["loss", "gradient_norm"])
+        return {**{k: float(v) for k, v in out.items()}, "w": session.state_dict()["w"].tolist()}
+
+
+def own_batch(shards, rows=2):
+    """Return rows that differ between shards."""
+    rng = np.random.default_rng(shards.rank)
+    draw = rng.normal(size=(rows, 4)).astype(np.float32)
+    return {"x": draw[:, :3], "t": draw[:, 3:]}
+
+
+def reductions(shards, folder):
+    return {name: one_step(shards, name) for name in ("SUM", "MEAN")}
+
+
+def groups(shards, folder):
+    """Pairs of neighbours; of two shards, each alone."""
+    size = max(1, shards.size // 2)
+    pairs = [list(range(i, i + size)) for i in range(0, shards.size, size)]
+    turned = [list(reversed(range(shards.size)))]
+    return {"pairs": one_step(shards, "mean", pairs), "turned": one_step(shards, "mean", turned)}
+
+
+def sparse(shards, folder):
+    """Rows of a table, some of them on both shards, and a variable without a gradient."""
+    rule = amp.optimizers.Adam(0.1, lazy=True)
+    model = loaded(TABLE)
+    pairs = cross(rule).compute_gradients(amp.value(model, "loss"), var_list=["w", "unused"])
+    op = cross(rule).apply_gradients(pairs)
+    own = table_batch(shards.rank)
+    with amp.TrainingSession(op) as session:
+        for _ in range(3):
+            session.run(own)
+        return {"w": session.state_dict()["w"].tolist(), "states": digest(session)}
+
+
+def table_batch(rank):
+    """Return rows 0 and 1 on shard 0, 1 and 3 on shard 1, 2 and 5 on shard 2, ..."""
+    i = np.array([[0, 1], [1, 3], [2, 5], [3, 3]][rank], np.int64)
+    return {"i": i, "t": np.full((2, 2), rank, np.float32)}
+
+
+def one_infinity(shards, folder):
+    """Shard 1 meets an infinity in step 2."""
+    found = {}
+    for name, wrap in {
+        "inside": lambda o: cross(scaled(o)),
+        "outside": lambda o: scaled(cross(o)),
+        "select": lambda o: amp.LossScaleOptimizer(
+            cross(o), amp.DynamicLossScale(1024.0), conditional="select"
+        ),
+    }.items():
+        op = wrap(amp.optimizers.Adam(0.1)).minimize(amp.value(loaded(LINEAR), "loss"))
+        trace = []
+        with amp.TrainingSession(op) as session:
+            for step in range(4):
+                feeds = own_batch(shards)
+                if step == 2 and shards.rank == 1:
+                    feeds["x"] = np.full_like(feeds["x"], np.inf)
+                before = digest(session)
+                out = session.run(feeds, ["grads_finite", "loss_scale", "skipped_steps"])
+                after = digest(session)
+                row = {k: float(v) for k, v in out.items()}
+                kept = [n for n in after if before[n] == after[n]]
+                trace.append({**row, "states": after, "kept": kept})
+        found[name] = trace
+    return found
+
+
+def buckets(shards, folder):
+    """The same step with other buckets."""
+    found = {}
+    for size in (1, 4096, 25 << 20):
+        other = amp.distributed.Shards(
+            shards.collective, amp.distributed.ShardOptions(bucket_bytes=size)
+        )
+        with amp.TrainingSession(
+            cross(momentum()).minimize(amp.value(loaded(plain_cnn()), "loss")), shards=other
+        ) as session:
+            for batch in list(shards.data(digits()).batches(BATCH))[:3]:
+                session.run(batch)
+            found[str(size)] = digest(session)
+    return found
+
+
+def low_precision(shards, folder):
+    """Gradients that travel in float16."""
+    other = amp.distributed.Shards(
+        shards.collective, amp.distributed.ShardOptions(low_precision_sums=True)
+    )
+    return losses(other, plain_cnn(), cross(scaled(slow_momentum())), **FLOAT16)
+
+
+def dropout(shards, folder):
+    """The same images on both shards; what differs is the masks."""
+    op = cross(momentum()).minimize(amp.value(loaded(train_models.digits_cnn()), "loss"))
+    data = digits()
+    feeds = next(data.batches(8))
+    with amp.TrainingSession(op, threads=1) as session:
+        hidden = session.run(feeds, "Dropout_8/mask")["Dropout_8/mask"]
+        return {
+            "dropped": float((hidden == 0).mean()),
+            "mask": digest_of(hidden),
+            "states": digest(session),
+        }
+
+
+def digest_of(array):
+    return hashlib.blake2b((array != 0).tobytes(), digest_size=8).hexdigest()
+
+
+def checkpoint(shards, folder):
+    """Shard 0 writes, all restore; the file is for any number of shards."""
+    op = cross(amp.optimizers.Adam(0.1)).minimize(amp.value(loaded(LINEAR), "loss"))
+    path = folder / "two.safetensors"
+    with amp.TrainingSession(op) as session:
+        session.run(own_batch(shards))
+        session.save(path, {"epoch": 1})
+        saved = digest(session)
+        session.run(own_batch(shards))
+        progress = session.restore(path)
+        restored = digest(session)
+        session.run(own_batch(shards))
+        return {
+            "progress": progress,
+            "same": saved == restored,
+            "states": digest(session),
+            "w": session.state_dict()["w"].tolist(),
+        }
+
+
+def initial(shards, folder):
+    """Shards begin with other weights: those of shard 0 are taken."""
+    model = onnx.parser.parse_model(LINEAR)
+    if shards.rank:
+        other = onnx.numpy_helper.from_array(np.zeros((3, 1), np.float32), "w")
+        model.graph.initializer[0].CopyFrom(other)
+    op = cross(momentum()).minimize(amp.value(loaded(model), "loss"))
+    with amp.TrainingSession(op) as session:
+        return {"w": session.state_dict()["w"].tolist()}
+
+
+def errors(shards, folder):
+    """Return the texts of errors that every shard meets alike."""
+    first = shards.rank == 0
+    narrow = LINEAR.replace("[N, 3] x", "[N, 2] x")
+    narrow = narrow.replace("[3, 1] w = {1, 2, 3}", "[2, 1] w = {1, 2}")
+    relu = LINEAR.replace("s = Mul (d, d)", "s = Abs (d)")
+    found = {}
+
+    def attempt(name, action):
+        try:
+            action()
+            found[name] = None
+        except amp.AmpError as error:
+            found[name] = f"{type(error).__name__}: {error}"
+
+    def session(text, wrap=cross, explicit=None, options=None):
+        op = wrap(momentum()).minimize(amp.value(loaded(text), "loss"))
+        if options is not None:
+            explicit = amp.distributed.Shards(shards.collective, options)
+        return amp.TrainingSession(op, shards=explicit)
+
+    options = amp.distributed.ShardOptions
+    attempt("shapes", lambda: session(LINEAR if first else narrow))
+    attempt("operators", lambda: session(LINEAR if first else relu))
+    attempt("optimizers", lambda: session(LINEAR, cross if first else lambda o: cross(scaled(o))))
+    attempt("options", lambda: session(LINEAR, options=options(100 if first else 200)))
+    attempt("no sums", lambda: session(LINEAR, lambda o: o, explicit=shards))
+    attempt("division", lambda: shards.part({"x": np.zeros((3, 2))}))
+    attempt("batch", lambda: list(shards.data({"x": np.zeros((9, 2))}).batches(3)))
+
+    def three():
+        with amp.distributed.shard_context(6):
+            op = cross(momentum(), group_assignment=[[0, 1, 2], [3, 4, 5]]).minimize(
+                amp.value(loaded(LINEAR), "loss")
+            )
+        amp.TrainingSession(op)
+
+    attempt("groups", three)
+    with session(LINEAR) as opened:
+        attempt("no file", lambda: opened.restore(folder / "missing.safetensors"))
+    with session(LINEAR, options=options(check_every=2)) as opened:
+        opened.run(own_batch(shards))
+        if not first:
+            opened.assign_state("w", np.zeros((3, 1), np.float32))
+        attempt("apart", lambda: opened.run(own_batch(shards)))
+    return found
+
+
+def main(engine, folder, *names):
+    with getattr(amp.distributed, engine)(timeout=60) as shards:
+        results = {}
+        for name in names:
+            own = globals()[name](shards, Path(folder))
+            results[name] = [json.loads(t) for t in gather_text(shards.collective, json.dumps(own))]
+        if shards.is_first:
+            (Path(folder) / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
