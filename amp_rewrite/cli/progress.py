@@ -6,6 +6,7 @@ import re
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from amp_rewrite.cli.common import error_console
 
@@ -16,10 +17,11 @@ def counting_bar(*, quiet: bool) -> Progress:
     """Return a bar that counts steps and estimates the time left."""
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        BarColumn(20),
+        # A note that is too long for the line is cut, not the numbers.
+        MofNCompleteColumn(table_column=Column(min_width=9)),
+        TimeRemainingColumn(table_column=Column(min_width=7)),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
         console=error_console(),
         disable=quiet,
         transient=True,

@@ -145,7 +145,7 @@ def _show(bar: Bar, task: TaskID, epochs: int, at: Progress) -> None:
     if at.loss_scale is not None:
         note += f", scale {at.loss_scale:g}, skipped {at.skipped_steps}"
     if at.evaluation is not None:
-        note += f"; held out: {summary(at.evaluation)}"
+        note += f"; held out {summary(at.evaluation)}"
     bar.update(task, completed=at.step, note=note)
 
 
