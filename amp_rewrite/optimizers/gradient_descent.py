@@ -7,8 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.optimizer import NoSlots, Optimizer
-from amp_rewrite.optimizers.rule import Number
+from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.optimizers.rule import NoSlots, Number
 
 
 class GradientDescent(Optimizer):

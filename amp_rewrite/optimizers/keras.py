@@ -11,7 +11,7 @@ import numpy as np
 from amp_rewrite.grad.training_graph import State
 from amp_rewrite.optimizers import check, schedules
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.optimizers.slots import OptimizerStates
+from amp_rewrite.optimizers.slot_members import SlotMembers
 
 Rate = float | schedules.Schedule
 """A learning rate: a number or a schedule."""
@@ -29,15 +29,14 @@ class Clipping(TypedDict, total=False):
     global_clipnorm: float | None
 
 
-class KerasMembers:
+class KerasMembers(SlotMembers):
     """Hyperparameters and weights as Keras offers them."""
 
     def __init__(self, name: str, learning_rate: Rate, clipping: Clipping) -> None:
         """Check and keep the learning rate and the clipping."""
-        self._name = name
+        super().__init__(name)
         self._schedule: schedules.Schedule | None = None
         self._rate = 0.0
-        self._states = OptimizerStates()
         self._step: State | None = None
         self._set_rate(learning_rate)
         unknown = set(clipping) - set(Clipping.__annotations__)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.optimizers.apply import Step, check_pairs, clip, train_op
@@ -20,17 +18,10 @@ from amp_rewrite.optimizers.compute import (
 from amp_rewrite.optimizers.errors import OptimizerValueError
 from amp_rewrite.optimizers.gradient import Gradient, wrap
 from amp_rewrite.optimizers.keras import Clipping, KerasMembers, Rate
-from amp_rewrite.optimizers.rule import Number, Scalars
-from amp_rewrite.optimizers.slots import initial_array
+from amp_rewrite.optimizers.slot_members import Variable
 from amp_rewrite.optimizers.train_op import TrainOp
 
-Variable = State | GraphValue | str
-"""A variable: a state, an initializer's value or its name."""
 _AGGREGATION = (None, 0, 1, 2)
-
-
-class NoSlots(NamedTuple):
-    """The slots of a rule that has none."""
 
 
 class Optimizer(KerasMembers):
@@ -49,9 +40,6 @@ class Optimizer(KerasMembers):
     GATE_OP: ClassVar[int] = 1
     GATE_GRAPH: ClassVar[int] = 2
 
-    slots: type[Any] = NoSlots
-    touches_rows_only: bool = True
-    """Whether a sparse gradient changes the touched rows of variable and slots only."""
     supports_loss_scaling: bool = True
     """Whether a loss scale may multiply the gradients on their way; False for a collective that
     does more with them than a linear function, such as compressing them."""
@@ -235,36 +223,6 @@ class Optimizer(KerasMembers):
             step.update(gradient, variable)
         return train_op(step, norm_of)
 
-    def get_slot(self, var: Variable, name: str) -> State | None:
-        """Return the slot called `name` of a variable, or None if there is none."""
-        variable = self._find(var)
-        return None if variable is None else self._states.slot(variable, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the slots made so far, sorted."""
-        return self._states.slot_names()
-
-    def variables(self) -> list[State]:
-        """Return slots and non-slot states of the graph built on last, sorted by name."""
-        return sorted(self._states.of_graph(), key=lambda state: state.name)
-
-    def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
-        """Return a slot of a variable, which is made if there is none.
-
-        Args:
-            var: The variable.
-            slot_name: The slot's name for get_slot.
-            initializer: "zeros", "ones", a number or an array of the variable's shape.
-
-        Raises:
-            OptimizerValueError: The variable is unknown, or the initializer does not fit.
-        """
-        variable = self._find(var)
-        if variable is None:
-            raise OptimizerValueError("no such variable", where=self._name, found=repr(var))
-        self._states.graph = self._states.graph or variable.graph
-        return self._slot(variable, slot_name, initializer)
-
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
         """Return the gradient of each of `params`, clipped as the optimizer was told to.
 
@@ -279,58 +237,6 @@ class Optimizer(KerasMembers):
             )
         clipped = clip(pairs, self.clipnorm, self.clipvalue, self.global_clipnorm)
         return [gradient for gradient, _ in clipped]
-
-    def _initial_slot(self, slot: str) -> float:
-        """Return what a slot is filled with at first."""
-        del slot
-        return 0.0
-
-    def _initial_others(self) -> dict[str, np.ndarray]:
-        """Return name -> initial value of the states that belong to no variable: scalars."""
-        return {}
-
-    def _scalars(self, scalars: Scalars) -> Any:
-        """Return what the updates of all variables of one type share."""
-        return scalars.rate
-
-    def _advance(self, scalars: Scalars) -> dict[str, Any]:
-        """Return name -> next value of the states that belong to no variable."""
-        del scalars
-        return {}
-
-    def _variant(self, variable: State) -> Hashable:
-        """Return what `_update` depends on besides its tensors: variables of one variant share it.
-
-        A step holds one function per variant, and one call of it per variable.
-        """
-        del variable
-        return None
-
-    def _update(self, number: Number, shared: Any, slots: Any) -> tuple[Any, Any]:
-        """Return the new value of a variable (or of rows of it) and its new slots.
-
-        Args:
-            number: The variable, its gradient, and the builder, which builds a function: tensors
-                that are not given here are out of reach, and shapes are not known.
-            shared: What `_scalars` returned.
-            slots: The present slots, an instance of `slots`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it updates a variable")
-
-    def _slot(self, variable: State, slot: str, initializer: Any = None) -> State:
-        known = self._states.slot(variable, slot)
-        if known is not None:
-            return known
-        initial = initial_array(
-            variable, self._initial_slot(slot) if initializer is None else initializer
-        )
-        return self._states.add_slot(variable.graph, variable, slot, initial, self._name)
-
-    def _find(self, var: Variable) -> State | None:
-        if isinstance(var, State):
-            return var
-        graph = var.graph if isinstance(var, GraphValue) else self._states.graph
-        return None if graph is None else graph.variable(var)
 
     def _variables(
         self, graph: TrainingGraph, loss: GraphValue, var_list: Iterable[Variable] | None

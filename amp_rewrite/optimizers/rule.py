@@ -1,10 +1,12 @@
-"""What an update rule is given."""
+"""What an update rule is, and what it is given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
@@ -43,3 +45,52 @@ class Number:
     value: ir.Value
     gradient: ir.Value
     variable: State
+
+
+class NoSlots(NamedTuple):
+    """The slots of a rule that has none."""
+
+
+class UpdateRule:
+    """What a child of Optimizer says about itself: its slots, and how one step changes them."""
+
+    slots: type[Any] = NoSlots
+    touches_rows_only: bool = True
+    """Whether a sparse gradient changes the touched rows of variable and slots only."""
+
+    def _initial_slot(self, slot: str) -> float:
+        """Return what a slot is filled with at first."""
+        del slot
+        return 0.0
+
+    def _initial_others(self) -> dict[str, np.ndarray]:
+        """Return name -> initial value of the states that belong to no variable: scalars."""
+        return {}
+
+    def _scalars(self, scalars: Scalars) -> Any:
+        """Return what the updates of all variables of one type share."""
+        return scalars.rate
+
+    def _advance(self, scalars: Scalars) -> dict[str, Any]:
+        """Return name -> next value of the states that belong to no variable."""
+        del scalars
+        return {}
+
+    def _variant(self, variable: State) -> Hashable:
+        """Return what `_update` depends on besides its tensors: variables of one variant share it.
+
+        A step holds one function per variant, and one call of it per variable.
+        """
+        del variable
+        return None
+
+    def _update(self, number: Number, shared: Any, slots: Any) -> tuple[Any, Any]:
+        """Return the new value of a variable (or of rows of it) and its new slots.
+
+        Args:
+            number: The variable, its gradient, and the builder, which builds a function: tensors
+                that are not given here are out of reach, and shapes are not known.
+            shared: What `_scalars` returned.
+            slots: The present slots, an instance of `slots`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it updates a variable")

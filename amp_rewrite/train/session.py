@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,8 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.emulate.runtime import RunError, import_runtime
-from amp_rewrite.errors import OptionError
+from amp_rewrite.emulate.runtime import import_runtime
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
@@ -24,12 +21,12 @@ from amp_rewrite.train.errors import FeedError
 from amp_rewrite.train.export import with_weights
 from amp_rewrite.train.feeds import Feeds, Inputs
 from amp_rewrite.train.fetches import fetch_names
-from amp_rewrite.train.info import StateInfo
 from amp_rewrite.train.precision import in_precision
 from amp_rewrite.train.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.scale_states import fitted
 from amp_rewrite.train.sharding import ShardContext, alone, sharding_of
 from amp_rewrite.train.skips import skip_watch
+from amp_rewrite.train.state_access import StateAccess
 from amp_rewrite.train.states import States
 from amp_rewrite.train.step import read_step, whole_step
 
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class TrainingSession:
+class TrainingSession(StateAccess):
     """A training step and its state.
 
     The state lies in two sets of OrtValues on the device of the first provider. A step reads one
@@ -186,11 +183,6 @@ class TrainingSession:
         program = self._programs.get(names, updates=False)
         return program.run(self._states.current, self._check(feeds, program))
 
-    def state_dict(self) -> dict[str, Array]:
-        """Return a copy of every state tensor, by name."""
-        self._check_open()
-        return self._states.read_all()
-
     def load_state_dict(self, tensors: Mapping[str, Array]) -> None:
         """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
 
@@ -247,49 +239,9 @@ class TrainingSession:
         return model
 
     @property
-    def learning_rate(self) -> float:
-        """The learning rate; settable between steps."""
-        return float(self.read_state(self._learning_rate().name))
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        state = self._learning_rate()
-        if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:  # false for NaN too
-            raise OptionError(
-                "the learning rate must be finite and not negative",
-                found=repr(value),
-                remedy="set a number such as 1e-3",
-            )
-        self.assign_state(state.name, np.asarray(value))
-
-    @property
-    def global_step(self) -> int | None:
-        """How many steps were applied, or None if the step does not count them."""
-        state = self.info.having("global_step")
-        return None if state is None else int(self.read_state(state.name))
-
-    @property
     def fixed_batch(self) -> bool:
         """Whether the first axis of an input has a fixed length, so that batches have one size."""
         return self._inputs.fixed_batch
-
-    def read_state(self, name: str) -> Array:
-        """Return a copy of one state tensor.
-
-        Raises:
-            OptionError: The step has no such state.
-        """
-        self._check_open()
-        return self._states.read(name)
-
-    def assign_state(self, name: str, value: Array) -> None:
-        """Replace one state tensor between two steps.
-
-        Raises:
-            OptionError: The step has no such state, or the shape differs.
-        """
-        self._check_open()
-        self._states.write(name, value)
 
     def end_profiling(self) -> list[str]:
         """Return the paths of the profiles that options with `enable_profiling` asked for."""
@@ -320,10 +272,6 @@ class TrainingSession:
         if self._skips is not None:
             self._skips.reset()
 
-    def _check_open(self) -> None:
-        if not self._open:
-            raise RunError("the session is closed", remedy="make a new TrainingSession")
-
     def _check(self, feeds: Feeds, program: AnyProgram) -> dict[str, Any]:
         if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise FeedError(
@@ -336,14 +284,3 @@ class TrainingSession:
         for name, state in {} if self._graph is None else self._graph.states.items():
             if name in self._states.info and (store is not None or state.store is self):
                 state.store = store
-
-    def _learning_rate(self) -> StateInfo:
-        self._check_open()
-        state = self.info.having("learning_rate")
-        if state is None:
-            raise OptionError(
-                "the step has no learning rate that could be set",
-                found=", ".join(sorted({s.role for s in self.info.states})) or "no state",
-                remedy="build it with an optimizer that has one and no schedule",
-            )
-        return state
