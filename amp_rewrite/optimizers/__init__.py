@@ -14,6 +14,7 @@ from amp_rewrite.optimizers.clipping import (
 )
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.gradient_descent import GradientDescent
+from amp_rewrite.optimizers.group import group
 from amp_rewrite.optimizers.lamb import LAMB
 from amp_rewrite.optimizers.momentum import Momentum
 from amp_rewrite.optimizers.optimizer import Optimizer
@@ -79,4 +80,5 @@ __all__ = [
     "clip_with_norm",
     "get",
     "global_norm",
+    "group",
 ]
