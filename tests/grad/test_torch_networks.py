@@ -123,6 +123,16 @@ ROWS = [
     _pool("MaxPool", "max_pool", (2, 2, 5, 6), 2, ceil_mode=True),
     _pool("MaxPool", "max_pool", (2, 2, 7, 7), 2, dilation=2, stride=1),
     _pool("MaxPool", "max_pool", (2, 2, 4, 4, 4), 2),
+    TorchRow(
+        Row(
+            "MaxPool",
+            ((2, 3, 4, 6),),
+            {"kernel_shape": [2, 2], "strides": [2, 2]},
+            generate=lambda r, s: r.integers(0, 2, s),
+            note="ties",
+        ),
+        lambda t, x: t.nn.functional.max_pool2d(x, 2),
+    ),
     _pool("AveragePool", "avg_pool", (2, 2, 6), 2),
     _pool("AveragePool", "avg_pool", (2, 2, 6, 6), 3, stride=2, padding=1),
     _pool("AveragePool", "avg_pool", (2, 2, 6, 6), 3, padding=1, count_include_pad=True),

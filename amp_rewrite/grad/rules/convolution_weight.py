@@ -15,15 +15,26 @@ least of repeated runs on a machine shared with others:
     16  3   64   64   7      2      |   1.70     2.71   12.25   10.0    23.9   |   0.94
     8   64  56   64   3      1      |  25.06    23.03   15.15     -     66.4   |  11.99
 
+Again, against `rows` (and for strides):
+
+    N   C   H=W  M    kernel stride | columns  taps   rows
+    32  3   32   16   3      1      |   0.34    1.79   0.71
+    32  16  32   16   3      1      |   2.18    2.38   1.49
+    32  16  32   32   3      2      |   1.49    1.21    -
+    32  32  16   32   3      1      |   1.19    0.98   1.12
+    32  64  8    64   3      1      |   1.26    1.04   1.28
+
 swapped: one Conv whose batch are the channels (N and C exchanged), strides and dilations exchanged.
 columns: one Slice per tap, their concatenation, one Gemm (one batched product for groups).
 taps: one Slice and one Gemm per tap, channels last.
+rows: x shifted along all spatial axes but the first, g along the first; one Gemm, whose two sides
+are of similar length.
 grouped (one Conv of N x C groups) and gather (columns by Gather) never win and are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
@@ -32,10 +43,13 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder import Builder, Shape
 from amp_rewrite.grad.rules.window import Lengths, Window, spatial, static, tail
 
+_END = 2**31
 _MANY_TAPS = 25
 """Above it, `swapped` wins, and its number of nodes does not grow with the taps."""
 _MANY_CHANNELS = 32
 """From it on, rows of channels are long enough for a product per tap."""
+_SOME_CHANNELS = 16
+"""From it on, `columns` copies more than `rows` does; with strides, `taps` is better than both."""
 
 
 def weight_gradient(
@@ -53,9 +67,15 @@ def weight_gradient(
     """
     sizes = static(b.dims(w))
     if sizes is None or prod(sizes[2:]) > _MANY_TAPS:
-        found = _swapped(b, x, g, w, window, group)
-    elif group == 1 and sizes[1] >= _MANY_CHANNELS and prod(sizes[2:]) > 1:
+        return b.shaped_like(_swapped(b, x, g, w, window, group), w)
+    outputs, channels, *kernel = sizes
+    moves = set(window.strides) != {1}
+    if group > 1 or prod(kernel) == 1 or channels < _SOME_CHANNELS:
+        found = _columns(b, x, g, sizes, window, group)
+    elif channels >= _MANY_CHANNELS or moves:
         found = _taps(b, x, g, sizes, window)
+    elif outputs <= 2 * channels and kernel[0] > 1:
+        found = _rows(b, x, g, sizes, window)
     else:
         found = _columns(b, x, g, sizes, window, group)
     return b.shaped_like(found, w)
@@ -118,6 +138,36 @@ def _columns(
         found = b.matmul(columns, b.transpose(rows, [0, 2, 1]))
         found = b.transpose(found, [0, 2, 1])
     return b.reshape(found, list(sizes))
+
+
+def _rows(b: Builder, x: ir.Value, g: ir.Value, sizes: Lengths, window: Window) -> ir.Value:
+    """Return the gradient for strides of 1: g, padded to the rows of x, meets x at each shift."""
+    outputs, channels, first, *others = sizes
+    rank = 1 + len(others)
+    swap = [1, 0, *range(2, 2 + rank)]
+    images, positions = _padded(b, b.transpose(x, swap), window, 2), b.transpose(g, swap)
+    shifted = [images]
+    if others:
+        shifted = [
+            b.slice(images, *_shift(tap, others, window.dilations[1:]), list(range(3, 2 + rank)))
+            for tap in product(*map(range, others))
+        ]
+    moved: list[ir.Value] = []
+    for tap in range(first):
+        ends = [0] * (2 + rank), [0] * (2 + rank)
+        ends[0][2], ends[1][2] = (n * window.dilations[0] for n in (tap, first - 1 - tap))
+        moved.append(b.op("Pad", positions, b.vector([*ends[0], *ends[1]])))
+    left = b.reshape(b.concat(moved, 0), [first * outputs, -1])
+    right = b.reshape(b.concat(shifted, 0), [prod(others) * channels, -1])
+    found = b.reshape(b.op("Gemm", left, right, transB=1), [first, outputs, *others, channels])
+    return b.transpose(found, [1, rank + 1, 0, *range(2, rank + 1)])
+
+
+def _shift(tap: Lengths, kernel: Sequence[int], dilations: Lengths) -> tuple[list[int], list[int]]:
+    """Return where the positions of a tap begin and end, the latter counted from the end."""
+    starts = [k * d for k, d in zip(tap, dilations, strict=True)]
+    left = [(n - 1) * d - s for n, d, s in zip(kernel, dilations, starts, strict=True)]
+    return starts, [-n if n else _END for n in left]
 
 
 def _padded(b: Builder, images: ir.Value, window: Window, first: int) -> ir.Value:
