@@ -1,4 +1,4 @@
-"""Smoke test of an installed wheel: import, rewrite, save, run. Run it outside the source tree."""
+"""Smoke test of an installed wheel: import, rewrite, save, run, train. Run it outside the source tree."""
 
 from __future__ import annotations
 
@@ -64,8 +64,24 @@ def compare(source: Path, target: Path) -> None:
     )
 
 
+def check_training(folder: Path) -> None:
+    """Train what check_rewrite has saved, from a step file, and require that the loss falls."""
+    model = amp.load(folder / "in.onnx")
+    loss = amp.losses.mean_squared_error(model, "y", "t")
+    amp.save(amp.build_step(amp.optimizers.Adam(1e-2).minimize(loss)), folder / "step.onnx")
+    x = np.random.default_rng(1).standard_normal((2, 32)).astype(np.float32)
+    with amp.TrainingSession(folder / "step.onnx") as session:
+        losses = [float(session.run({"x": x, "t": np.zeros_like(x)})["loss"]) for _ in range(9)]
+        session.export(folder / "trained.onnx")
+    onnx.checker.check_model(onnx.load(folder / "trained.onnx"), full_check=True)
+    if not losses[-1] < losses[0] / 2:
+        raise SystemExit(f"training does not lower the loss: {losses}")
+    print(f"training: loss {losses[0]:.3g} -> {losses[-1]:.3g}")
+
+
 if __name__ == "__main__":
     check_imports()
     with tempfile.TemporaryDirectory() as name:
         for chosen in ("float16", "bfloat16"):
             check_rewrite(Path(name), chosen)
+        check_training(Path(name))
