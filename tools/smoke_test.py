@@ -1,4 +1,4 @@
-"""Smoke test of an installed wheel: import, rewrite, save, run, train. Run it outside the source tree."""
+"""Smoke test of an installed wheel: import, rewrite, run, train. Run it outside the source tree."""
 
 from __future__ import annotations
 
