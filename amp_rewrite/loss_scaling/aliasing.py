@@ -8,8 +8,11 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
 
+_RUNNING = (3, 4)
+"""The inputs of BatchNormalization that are running statistics."""
 
-def copy_overwritten(b: Builder, updates: Iterable[tuple[ir.Value, ir.Value]]) -> None:
+
+def copy_overwritten(b: Builder, states: Iterable[ir.Value]) -> None:
     """Let BatchNormalization read copies of the running statistics that it updates.
 
     ONNX Runtime's kernel declares that the running mean and variance share the memory of its
@@ -21,19 +24,25 @@ def copy_overwritten(b: Builder, updates: Iterable[tuple[ir.Value, ir.Value]]) -
 
     Args:
         b: Adds the nodes.
-        updates: (updated value, present value) of states.
+        states: The present values of states.
     """
-    for updated, present in updates:
-        node = updated.producer()
-        if node is None or node.op_type != "BatchNormalization" or present not in node.inputs:
+    for state in states:
+        readers = [(u.node, u.idx) for u in state.uses() if _overwrites(b.graph, u.node, u.idx)]
+        if not readers:
             continue
-        copy = b.op("Clip", present)
-        copy.type, copy.shape = present.type, present.shape
+        copy = b.op("Clip", state)
+        copy.type, copy.shape = state.type, state.shape
         clip = copy.producer()
         assert clip is not None, "a node has just been added"
         b.graph.remove(clip)
-        assert node.graph is not None, "the node is in a graph"
-        node.graph.insert_before(node, clip)
-        for index, value in enumerate(node.inputs):
-            if value is present:
-                node.replace_input_with(index, copy)
+        nodes = {node for node, _ in readers}
+        b.graph.insert_before(next(node for node in b.graph if node in nodes), clip)
+        for node, index in readers:
+            node.replace_input_with(index, copy)
+
+
+def _overwrites(graph: ir.Graph, node: ir.Node, index: int) -> bool:
+    """Return whether a node of the graph may write over an input."""
+    trains = node.attributes.get_int("training_mode", 0) == 1
+    normalizes = node.op_type == "BatchNormalization" and trains
+    return normalizes and index in _RUNNING and node.graph is graph

@@ -61,7 +61,7 @@ def conditional(
     changed = {name: value for name, value in updates.items() if value is not present[name]}
     if not changed:
         return dict(updates)
-    copy_overwritten(b, [(value, present[name]) for name, value in changed.items()])
+    copy_overwritten(b, [present[name] for name in changed])
     if mode == "select":
         results = [b.op("Where", finite, v, present[name]) for name, v in changed.items()]
     else:
