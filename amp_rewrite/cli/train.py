@@ -13,6 +13,7 @@ from rich.progress import TaskID
 
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
+from amp_rewrite.distributed import started
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import check_output_path, check_writable
@@ -39,7 +40,7 @@ def train(
         Path, typer.Option(help="An .npz file: an array per input, the first axis over examples.")
     ],
     epochs: Annotated[int, typer.Option(help="How often every example is seen, in all.")] = 1,
-    batch: Annotated[int, typer.Option(help="Examples in a step.")] = 32,
+    batch: Annotated[int, typer.Option(help="Examples in a step, of all shards.")] = 32,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where to write the trained inference model."),
@@ -69,7 +70,16 @@ def train(
     provider: Annotated[
         list[str] | None, typer.Option("--provider", help="Execution provider; repeat.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=0, help="Threads inside an operator; 0 is all.")] = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, help="Threads inside an operator; 0 is all, or a shard's share.")
+    ] = 0,
+    shards: Annotated[
+        str | None,
+        typer.Option(
+            help="mpi or torch: this process is one of those that mpiexec or torchrun has started; "
+            "each takes its part of every batch."
+        ),
+    ] = None,
     emulate: Annotated[
         bool,
         typer.Option(
@@ -82,16 +92,23 @@ def train(
     plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every)
     _check_paths([step, data, eval_], [output, checkpoint, metrics])
     with ExitStack() as stack:
+        group = None if shards is None else stack.enter_context(started(shards))
+        first = group is None or group.is_first
+        quiet = quiet or not first
         session = stack.enter_context(
-            TrainingSession(_source(step), provider or [CPU], threads=threads, emulate=emulate)
+            TrainingSession(
+                _source(step), provider or [CPU], threads=threads, emulate=emulate, shards=group
+            )
         )
-        examples = DataSet.read(data)
+        examples = DataSet.read(data) if group is None else group.data(data)
         held_out = None if eval_ is None else DataSet.read(eval_)
+        if held_out is not None and group is not None:
+            held_out = group.held_out(held_out)
         at = resume(session, plan) if resume_ else Progress()
         if learning_rate is not None:
             session.learning_rate = learning_rate
         rows = None
-        if metrics is not None:
+        if metrics is not None and first:
             rows = stack.enter_context(MetricsFile(metrics, after=at.step if resume_ else None))
         bar = stack.enter_context(counting_bar(quiet=quiet))
         total = epochs * examples.steps(batch, drop_last=session.fixed_batch)
@@ -105,7 +122,7 @@ def train(
             progress=at,
             watch=lambda progress: _show(bar, task, epochs, progress),
         )
-        if output is not None:
+        if output is not None and first:
             session.export(output)
     if not quiet:
         _print(done, output, checkpoint)

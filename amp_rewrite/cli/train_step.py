@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from amp_rewrite.cli import common
+from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad.training_graph import State, training_graph
 from amp_rewrite.graph.load import load
@@ -78,6 +79,13 @@ def train_step(
             min=0, help="Give up after so many skipped steps in a row at loss scale 1; 0: never."
         ),
     ] = 20,
+    cross_shard: Annotated[
+        str | None,
+        typer.Option(
+            help="mean or sum: sum gradients over shards, for amp-rewrite train --shards; mean "
+            "divides the loss by their number, which is known when training begins."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."""
@@ -93,10 +101,13 @@ def train_step(
     nodes = len(model.graph)
     minimized, targets = loss_of(model, loss)
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
+    if cross_shard is not None:
+        rule = CrossShardOptimizer(rule, cross_shard)
     rule = scaled(rule, loss_scale, chosen_precision(precision), conditional, max_skips)
     graph = training_graph(model)
     chosen = variables_of(minimized, variable or (), freeze or ())
-    op = rule.minimize(minimized, global_step=graph.global_step(), var_list=chosen)
+    with shard_context():
+        op = rule.minimize(minimized, global_step=graph.global_step(), var_list=chosen)
     whole = in_precision(whole_step(op, seed=seed), precision, RewriteOptions(target=target))
     step = step_model(whole, fetch or (), targets=targets)
     save(step, output)

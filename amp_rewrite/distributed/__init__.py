@@ -4,7 +4,7 @@ from amp_rewrite.distributed.collective import Collective
 from amp_rewrite.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
 from amp_rewrite.distributed.data import ShardedData
 from amp_rewrite.distributed.errors import ShardError
-from amp_rewrite.distributed.shards import ShardOptions, Shards, mpi, shard_context, torch
+from amp_rewrite.distributed.shards import ShardOptions, Shards, mpi, shard_context, started, torch
 
 __all__ = [
     "MEAN",
@@ -17,5 +17,6 @@ __all__ = [
     "Shards",
     "mpi",
     "shard_context",
+    "started",
     "torch",
 ]

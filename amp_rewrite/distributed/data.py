@@ -42,7 +42,7 @@ class ShardedData(DataSet):
 
     def __init__(self, data: DataSet, rank: int, size: int) -> None:
         """Keep the whole; see `Shards.data`."""
-        super().__init__(data.arrays)
+        super().__init__(data.arrays, data.where)
         self._rank, self._shards = rank, size
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int:
@@ -96,8 +96,12 @@ class WholeData(DataSet):
 
     def __init__(self, data: DataSet, size: int) -> None:
         """Keep the data; see `Shards.held_out`."""
-        super().__init__(data.arrays)
+        super().__init__(data.arrays, data.where)
         self._shards = size
+
+    def of(self, arrays: Mapping[str, Array]) -> DataSet:
+        """Return other examples that are cut into batches alike."""
+        return WholeData(DataSet(arrays, self.where), self._shards)
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int:
         """Return the number of batches.

@@ -192,6 +192,24 @@ def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) 
     return Shards(torch_engine.world(timeout, backend), checked)
 
 
+def started(engine: str) -> Shards:
+    """Return the shards that an engine has started.
+
+    Args:
+        engine: "mpi" or "torch".
+
+    Raises:
+        OptionError: There is no such engine.
+        ShardError: It is not installed, or has started nothing.
+    """
+    engines = {"mpi": mpi, "torch": torch}
+    if engine not in engines:
+        raise OptionError(
+            "unknown engine of shards", found=repr(engine), expected=" or ".join(engines)
+        )
+    return engines[engine]()
+
+
 class _Building(ShardContext):
     """A context for building steps only."""
 

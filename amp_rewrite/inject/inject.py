@@ -12,6 +12,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.prepare import record_types
+from amp_rewrite.grad.replicas import is_collective
 from amp_rewrite.graph.load import Source, load
 from amp_rewrite.inject.build import add_loss_scale
 from amp_rewrite.inject.errors import InjectError
@@ -98,6 +99,14 @@ def inject_loss_scaling(
 
 
 def _check(graph: ir.Graph) -> None:
+    shared = next((node for node in graph if is_collective(node)), None)
+    if shared is not None:
+        raise InjectError(
+            "the graph sums over shards, and a scale put in front of the sums would be another one "
+            "on each shard",
+            where=shared.name,
+            remedy="build the step with LossScaleOptimizer, or train-step --loss-scale",
+        )
     opset = graph.opset_imports.get("", _OLDEST)
     if opset < _OLDEST:
         raise InjectError(

@@ -56,6 +56,10 @@ class DataSet:
         """
         return cls(read_batch(path), path)
 
+    def of(self, arrays: Mapping[str, Array]) -> DataSet:
+        """Return other examples that are cut into batches alike."""
+        return DataSet(arrays, self.where)
+
     def steps(self, batch: int, *, drop_last: bool = False) -> int:
         """Return the number of batches of an epoch, with or without the smaller one at its end."""
         return self.size // batch if drop_last else -(-self.size // batch)

@@ -64,7 +64,7 @@ def rehearse(session: TrainingSession, data: DataSet, batch: int) -> None:
     check_fills(data, batch, session)
     first = next(data.batches(batch))
     try:
-        evaluate(session, type(data)(first), batch)
+        evaluate(session, data.of(first), batch)
     except FeedError as error:
         raise FeedError(
             error.what,

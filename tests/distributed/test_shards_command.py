@@ -1,0 +1,128 @@
+"""amp-rewrite train --shards mpi, and train-step --cross-shard."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+import shard_programs as programs
+from launch import launcher
+from typer.testing import CliRunner
+
+from amp_rewrite.cli.main import app
+
+MAIN = ["-c", "from amp_rewrite.cli import main; main()"]
+
+
+def command(*words):
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == 0, done.output or done.exception
+    return done.output
+
+
+def sharded(engine, *words):
+    start = launcher(engine, 2)
+    return subprocess.run(
+        [*start, *MAIN, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a step for shards, one without, and data of 5 batches."""
+    path = tmp_path_factory.mktemp("command")
+    onnx.save(programs.plain_cnn(), path / "net.onnx")
+    data = programs.digits().arrays
+    np.savez(path / "data.npz", **{name: a[:320] for name, a in data.items()})
+    np.savez(path / "held.npz", **{name: a[320:400] for name, a in data.items()})
+    words = ("train-step", path / "net.onnx", "--loss", "loss", "--learning-rate", 0.001)
+    command(*words, "-o", path / "plain.onnx", "--quiet")
+    command(*words, "-o", path / "step.onnx", "--cross-shard", "mean", "--quiet")
+    return path
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    "engine", ["mpi", pytest.param("torch", marks=pytest.mark.slow, id="gloo")]
+)
+def test_shards_train_as_one_process_does_and_the_first_writes(folder, tmp_path, engine):
+    options = ("--data", folder / "data.npz", "--batch", 64, "--eval", folder / "held.npz")
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    command("train", folder / "plain.onnx", *options, "--epochs", 2, "--metrics", one)
+    checkpoint, trained = tmp_path / "c.safetensors", tmp_path / "trained.onnx"
+    files = ("--metrics", two, "--checkpoint", checkpoint, "-o", trained)
+    done = sharded(
+        engine, "train", folder / "step.onnx", *options, "--epochs", 2, *files, "--shards", engine
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("2 epochs, 10 steps") == 1
+    onnx.checker.check_model(trained, full_check=True)
+    expected, found = rows(one), rows(two)
+    assert len(found) == len(expected) == 12
+    for row, other in zip(found, expected, strict=True):
+        for name in ("loss", "eval_loss", "eval_accuracy"):
+            assert bool(row[name]) == bool(other[name])
+            if row[name]:
+                assert float(row[name]) == pytest.approx(float(other[name]), rel=1e-5)
+    # The checkpoint is one of a single process too.
+    again = ("--epochs", 3, "--resume", "--checkpoint", checkpoint)
+    output = command("train", folder / "plain.onnx", *options, *again)
+    assert "3 epochs, 15 steps" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("plain.onnx", "--batch", 64), "the step sums nothing over shards"),
+        (("step.onnx", "--batch", 63), "found 63 examples; expected a multiple of 2"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_an_error(folder, words, text):
+    step, *others = words
+    data = ("--data", folder / "data.npz")
+    done = sharded("mpi", "train", folder / step, *data, *others, "--shards", "mpi")
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("train", "step.onnx", "--data", "data.npz", "--shards", "nccl"),
+            "unknown engine of shards; found 'nccl'; expected mpi or torch",
+        ),
+        (
+            ("train-step", "net.onnx", "-o", "x.onnx", "--loss", "loss", "--cross-shard", "max"),
+            "Unsupported reduction; found 'max'",
+        ),
+        (
+            ("inject", "step.onnx", "-o", "x.onnx"),
+            "the graph sums over shards, and a scale put in front of the sums",
+        ),
+    ],
+)
+def test_impossible_options_are_errors_in_one_line(folder, words, text):
+    done = subprocess.run(
+        [sys.executable, "-P", *MAIN, *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert done.stderr.count("\n") == 1
