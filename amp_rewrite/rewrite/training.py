@@ -31,6 +31,7 @@ from amp_rewrite.paint.walk import walk
 
 _REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
+_SEQUENCES = frozenset({"SequenceAt", "SequenceConstruct"})
 _SUMS = frozenset({"Add", "Sum"})
 
 
@@ -101,6 +102,8 @@ class _Search:
                 self._mark(vertices.all, f"part {self._parts[node]} of the training step")
             elif self._parts.get(node) is Part.GRADIENT and source_of(node) in sources:
                 self._mark(vertices.all, "the gradient of the loss")
+            elif self._parts.get(node) is Part.GRADIENT and node.op_type in _SEQUENCES:
+                self._mark(vertices.all, "gradients of any type pass here (GATE_GRAPH)")
         self._reductions()
         self._counts()
         self._sums()

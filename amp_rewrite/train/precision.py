@@ -75,7 +75,8 @@ def _rewritten(step: Step, options: RewriteOptions) -> Step:
     values = values_by_name(graph)
     ends = [state.output for state in step.info.states]
     ends += [*step.info.fetches.values(), *(step.info.gradients or {}).values()]
-    computed = [values[n] for n in dict.fromkeys(ends) if values[n].producer() is not None]
+    found = [values[name] for name in dict.fromkeys(ends) if name in values]
+    computed = [v for v in found if v.producer() is not None]
     graph.outputs.extend(v for v in computed if not v.is_graph_output())
     result = rewrite_with(model, options)
     info = replace(step.info, precision=options.precision)
