@@ -41,6 +41,8 @@ LP = [
     (18, (2, 2, 5, 6), {"kernel_shape": [3, 2], "p": 3, "strides": [2, 1]}),
     (18, (2, 2, 5, 6), {"kernel_shape": [2, 2], "dilations": [2, 2]}),
     (18, (2, 2, 6), {"kernel_shape": [2]}),
+    (NEWEST, (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (NEWEST, (2, 2, 3, 4, 4), {"kernel_shape": [2, 2, 2], "ceil_mode": 1, "strides": [1, 2, 2]}),
 ]
 ROWS = [
     *(Row("MaxPool", (x,), attrs, opset=opset, generate=spread) for opset, x, attrs in MAX),

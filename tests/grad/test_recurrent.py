@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from gradient_table import STEP, Differentiated, Fed, Row, differentiate, forward, runner
+from gradient_table import NEWEST, STEP, Differentiated, Fed, Row, differentiate, forward, runner
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
@@ -35,7 +35,7 @@ def _row(op: str, *, opset: int = 18, rest: tuple[Any, ...] = (), **attributes: 
 
 LENGTHS = Fed(np.array([3, 1], np.int32))
 ROWS = [
-    *(_row(op, opset=opset) for op in GATES for opset in (13, 18)),
+    *(_row(op, opset=opset) for op in GATES for opset in (13, 14, 18, NEWEST)),
     *(
         _row(op, direction=direction, rest=(LENGTHS,))
         for op in GATES

@@ -61,7 +61,7 @@ ROWS = [
         for exclusive in (0, 1)
         for reverse in (0, 1)
         for row in over(
-            (14, NEWEST),
+            (13, 14, NEWEST),
             "CumSum",
             ((3, 4), Constant(1)),
             {"exclusive": exclusive, "reverse": reverse},

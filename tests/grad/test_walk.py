@@ -391,6 +391,19 @@ def test_a_step_between_two_asked_for_values_passes_nothing_on():
     close(found["g_f"], -x)
 
 
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [("Sign", np.sign), ("Floor", np.floor), ("Ceil", np.ceil), ("Round", np.round)],
+)
+@pytest.mark.parametrize("opset", [13, 18])
+def test_an_operator_of_steps_is_a_factor_without_a_gradient_of_its_own(op, function, opset):
+    text = f"(float[4] x) => (float[4] y) {{ s = {op}(x)  y = Mul(s, x) }}"
+    model = model_of(text, opset=opset)
+    differentiate(model, ["x"])
+    x = np.array([1.4, -2.6, 0.2, -0.7], "f")
+    close(run(model, {"x": x})["g_x"], function(x))
+
+
 def test_a_function_called_inside_a_branch_is_inlined():
     model = model_of(
         """(float[3] x, bool c) => (float[3] y) {
