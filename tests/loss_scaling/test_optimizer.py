@@ -336,3 +336,45 @@ def test_losses_of_this_package_are_scaled(four_variables: Make) -> None:
     with amp.TrainingSession(op) as session:
         values = [float(session.run(feeds)["loss"]) for _ in range(20)]
     assert values[-1] < values[0]
+
+
+def test_gradients_of_parameters_are_unscaled(four_variables: Make, feeds_of: FeedsOf) -> None:
+    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1), 64)
+    loss = amp.value(four_variables(), "loss")
+    gradient = optimizer.get_gradients(loss, ["vector"])[0]
+    feeds = feeds_of(np.random.default_rng(0))
+    with amp.TrainingSession(optimizer.minimize(loss)) as session:
+        out = session.run(feeds, gradient.name)
+    np.testing.assert_array_equal(out[gradient.name], feeds["g1"])
+
+
+@pytest.mark.parametrize("mode", ["if", "select"])
+def test_gated_gradients_are_checked(mode: str, four_variables: Make, feeds_of: FeedsOf) -> None:
+    optimizer = LossScaleOptimizer(optimizers.Adam(0.1), conditional=mode)
+    loss = amp.value(four_variables(), "loss")
+    op = optimizer.minimize(loss, gate_gradients=Optimizer.GATE_GRAPH)
+    feeds = feeds_of(np.random.default_rng(0))
+    with amp.TrainingSession(op) as session:
+        assert session.run(feeds)["grads_finite"]
+        feeds["g2"][3, 2] = np.nan
+        assert not session.run(feeds)["grads_finite"]
+        assert session.global_step == 1
+
+
+@pytest.mark.parametrize("mode", ["if", "select"])
+def test_double_precision_models_are_scaled_in_double_precision(mode: str) -> None:
+    text = (
+        "forward (double[2] g) => (double loss) { p = Mul(w, g) loss = ReduceSum<keepdims=0>(p) }"
+    )
+    proto = onnx.parser.parse_graph(text)
+    proto.initializer.append(onnx.numpy_helper.from_array(np.zeros(2), "w"))
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = amp.load(onnx.helper.make_model(proto, opset_imports=opsets, ir_version=8))
+    optimizer = LossScaleOptimizer(optimizers.GradientDescent(1.0), conditional=mode)
+    op = optimizer.minimize(amp.value(model, "loss"))
+    third = np.array([1 / 3, 1e-200])
+    with amp.TrainingSession(op) as session:
+        assert session.run({"g": third})["grads_finite"]
+        np.testing.assert_array_equal(session.state_dict()["w"], -third)
+        assert not session.run({"g": np.array([np.inf, 0])})["grads_finite"]
+        np.testing.assert_array_equal(session.state_dict()["w"], -third)
