@@ -9,8 +9,10 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm
-from amp_rewrite.optimizers.gradient import Raw, summed
+from amp_rewrite.grad.replicas import cross_replica_sum
+from amp_rewrite.loss_scaling.hidden import hidden
+from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm, unclipped
+from amp_rewrite.optimizers.gradient import Raw, summed, values_of
 
 
 def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.Value]:
@@ -20,7 +22,9 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
     that nothing cancels. It is not finite either if the sum overflows, in float32 at a norm of
     1.8e19: such a step counts as not finite too, since nothing useful could be done with it.
 
-    The norm that `clip_by_global_norm` has computed is used where there is one.
+    The norm that `clip_by_global_norm` has computed is used where there is one. Gradients that
+    `clip_by_value` has limited count as they were before it; where a user's arithmetic may hide an
+    infinity otherwise, the gradients before it are checked besides.
 
     Args:
         b: Adds the nodes.
@@ -30,10 +34,21 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
     Returns:
         bool, shape (); and the norm, shape (), in the widest type of the gradients.
     """
-    norm = known_norm(gradients)
+    given = [unclipped(g) for g in gradients]
+    norm = known_norm(given)
     if norm is None:
-        raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in gradients]
+        raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in given]
         norm = global_norm_of(b, raw)
         remember_norm(norm, raw)
+    finite = _is_finite(b, norm)
+    found = hidden(values_of(g) for g in given)
+    for groups in dict.fromkeys(found.values()):
+        other = global_norm_of(b, [v for v, g in found.items() if g == groups])
+        other = other if groups is None else cross_replica_sum(b, other, groups)
+        finite = b.op("And", finite, _is_finite(b, other))
+    return finite, norm
+
+
+def _is_finite(b: Builder, norm: ir.Value) -> ir.Value:
     largest = float(np.finfo(b.type_of(norm).numpy()).max)
-    return b.less_or_equal(norm, largest), norm  # false for infinity and for NaN
+    return b.less_or_equal(norm, largest)  # false for infinity and for NaN

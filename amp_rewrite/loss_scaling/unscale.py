@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
+from amp_rewrite.loss_scaling.hidden import mark_unscaled
 from amp_rewrite.optimizers.gradient import Raw, values_of, with_values
 
 
@@ -23,4 +24,6 @@ def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
     values = values_of(gradient)
     dtype = ir.DataType.DOUBLE if b.type_of(values).itemsize > 4 else ir.DataType.FLOAT
     product = b.mul(b.cast(values, dtype), b.cast(reciprocal, dtype))
-    return with_values(gradient, b.shaped_like(product, values))
+    result = b.shaped_like(product, values)
+    mark_unscaled(result)
+    return with_values(gradient, result)

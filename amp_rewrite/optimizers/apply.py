@@ -224,12 +224,17 @@ def clip(
 
 
 def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.Value:
-    """Return the global norm of gradients, of the unclipped ones if clipping has computed it."""
-    known = clipping.known_norm(gradients)
+    """Return the global norm of gradients before clipping.
+
+    Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
+    results.
+    """
+    given = [clipping.unclipped(gradient) for gradient in gradients]
+    known = clipping.known_norm(given)
     if known is not None:
         return known
     b = graph.scoped(clipping.SCOPE, Part.CLIP)
-    raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in gradients]
+    raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in given]
     return clipping.global_norm_of(b, raw)
 
 

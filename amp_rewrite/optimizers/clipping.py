@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.part import Part
+from amp_rewrite.grad.part import Part, part_of
 from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.errors import OptimizerValueError
@@ -133,6 +133,17 @@ def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: flo
     raw = _summed(b, gradient)
     assert raw is not None, "the gradient is not None"
     return wrap(graph, _map(b, raw, lambda v: _limited(b, v, clip_value_min, clip_value_max)))
+
+
+def unclipped(gradient: Raw) -> Raw:
+    """Return a gradient as it was before `clip_by_value`, or as it is."""
+    values = values_of(gradient)
+    node = values.producer()
+    while node is not None and node.op_type == "Clip" and part_of(node) is Part.CLIP:
+        assert node.inputs[0] is not None, "Clip has an input"
+        values = node.inputs[0]
+        node = values.producer()
+    return with_values(gradient, values)
 
 
 def global_norm(gradients: Iterable[Gradient]) -> GraphValue:

@@ -196,3 +196,58 @@ def test_the_conditional_update_is_one_if_or_no_control_flow(four_variables: Mak
             assert {n.op_type for n in branch.as_graph()} == {"Identity", "Div", "Max", "Add"}
             outside = {n.name for n in step.graph if str(n.name).startswith("Adam/")}
             assert not outside  # the whole update is inside
+
+
+def _each(change: Callable[[amp.GraphValue], amp.GraphValue]) -> Callable[[list], list]:
+    def changed(g: amp.GraphValue | amp.IndexedSlices) -> amp.GraphValue | amp.IndexedSlices:
+        return (
+            g._replace(values=change(g.values)) if isinstance(g, amp.IndexedSlices) else change(g)
+        )
+
+    return lambda gradients: [changed(g) for g in gradients]
+
+
+def _limited(gradients: list) -> list:
+    return [optimizers.clip_by_value(g, -0.1, 0.1) for g in gradients]
+
+
+BETWEEN: dict[str, Callable[[list], list]] = {
+    "clip_by_value": _limited,
+    "clip_by_norm": lambda gradients: [optimizers.clip_by_norm(g, 0.1) for g in gradients],
+    "clip_by_global_norm": lambda gradients: optimizers.clip_by_global_norm(gradients, 0.1)[0],
+    "values, then norms": lambda gradients: optimizers.clip_by_global_norm(
+        _limited(gradients), 0.1
+    )[0],
+    "values, then arithmetic": lambda gradients: _each(lambda g: g * 2.0)(_limited(gradients)),
+    "a division": _each(lambda g: 1.0 / (g + 5.0)),
+}
+
+
+@pytest.mark.parametrize("mode", ["if", "select"])
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("name", ["Adam", "Momentum"])
+def test_what_is_done_to_gradients_before_they_are_applied_hides_no_infinity(
+    name: str, between: str, mode: str, four_variables: Make, feeds_of: FeedsOf
+) -> None:
+    rng = np.random.default_rng(3)
+    optimizer = LossScaleOptimizer(OPTIMIZERS[name](), conditional=mode)
+    pairs = optimizer.compute_gradients(amp.value(four_variables(), "loss"))
+    changed = BETWEEN[between]([gradient for gradient, _ in pairs])
+    op = optimizer.apply_gradients(zip(changed, [v for _, v in pairs], strict=True))
+    with amp.TrainingSession(op, threads=1) as session:
+        assert session.run(feeds_of(rng))["grads_finite"]
+        before = kept(session.state_dict())
+        for key in ("g0", "g1", "g2", "g3"):
+            feeds = feeds_of(rng)
+            feeds[key].reshape(-1)[-1] = np.inf
+            assert not session.run(feeds)["grads_finite"], key
+            assert kept(session.state_dict()) == before
+
+
+def test_gradients_that_are_limited_are_checked_in_one_pass(four_variables: Make) -> None:
+    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1))
+    pairs = optimizer.compute_gradients(amp.value(four_variables(), "loss"))
+    limited = _limited([gradient for gradient, _ in pairs])
+    op = optimizer.apply_gradients(zip(limited, [v for _, v in pairs], strict=True))
+    kinds = [node.op_type for node in amp.build_step(op, "gradient_norm").graph]
+    assert kinds.count("ReduceSumSquare") == len(pairs)

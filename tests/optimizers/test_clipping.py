@@ -100,8 +100,9 @@ def test_values_are_limited_after_equal_indices_are_summed(
     pairs = pairs_of(sparse_model(np.zeros((3, 2), np.float32)))
     clipped = optimizers.clip_by_value(pairs[0][0], -1.0, 2.0)
     feeds = {"ids": np.array([1, 1]), "g": np.array([[1.5, -3], [1.5, 1]], np.float32)}
-    applied, _ = run([(clipped, pairs[0][1])], feeds)
+    applied, out = run([(clipped, pairs[0][1])], feeds)
     np.testing.assert_array_equal(applied, [[0, 0], [2, -1], [0, 0]])
+    assert out["gradient_norm"] == np.float32(np.hypot(3, 2))  # the one before clipping
     assert optimizers.clip_by_value(None, 0.0, 1.0) is None
 
 

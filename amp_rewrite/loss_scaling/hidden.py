@@ -1,0 +1,76 @@
+"""Infinities that what is done to gradients before they are applied would hide from the check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from amp_rewrite.grad.part import Part, part_of
+from amp_rewrite.grad.replicas import Groups, groups_of, is_collective
+
+_UNSCALED = "amp_rewrite.unscaled"
+"""Key in the meta of values: they are gradients as the backward pass leaves them, unscaled."""
+
+_BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
+"""Where nodes between compute_gradients and apply_gradients belong."""
+
+_SHOWING = frozenset(
+    {
+        *("Add", "Cast", "CrossReplicaGather", "CrossReplicaSum", "Identity", "MatMul", "Mul"),
+        *("Neg", "Reshape", "ScatterND", "Sub", "Sum"),
+    }
+)
+"""Operators whose result is not finite wherever one of their operands is not: 0 x inf is NaN."""
+
+
+def mark_unscaled(value: ir.Value) -> None:
+    """Take note that a value is a gradient as the backward pass leaves it, unscaled."""
+    value.meta[_UNSCALED] = True
+
+
+def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, Groups | None]:
+    """Return the unscaled gradients that may be infinite while what is made of them is finite.
+
+    `clip_by_value` makes a number of an infinity, and so does a division by it; sums, products and
+    the other ways to clip make NaN.
+
+    Args:
+        gradients: What is applied.
+
+    Returns:
+        Unscaled gradient -> the groups of the shards that its effects were summed over; None if
+        they were not.
+    """
+    given = list(gradients)
+    shown = _before(given, hiding=False)
+    return {v: groups for v, groups in _before(given, hiding=True).items() if v not in shown}
+
+
+def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, Groups | None]:
+    """Return the unscaled gradients before values, through nodes that hide too if `hiding`."""
+    found: dict[ir.Value, Groups | None] = {}
+    left: list[tuple[ir.Value, Groups | None]] = [(value, None) for value in given]
+    seen: set[ir.Value] = set()
+    while left:
+        value, groups = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if _UNSCALED in value.meta:
+            found[value] = groups
+            continue
+        node = value.producer()
+        if node is None or part_of(node) not in _BETWEEN:
+            continue
+        if is_collective(node):
+            groups = groups_of(node)
+        operands = node.inputs if hiding else _shown(node)
+        left.extend((v, groups) for v in operands if v is not None)
+    return found
+
+
+def _shown(node: ir.Node) -> list[ir.Value | None]:
+    if node.op_type in _SHOWING:
+        return list(node.inputs)
+    return list(node.inputs[:1]) if node.op_type == "Div" else []
