@@ -5,6 +5,7 @@
     python tools/bench.py rewrite --no-big3g             without the 3 GiB model
     python tools/bench.py rewrite --json bench.json      figures, machine and versions as JSON
     python tools/bench.py numerics [...]                 the corpus in emulated mixed precision
+    python tools/bench.py gpu [...]                      every precision on a GPU, and PyTorch's
     python tools/bench.py train [...]                    training steps against PyTorch eager
     python tools/bench.py loss-scaling [...]             what a loss scale costs in a step
 
@@ -31,6 +32,7 @@ from typing import Any
 TOOLS = Path(__file__).resolve().parent
 CACHE = TOOLS.parent / ".cache"
 SCRIPTS = {
+    "gpu": "bench_gpu.py",
     "numerics": "bench_numerics.py",
     "train": "bench_train.py",
     "loss-scaling": "bench_loss_scaling.py",

@@ -12,7 +12,8 @@ from onnx import numpy_helper
 from torch.nn import functional  # pyright: ignore[reportMissingImports] it is optional
 
 Weights = dict[str, torch.Tensor]
-Loss = Callable[[Weights, torch.Tensor, torch.Tensor], torch.Tensor]
+Loss = Callable[..., torch.Tensor]
+"""Weights and the feeds of the network, in order -> loss."""
 
 _STATISTICS = (".mean", ".var")
 
@@ -80,20 +81,23 @@ def resnet(w: Weights, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(_linear(w, "last", x.mean((2, 3))), t)
 
 
-def _attention(w: Weights, name: str, x: torch.Tensor, heads: int) -> torch.Tensor:
+def _attention(
+    w: Weights, name: str, x: torch.Tensor, heads: int, mask: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return multi-head attention: causal without a mask that is added to the scores."""
     batch, length, size = x.shape
     q, k, v = (
         _dense(w, f"{name}.{part}", x).view(batch, length, heads, -1).transpose(1, 2)
         for part in "qkv"
     )
-    y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
     return _dense(w, f"{name}.out", y.transpose(1, 2).reshape(batch, length, size))
 
 
 def transformer(w: Weights, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """Return the loss of the language model with 2 layers and 4 heads."""
+    """Return the loss of the language model with 4 heads."""
     y = w["embedding"][x] + w["position"]
-    for i in range(2):
+    for i in range(_layers(w)):
         y = y + _attention(w, f"layer{i}.attention", _norm(w, f"layer{i}.norm1", y), 4)
         a = functional.gelu(_dense(w, f"layer{i}.up", _norm(w, f"layer{i}.norm2", y)))
         y = y + _dense(w, f"layer{i}.down", a)
@@ -101,9 +105,29 @@ def transformer(w: Weights, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), t.flatten())
 
 
+def bert_base(
+    w: Weights, x: torch.Tensor, attention: torch.Tensor, t: torch.Tensor
+) -> torch.Tensor:
+    """Return the loss of the classifier, whose heads have 64 numbers, or are 2 if that is less."""
+    size = w["word"].shape[1]
+    y = _norm(w, "norm", w["word"][x] + w["position"][: x.shape[1]])
+    mask = (1 - attention)[:, None, None, :] * -1e9
+    for i in range(_layers(w)):
+        a = _attention(w, f"layer{i}.attention", y, max(size // 64, 2), mask.to(y.dtype))
+        y = _norm(w, f"layer{i}.norm1", y + a)
+        a = functional.gelu(_dense(w, f"layer{i}.up", y))
+        y = _norm(w, f"layer{i}.norm2", y + _dense(w, f"layer{i}.down", a))
+    return functional.cross_entropy(_linear(w, "last", _linear(w, "pooler", y[:, 0]).tanh()), t)
+
+
+def _layers(w: Weights) -> int:
+    return sum(name.endswith(".norm1.scale") for name in w)
+
+
 LOSSES: dict[str, Loss] = {
     "mlp": mlp,
     "digits_cnn": digits_cnn,
     "resnet": resnet,
     "transformer": transformer,
+    "bert_base": bert_base,
 }

@@ -13,6 +13,7 @@ from handmade import batch, reference, train_op
 from amp_rewrite.cli.main import main
 from amp_rewrite.graph.save import save
 from amp_rewrite.train import build_step
+from amp_rewrite.train.checkpoint import read_checkpoint
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -66,6 +67,16 @@ def test_the_ten_line_example_trains_and_exports(digits):
     assert accuracy(digits) > 0.9
 
 
+def test_the_example_in_mixed_precision_trains_saves_and_exports(digits, monkeypatch):
+    monkeypatch.chdir(digits)
+    losses = losses_of(run("mixed_precision.py", "digits.onnx", "digits_train.npz", "trained.onnx"))
+    assert losses[-1] < losses[0] / 5
+    assert accuracy(digits) > 0.9
+    saved = read_checkpoint("checkpoint.safetensors").tensors
+    assert saved["loss_scale/good_steps"] == saved["global_step"] > 0
+    assert saved["conv1"].dtype == np.float32
+
+
 def test_the_commands_of_the_readme_train_digits(digits, monkeypatch, capsys):
     monkeypatch.chdir(digits)
     text = (ROOT / "README.md").read_text("utf-8")
@@ -83,7 +94,9 @@ def test_the_commands_of_the_readme_train_digits(digits, monkeypatch, capsys):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize(("name", "lines"), [("train.py", 10), ("plain_runtime.py", 15)])
+@pytest.mark.parametrize(
+    ("name", "lines"), [("train.py", 10), ("mixed_precision.py", 12), ("plain_runtime.py", 15)]
+)
 def test_the_readme_shows_an_example_as_it_is(name, lines):
     body = (EXAMPLES / name).read_text("utf-8").split('"""\n\n', 1)[1]
     assert f"```python\n{body}```" in (ROOT / "README.md").read_text("utf-8")
