@@ -159,14 +159,24 @@ class _Search:
         return given in _INTEGERS
 
     def _sums(self) -> None:
-        """Mark sums of gradients that only float32 parts read."""
+        """Mark sums of gradients that only float32 parts read, directly or moved elsewhere."""
         for vertex in self._graph:
-            node = vertex.node
-            if node.op_type in _SUMS and self._is_gradient(vertex) and vertex not in self._marks:
-                read = walk([vertex], self._graph.successors, self._passes_on)
-                ends = [s for v in read for s in self._graph.successors(v) if s not in read]
-                if ends and all(self._stays(v.node) for v in ends):
-                    self._mark((vertex,), "the sum of the gradients that arrive at a variable")
+            is_sum = vertex.node.op_type in _SUMS and self._is_gradient(vertex)
+            if is_sum and vertex not in self._marks and self._ends_in_float32(vertex.node):
+                self._mark((vertex,), "the sum of the gradients that arrive at a variable")
+
+    def _ends_in_float32(self, node: ir.Node) -> bool:
+        stack, found = [node], False
+        while stack:
+            for user in {use.node for value in stack.pop().outputs for use in value.uses()}:
+                vertices = self._context.type_graph.nodes[user].all
+                if self._stays(user):
+                    found = True
+                elif vertices and all(self._passes_on(v) for v in vertices):
+                    stack.append(user)
+                else:
+                    return False
+        return found
 
     def _passes_on(self, vertex: Vertex) -> bool:
         clear = self._context.list_of(vertex) is ListName.CLEAR

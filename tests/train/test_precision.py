@@ -172,6 +172,9 @@ def test_gradients_that_arrive_at_one_variable_are_added_in_float32():
     assert {types[v] for v in (*total.inputs, *total.outputs)} == {"tensor(float)"}
     assert {v.producer().op_type for v in total.inputs} == {"Cast"}
     assert "arrive at a variable" in amp.explain(step.rewriting, total.name)
+    later = amp.rewrite(build_step(train_op(parser.parse_model(text)))).model
+    (total,) = [n for n in later.graph if n.op_type == "Sum"]
+    assert {v.producer().op_type for v in total.inputs} == {"Cast"}
 
 
 @pytest.mark.parametrize("precision", LOW)
