@@ -13,7 +13,9 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.save import save
 from amp_rewrite.train import StepError, TrainingSession, build_step
-from amp_rewrite.train.step import read_step
+from amp_rewrite.train.cut import known_fetches
+from amp_rewrite.train.precision import in_precision
+from amp_rewrite.train.step import read_step, whole_step
 
 
 @pytest.fixture(autouse=True)
@@ -215,3 +217,16 @@ def test_convert_and_explain_take_a_step_file(tmp_path):
     names = [n.name for n in amp.load(source).graph if n.op_type == "SoftmaxCrossEntropyLoss"]
     result = runner.invoke(app, ["explain", str(source), *names])
     assert "stays float32: float32 by construction: the loss" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("network", ["cnn", "transformer"])
+def test_every_value_of_a_low_step_can_be_fetched(network):
+    feeds = batch(network)
+    op = train_op(network, "if")
+    step = in_precision(whole_step(op), "float16")
+    names = known_fetches(step.model, step.info)
+    with TrainingSession(op, precision="float16", emulate=True) as session:
+        together = session.run(feeds, names)
+    assert len(names) > 100
+    assert not {array.dtype for array in together.values()} & {np.dtype(np.float16)}
+    assert np.isfinite(together["loss"])
