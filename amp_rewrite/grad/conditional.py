@@ -10,6 +10,17 @@ from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.captures import subgraphs
 from amp_rewrite.grad.errors import GradientError, place
 
+_RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+
 
 def if_gradients(
     b: Builder, node: ir.Node, received: Sequence[ir.Value | None], wanted: Sequence[ir.Value]
@@ -27,7 +38,7 @@ def if_gradients(
         wanted: The outer values to differentiate with respect to.
 
     Raises:
-        GradientError: A branch has an operator without a rule.
+        GradientError: A branch has an operator without a rule, or draws random numbers.
     """
     if not wanted:
         return []
@@ -54,6 +65,7 @@ def _branch(
     attribute = node.attributes.get(name)
     if attribute is None:
         raise GradientError(f"an If without {name}", where=place(node))
+    _check_repeatable(b, attribute.as_graph())
     body = attribute.as_graph().clone(allow_outer_scope_values=True)
     inner = b.child(body)
     _rename(inner, body)
@@ -73,6 +85,25 @@ def _branch(
     body.name = inner.free_name(f"{node.name or 'if'}/{name}")
     _remove_unused(body)
     return body
+
+
+def _check_repeatable(b: Builder, graph: ir.Graph) -> None:
+    """Refuse random numbers, of which the backward branch would draw others.
+
+    Raises:
+        GradientError: The branch draws some.
+    """
+    for node in graph:
+        mode = node.inputs[2] if node.op_type == "Dropout" and len(node.inputs) > 2 else None
+        drops = mode is not None and b.ints(mode) != [0]
+        if not node.domain and (drops or node.op_type in _RANDOM):
+            raise GradientError(
+                "random numbers inside an If have no gradient",
+                where=place(node),
+                remedy="move the operator out of the branch, or turn its training mode off",
+            )
+        for inner in subgraphs(node):
+            _check_repeatable(b, inner)
 
 
 def _rename(b: Builder, graph: ir.Graph) -> None:

@@ -15,6 +15,7 @@ from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 from amp_rewrite.grad import unroll
 from amp_rewrite.grad.annotate import annotate
 from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.grad.ceil_mode import settle_ceil_mode
 from amp_rewrite.grad.dimensions import is_vague
 from amp_rewrite.grad.errors import GradientError
 from amp_rewrite.grad.masked_softmax import guard_masked_rows
@@ -70,7 +71,10 @@ def record_types(model: ir.Model) -> None:
 
 
 def _record(model: ir.Model) -> None:
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    infer(model)
+    while settle_ceil_mode(model):
+        infer(model)
     for value, type_ in infer_types(model).items():
         if value.type is None:
             value.type = elements.to_ir(type_)

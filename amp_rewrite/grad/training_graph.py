@@ -15,7 +15,13 @@ from amp_rewrite.grad.graph_value import GraphValue
 from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.state import Array, State, StateStore
 from amp_rewrite.grad.training_mode import turn_on_training_mode
-from amp_rewrite.grad.weights import lift_constants, modernise, nodes_before, weights_before
+from amp_rewrite.grad.weights import (
+    lift_constants,
+    modernise,
+    nodes_before,
+    read_small,
+    weights_before,
+)
 from amp_rewrite.graph.clone import clone
 
 __all__ = [
@@ -41,8 +47,8 @@ class TrainingGraph:
 
     Attributes:
         model: The model; building a training step adds nodes to it.
-        forward: A copy of the model as it was, for export. Only weights that were Constant nodes
-            are initializers there too.
+        forward: A copy of the model as it was, for export. Only weights that were Constant nodes,
+            or inside a branch of an If, are initializers of its main graph there too.
         builder: Adds the nodes of gradients.
         states: Name -> state, in the order of creation.
         assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
@@ -59,6 +65,7 @@ class TrainingGraph:
         """
         lift_constants(model)
         self.forward = clone(model)
+        read_small(model)
         modernise(model)
         forget_unknown(model.graph)
         self.model = model
@@ -74,6 +81,7 @@ class TrainingGraph:
         self._scopes: dict[tuple[str, Part], Builder] = {}
         self._names = {str(v.name) for v in _values(model.graph)}
         self._trains = False
+        self._global_step: State | None = None
 
     def turn_on_training_mode(self) -> None:
         """Turn Dropout and BatchNormalization to training, once; gradients need it."""
@@ -175,8 +183,9 @@ class TrainingGraph:
 
     def global_step(self) -> State:
         """Return the int64 scalar that counts steps; it is made when it is first asked for."""
-        state = self.states.get(GLOBAL_STEP)
-        return state or self.state(GLOBAL_STEP, np.array(0, np.int64), "global_step")
+        if self._global_step is None:
+            self._global_step = self.state(GLOBAL_STEP, np.array(0, np.int64), "global_step")
+        return self._global_step
 
     def statistics(self, loss: ir.Value | None) -> dict[str, ir.Value]:
         """Return state name -> next value of the statistics, of those before a loss if given."""

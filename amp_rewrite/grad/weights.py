@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import numpy as np
 import onnx
 import onnx.shape_inference
 import onnx.version_converter
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.captures import captured, subgraphs
 from amp_rewrite.grad.errors import GradientError
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import to_proto
@@ -21,7 +22,14 @@ _TRAINING_MODE = 14
 _TARGET = 17
 """What older models are converted to: 18 moves the axes of every reduction."""
 
-_CANNOT = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+_CANNOT = (
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+)
+_INITIALIZERS_ALONE = 4
+"""The IR version from which an initializer need not be a graph input; ONNX Runtime never minds."""
+_SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
 
 _SETTINGS = {
     "BatchNormalization": (3, 4),
@@ -40,25 +48,69 @@ def lift_constants(model: ir.Model) -> None:
     """Turn floating-point Constant nodes of rank 1 and more into initializers of the same name.
 
     Those are weights that an exporter stored in nodes. Scalars stay what they are: factors and
-    epsilons of a formula.
+    epsilons of a formula. Weights inside a branch of an If become initializers of the main graph,
+    where they can be trained, under another name if theirs is taken.
     """
-    graph = model.graph
-    for node in list(graph):
-        if node.op_type != "Constant" or node.domain:
-            continue
-        old = node.outputs[0]
-        tensor = ir.convenience.get_const_tensor(old)
-        if tensor is None or not tensor.dtype.is_floating_point() or not len(tensor.shape):
-            continue
-        new = ir.Value(
-            name=old.name,
-            type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(tensor.shape.numpy()),
-            const_value=ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=old.name),
-        )
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    main = model.graph
+    for graph in [main, *_branches(main)]:
+        nodes = (n for n in graph if n.op_type == "Constant" and not n.domain)
+        constants = [node.outputs[0] for node in nodes]
+        if graph is not main:
+            constants += graph.initializers.values()
+            # A branch computes what it returns.
+            constants = [v for v in constants if not v.is_graph_output()]
+        for old in constants:
+            tensor = ir.convenience.get_const_tensor(old)
+            if tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape):
+                _lift(main, graph, old, tensor)
+
+
+def _branches(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """Yield the branches of If nodes, at any depth."""
+    for node in graph:
+        if node.op_type == "If" and not node.domain:
+            for branch in subgraphs(node):
+                yield branch
+                yield from _branches(branch)
+
+
+def _lift(main: ir.Graph, graph: ir.Graph, old: ir.Value, tensor: ir.TensorProtocol) -> None:
+    """Make a constant of a graph an initializer of the main graph."""
+    name = str(old.name)
+    if graph is not main:
+        name = _free_name(main, name)
+    new = ir.Value(
+        name=name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(tensor.shape.numpy()),
+        const_value=ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=name),
+    )
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    node = old.producer()
+    if node is None:
+        del graph.initializers[str(old.name)]
+    else:
         graph.remove(node, safe=True)
-        graph.register_initializer(new)
+    main.register_initializer(new)
+
+
+def _free_name(main: ir.Graph, stem: str) -> str:
+    taken = {*main.initializers, *(v.name for v in main.inputs)}
+    taken.update(v.name for node in main for v in node.outputs)
+    name, n = stem, 0
+    while name in taken:
+        n += 1
+        name = f"{stem}_{n}"
+    return name
+
+
+def read_small(model: ir.Model) -> None:
+    """Read small tensors from their files: inference does not, and shapes depend on some."""
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes <= _SMALL:
+            array = np.array(tensor.numpy())
+            value.const_value = ir.tensor(array, dtype=tensor.dtype, name=value.name)
 
 
 def modernise(model: ir.Model) -> None:
@@ -77,7 +129,9 @@ def modernise(model: ir.Model) -> None:
         if isinstance(v.const_value, ir.ExternalTensor)
     ]
     try:
-        proto = onnx.version_converter.convert_version(to_proto(model), _TARGET)
+        old = to_proto(model)
+        old.ir_version = max(old.ir_version, _INITIALIZERS_ALONE)
+        proto = onnx.version_converter.convert_version(old, _TARGET)
         new = load(proto, base_dir=external[0].base_dir if external else None)
     except (RuntimeError, ValueError, *_CANNOT) as error:
         reason = str(error).rsplit(" failed: ", 1)[-1]  # without the place in the C++ source
@@ -114,13 +168,14 @@ def nodes_before(graph: ir.Graph, value: ir.Value) -> list[ir.Node]:
     return nodes
 
 
-def _weights(nodes: list[ir.Node]) -> Iterator[ir.Value]:
+def _weights(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
     for node in nodes:
         settings = _SETTINGS.get(node.op_type, ()) if not node.domain else ()
         for index, value in enumerate(node.inputs):
             if value is not None and index not in settings and _is_weight(value):
                 yield value
-        yield from (v for v in captured(node) if _is_weight(v))
+        for graph in subgraphs(node):
+            yield from _weights(graph)
 
 
 def _is_weight(value: ir.Value) -> bool:

@@ -1,15 +1,19 @@
 """What a model becomes for training: weights, states, training mode, values by name."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.errors import GradientError
 from amp_rewrite.grad.training_graph import UnknownValueError, training_graph, value
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import load
+from amp_rewrite.graph.save import to_proto
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.train.session import TrainingSession
 
@@ -210,3 +214,115 @@ def test_the_forward_model_gets_no_training_nodes() -> None:
     GradientDescent().minimize(loss)
     assert [node.op_type for node in loss.graph.forward.graph] == ["Mul", "Clip", "ReduceMean"]
     assert len(model.graph) > 3
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, 2] x, bool c) => (float loss) <float[2] w = {1, 2}> {
+    h = Mul(x, w)
+    y = If (c) <
+        then_branch = t () => (float[n, 2] a) <float[2] w_1 = {3, 4}, float low = {-9}> {
+            a1 = Clip(h, low)
+            a = Mul(a1, w_1)
+        },
+        else_branch = e () => (float[n, 2] b) {
+            w_1 = Constant <value = float[2] {5, 6}> ()
+            b = Mul(h, w_1)
+        }
+    >
+    loss = ReduceSum<keepdims=0>(y)
+}"""
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_weights_inside_branches_are_trained(taken: bool) -> None:
+    loss = value(parsed(BRANCHES), "loss")
+    names = [v.name for v in loss.graph.variables(loss.value)]
+    assert names == ["w", "w_1", "w_1_1"]
+    x = np.array([[1, 1]], np.float32)
+    with TrainingSession(GradientDescent(1.0).minimize(loss)) as session:
+        session.run({"x": x, "c": np.array(taken)})
+        found = session.state_dict()
+        again = session.evaluate({"x": x, "c": np.array(taken)})["loss"]
+        exported = onnx_run(session.export(), {"x": x, "c": np.array(taken)})
+    if taken:
+        np.testing.assert_array_equal(found["w_1"], [2, 2])
+        np.testing.assert_array_equal(found["w_1_1"], [5, 6])
+    else:
+        np.testing.assert_array_equal(found["w_1"], [3, 4])
+        np.testing.assert_array_equal(found["w_1_1"], [4, 4])
+    assert again == exported
+
+
+def onnx_run(model: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    proto = to_proto(model)
+    onnx.checker.check_model(proto)
+    return np.asarray(ReferenceEvaluator(proto).run(None, feeds)[0])
+
+
+def test_random_numbers_inside_a_branch_are_refused() -> None:
+    # A backward branch computes the forward one again, and would draw other numbers.
+    text = BRANCHES.replace("a1 = Clip(h, low)", "r = RandomUniformLike(h) a1 = Mul(h, r)")
+    with pytest.raises(GradientError, match=r"RandomUniformLike\): random numbers inside an If"):
+        GradientDescent().minimize(value(parsed(text), "loss"))
+    for mode, fails in (("1", True), ("0", False)):
+        dropout = f"m = Constant <value = bool {{{mode}}}> () a1 = Dropout(h, low, m)"
+        model = parsed(BRANCHES.replace("a1 = Clip(h, low)", dropout))
+        if fails:
+            with pytest.raises(GradientError, match=r"Dropout\): random numbers inside an If"):
+                GradientDescent().minimize(value(model, "loss"))
+        else:
+            assert len(GradientDescent().compute_gradients(value(model, "loss"))) == 3
+
+
+def test_the_global_step_is_one_state_whatever_the_model_calls_its_values() -> None:
+    model = parsed(
+        PLAIN.replace("float[2] w", "float[2] global_step").replace("w)", "global_step)")
+    )
+    graph = training_graph(model)
+    counter = graph.global_step()
+    assert counter.name == "global_step_1"
+    assert {v.name for v in graph.variables(graph.value("loss").value)} == {"global_step"}
+    assert graph.global_step() is counter
+
+
+def test_shapes_that_are_external_data_are_known(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 4] x) => (float loss) <int64[3] to = {0, 2, 2}, float[2, 2] w = {1, 2, 3, 4}> {
+        y = Reshape(x, to)
+        z = MatMul(y, w)
+        loss = ReduceSum<keepdims=0>(z)
+    }"""
+    path = tmp_path / "model.onnx"
+    proto = onnx.parser.parse_model(text)
+    for tensor in proto.graph.initializer:  # the parser does not write raw data
+        tensor.CopyFrom(
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name)
+        )
+    onnx.save(proto, path, save_as_external_data=True, location="data", size_threshold=0)
+    with TrainingSession(GradientDescent(1.0).minimize(value(load(path), "loss"))) as session:
+        session.run({"x": np.ones((1, 4), np.float32)})
+        np.testing.assert_array_equal(session.state_dict()["w"], [[-1, 0], [1, 2]])
+
+
+def test_an_old_model_may_list_its_weights_among_the_initializers_alone() -> None:
+    text = PLAIN.replace("ir_version: 8", "ir_version: 3").replace(": 17", ": 9")
+    text = text.replace("Clip(y, low, high)", "Clip<min = -9.0, max = 9.0>(y)")
+    with TrainingSession(GradientDescent(1.0).minimize(value(parsed(text), "loss"))) as session:
+        session.run({"x": np.ones((1, 2), np.float32)})
+        np.testing.assert_array_equal(session.state_dict()["w"], [0.5, 1.5])
+
+
+@pytest.mark.parametrize("opset", [13, 21, 22])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_a_window_that_would_begin_behind_the_data_is_not_counted(op: str, opset: int) -> None:
+    # Inference before opset 22 says 3; PyTorch and ONNX Runtime compute 2.
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    g (float[1, 1, 6] x) => (float loss) <float[6] w = {{1, 1, 1, 1, 1, 1}}> {{
+        h = Mul(x, w)
+        y = {op}<kernel_shape = [1], strides = [3], ceil_mode = 1>(h)
+        z = Mul(y, y)
+        loss = ReduceSum<keepdims=0>(z)
+    }}"""
+    with TrainingSession(GradientDescent(1.0).minimize(value(parsed(text), "loss"))) as session:
+        session.run({"x": np.ones((1, 1, 6), np.float32)})
+        np.testing.assert_array_equal(session.state_dict()["w"], [-1, 1, 1, -1, 1, 1])
