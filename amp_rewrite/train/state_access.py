@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 
 import numpy as np
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.emulate.runtime import RunError
 from amp_rewrite.errors import OptionError
 from amp_rewrite.train.info import StateInfo, StepInfo
@@ -38,7 +38,8 @@ class StateAccess:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         state = self._learning_rate()
-        if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:  # false for NaN too
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+        if not number or not 0 <= value <= FLOAT32.max:  # false for NaN too
             raise OptionError(
                 "the learning rate must be finite and not negative",
                 found=repr(value),
