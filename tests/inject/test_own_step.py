@@ -177,3 +177,49 @@ def test_fetches_tell_about_scale_and_norm():
         feeds = batch(session)
         feeds["x"] *= np.float32(np.nan)
         assert session.run(feeds, "global_step")["global_step"] == 1
+
+
+EMBEDDING = """<ir_version: 8, opset_import: ["": 17]>
+    g (int64[N, 3] x, float[N, 2] t) => (float loss) <float[7, 4] table, float[4, 2] w> {
+        e = Gather (table, x)
+        axes = Constant <value: tensor = int64[1] {1}> ()
+        s = ReduceSum <keepdims: int = 0> (e, axes)
+        y = MatMul (s, w)
+        d = Sub (y, t)
+        q = Mul (d, d)
+        loss = ReduceMean <keepdims: int = 0> (q)
+    }"""
+
+
+def embedding() -> ir.Model:
+    proto = onnx.parser.parse_model(EMBEDDING)
+    del proto.graph.value_info[:]
+    rng = np.random.default_rng(0)
+    for name, shape in (("table", (7, 4)), ("w", (4, 2))):
+        array = rng.normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return amp.load(proto)
+
+
+@pytest.mark.parametrize("gate", [1, 2], ids=["open", "gate-graph"])
+@pytest.mark.parametrize("mode", MODES)
+def test_sparse_gradients_and_barriers_are_scaled_too(mode: str, gate: int):
+    def build() -> ir.Model:
+        loss = amp.value(embedding(), "loss")
+        optimizer = amp.optimizers.Adagrad(0.1)
+        return amp.build_step(optimizer.minimize(loss, gate_gradients=gate))
+
+    plain, injected = build(), inject_loss_scaling(build(), loss_scale=SCALE, conditional=mode)
+    rng = np.random.default_rng(1)
+    feeds = {"x": np.array([[0, 0, 5], [1, 5, 2]]), "t": rng.normal(size=(2, 2))}
+    feeds["t"] = feeds["t"].astype(np.float32)
+    with amp.TrainingSession(plain) as one, amp.TrainingSession(injected) as other:
+        for _ in range(3):
+            one.run(feeds)
+            assert other.run(feeds)["grads_finite"]
+        for key, value in one.state_dict().items():
+            np.testing.assert_array_equal(other.read_state(key), value, err_msg=key)
+        bad = {**feeds, "t": feeds["t"] * np.float32(np.inf)}
+        assert not other.run(bad)["grads_finite"]
+        for key, value in one.state_dict().items():
+            np.testing.assert_array_equal(other.read_state(key), value, err_msg=key)
