@@ -86,6 +86,13 @@ def train(
             help="Round as a device with float16 or bfloat16 does; the CPU provider does not."
         ),
     ] = False,
+    cuda_graph: Annotated[
+        bool,
+        typer.Option(
+            "--cuda-graph",
+            help="Capture each step as a CUDA graph; its loss scale needs --conditional select.",
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation."""
@@ -97,7 +104,12 @@ def train(
         quiet = quiet or not first
         session = stack.enter_context(
             TrainingSession(
-                _source(step), provider or [CPU], threads=threads, emulate=emulate, shards=group
+                _source(step),
+                provider or [CPU],
+                threads=threads,
+                emulate=emulate,
+                cuda_graph=cuda_graph,
+                shards=group,
             )
         )
         examples = DataSet.read(data) if group is None else group.data(data)

@@ -139,6 +139,13 @@ def test_a_collapsed_scale_ends_training_with_one_line(run: Any):
     assert not Path("t.onnx").exists()
 
 
+def test_cuda_graphs_need_a_cuda_device(run: Any):
+    build(run, "--loss-scale", "dynamic", "--conditional", "select")
+    status, _, err = run("train", "step.onnx", "--data", "data.npz", "--cuda-graph")
+    assert status == 1
+    assert "CUDA graphs need the CUDA execution provider; found CPUExecutionProvider" in err
+
+
 def test_without_a_limit_training_goes_on(run: Any):
     build(run, "--loss-scale", "dynamic", "--max-skips", "0")
     status, out, _ = run("train", "step.onnx", "--data", "all_nan.npz", "--batch", "1")
