@@ -8,6 +8,7 @@
     python tools/bench.py gpu [...]                      every precision on a GPU, and PyTorch's
     python tools/bench.py train [...]                    training steps against PyTorch eager
     python tools/bench.py loss-scaling [...]             what a loss scale costs in a step
+    python tools/bench.py shards [...]                   steps on several shards, and projections
 
 Every conversion is a process of its own: its CPU time, wall time and peak resident memory are the
 kernel's account of it, imports included. This process imports nothing large, because Linux counts
@@ -36,6 +37,7 @@ SCRIPTS = {
     "numerics": "bench_numerics.py",
     "train": "bench_train.py",
     "loss-scaling": "bench_loss_scaling.py",
+    "shards": "bench_shards.py",
 }
 """Subcommands with a file of their own."""
 CONVERTERS = ("amp_rewrite", "onnxconverter-common", "onnxruntime")

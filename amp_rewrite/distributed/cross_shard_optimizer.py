@@ -50,7 +50,9 @@ class CrossShardOptimizer(OptimizerWrapper):
     variance leaves out how far the means of the shards lie apart. The fetch "loss" is the mean
     (MEAN) or the sum (SUM) of the losses of the shards.
 
-    All other members are those of the wrapped optimizer.
+    Groups are trained apart from each other: each has weights of its own after the first step, and
+    a checkpoint holds those of shard 0's group. All other members are those of the wrapped
+    optimizer.
     """
 
     def __init__(

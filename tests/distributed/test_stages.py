@@ -1,0 +1,225 @@
+"""Steps in stages, with a third engine behind the protocol that tests can see through."""
+
+import numpy as np
+import onnx
+import pytest
+import train_models
+from shard_programs import LINEAR, digits, loaded, plain_cnn
+from twin import Twin, arrays
+
+import amp_rewrite as amp
+from amp_rewrite.distributed import CrossShardOptimizer, ShardOptions, Shards, shard_context
+from amp_rewrite.distributed.buckets import buckets_of
+from amp_rewrite.distributed.low_precision import lower_sums
+from amp_rewrite.distributed.memory import DeviceMemory
+from amp_rewrite.distributed.stages import isolate, stages_of
+from amp_rewrite.grad.replicas import SUM, is_collective, replica_nodes, resolve
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.save import to_proto
+from amp_rewrite.train.device import Device
+from amp_rewrite.train.precision import in_precision
+from amp_rewrite.train.step import whole_step
+
+FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}
+
+
+def text_model():
+    return train_models.transformer(20, length=8, size=16, heads=2, layers=1)
+
+
+def text_feeds():
+    rng = np.random.default_rng(0)
+    return {name: rng.integers(0, 20, (4, 8)) for name in ("x", "t")}
+
+
+def image_feeds():
+    return next(digits().batches(8))
+
+
+MODELS = {
+    "linear": (lambda: LINEAR, lambda: FEEDS),
+    "cnn": (plain_cnn, image_feeds),
+    "normalised": (lambda: train_models.digits_cnn(dropout=0.0), image_feeds),
+    "transformer": (text_model, text_feeds),
+}
+
+
+def op_of(model, wrap=CrossShardOptimizer, rule=None):
+    with shard_context():
+        loss = amp.value(loaded(model), "loss")
+        return wrap(rule or amp.optimizers.Adam(0.01)).minimize(loss)
+
+
+def run(op, feeds, fetches=("loss",), steps=3, **options):
+    """Return what the last step gives, and the states."""
+    with amp.TrainingSession(op, threads=1, **options) as session:
+        for _ in range(steps):
+            found = session.run(feeds, list(fetches))
+        return found, session.state_dict()
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 2000, 25 << 20])
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_shards_compute_what_one_does(name, bucket_bytes):
+    model, feeds = (make() for make in MODELS[name])
+    rule = amp.optimizers.Momentum(0.01, 0.9)
+    expected, states = run(op_of(model, lambda o: o, rule), feeds)
+    shards = Shards(Twin(), ShardOptions(bucket_bytes))
+    found, own = run(op_of(model, rule=amp.optimizers.Momentum(0.01, 0.9)), feeds, shards=shards)
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
+    assert own.keys() == states.keys()
+    for key, array in own.items():
+        # Nodes that a cut keeps apart are not fused, which may round otherwise.
+        np.testing.assert_allclose(array, states[key], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("conditional", ["if", "select"])
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+def test_loss_scales_and_low_precision_are_those_of_one(conditional, precision):
+    def scaled(optimizer):
+        scale = amp.DynamicLossScale(2.0**8)
+        return amp.LossScaleOptimizer(optimizer, scale, conditional=conditional)
+
+    options = {"precision": precision, "emulate": precision != "float32"}
+    expected, states = run(op_of(plain_cnn(), scaled), image_feeds(), **options)
+    op = op_of(plain_cnn(), lambda o: scaled(CrossShardOptimizer(o)))
+    found, own = run(op, image_feeds(), shards=Shards(Twin(), ShardOptions()), **options)
+    # Halving the loss is exact but where a half is subnormal in the low type.
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-3)
+    assert own.keys() == states.keys()
+    assert own["loss_scale/skipped_steps"] == states["loss_scale/skipped_steps"] == 0
+    if precision == "float32":
+        for key, array in own.items():
+            np.testing.assert_array_equal(array, states[key])
+
+
+def test_local_gradients_and_sums_can_be_fetched():
+    op = op_of(LINEAR)
+    sums = [n.outputs[0].name for n in replica_nodes(op.graph.model) if n.op_type == SUM]
+    local = next(
+        n.inputs[0].name for n in replica_nodes(op.graph.model) if n.outputs[0].name == sums[0]
+    )
+    shards = Shards(Twin(), ShardOptions())
+    found, _ = run(op, FEEDS, ("loss", local, sums[0]), steps=1, shards=shards)
+    np.testing.assert_array_equal(found[sums[0]], 2 * found[local])
+
+
+def sharded_model(model, fetches=("loss",)):
+    step = whole_step(op_of(model))
+    cut, info = step.cut(fetches)
+    resolve(cut, 2)
+    isolate(cut)
+    return cut, info
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 3000, 25 << 20])
+def test_every_sum_is_in_one_bucket_and_every_node_in_one_stage(bucket_bytes):
+    model, _ = sharded_model(plain_cnn())
+    buckets = buckets_of(model.graph, bucket_bytes)
+    sums = [node for node in model.graph if is_collective(node)]
+    held = [node for bucket in buckets for node in bucket.nodes]
+    assert len(held) == len(set(held)) == len(sums) == 7
+    expected = {1: 7, 25 << 20: 1}.get(bucket_bytes)
+    assert expected is None or len(buckets) == expected
+    names = [node.name for node in model.graph if node not in sums]
+    stages = stages_of(model, buckets)
+    assert sorted(n.name for s in stages for n in s.model.graph) == sorted(names)
+    for stage in stages:
+        onnx.checker.check_model(to_proto(stage.model), full_check=True)
+        assert not any(is_collective(node) for node in stage.model.graph)
+
+
+def test_buckets_begin_with_the_last_layer_and_are_the_same_in_every_run():
+    orders = []
+    for _ in range(2):
+        model, _ = sharded_model(plain_cnn())
+        orders.append([bucket.sources for bucket in buckets_of(model.graph, 1)])
+    assert orders[0] == orders[1]
+    graph = sharded_model(plain_cnn())[0].graph
+    shapes = [list(b.nodes[0].outputs[0].shape) for b in buckets_of(graph, 1)]
+    assert shapes.index([10, 64]) < shapes.index([64, 512]) < shapes.index([16, 1, 3, 3])
+
+
+def test_fused_gradients_travel_in_one_buffer():
+    twin = Twin()
+    run(op_of(plain_cnn()), image_feeds(), steps=1, shards=Shards(twin, ShardOptions()))
+    count, size = arrays(twin)
+    weights = sum(a.nbytes for a in op_of(plain_cnn()).graph.variables() for a in [a.read()])
+    assert count == 1
+    assert weights < size < weights + 64 * 8
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_low_precision_gradients_travel_in_their_type_if_asked(low):
+    twin = Twin()
+    op = op_of(plain_cnn(), lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
+    shards = Shards(twin, ShardOptions(low_precision_sums=low))
+    run(op, image_feeds(), steps=1, shards=shards, precision="float16", emulate=True)
+    kinds = {buffer.dtype.name for buffer in twin.sums}
+    assert ("float16" in kinds) is low
+    if low:
+        assert max(twin.sums, key=lambda b: b.nbytes).dtype == np.float16
+
+
+def test_lowering_sums_leaves_float32_gradients_alone():
+    step = in_precision(whole_step(op_of(plain_cnn())), "float32")
+    model = clone(step.model)
+    before = to_proto(model).SerializeToString(deterministic=True)
+    lower_sums(model)
+    assert to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_an_error_inside_the_block_ends_the_other_shards(caplog):
+    def fail():
+        with Shards(Twin(), ShardOptions()) as shards:
+            assert shards.is_first
+            raise ArithmeticError("no more")
+
+    with pytest.raises(SystemExit) as caught:
+        fail()
+    assert caught.value.code == 1
+    assert "shard 0 of 2 has failed" in caplog.text
+    assert "ArithmeticError: no more" in caplog.text
+
+
+def test_sessions_inside_the_block_find_the_shards():
+    twin = Twin()
+    with Shards(twin, ShardOptions()):
+        op = CrossShardOptimizer(amp.optimizers.Adam(0.1)).minimize(
+            amp.value(loaded(LINEAR), "loss")
+        )
+        run(op, FEEDS, steps=2)
+        assert len(twin.sums) == 2
+        run(op_of(LINEAR, lambda o: o), FEEDS, steps=2)
+        assert len(twin.sums) == 2
+
+
+def test_device_memory_is_written_and_read_through_dlpack_without_a_copy():
+    torch = pytest.importorskip("torch")
+    ort = pytest.importorskip("onnxruntime")
+    model, _ = sharded_model(LINEAR)
+    [bucket] = buckets_of(model.graph, 25 << 20)
+    twin = Twin()
+    memory = DeviceMemory(bucket, twin, Device(), ort.OrtValue)
+    targets = memory.targets()
+    for value in targets.values():
+        torch.from_dlpack(value).fill_(3.0)
+    memory.start({})
+    assert isinstance(twin.sums[0], torch.Tensor)
+    for name, value in memory.finish().items():
+        assert name in bucket.results
+        np.testing.assert_array_equal(value.numpy(), np.full(value.shape(), 6.0, np.float32))
+
+
+def test_batches_of_data_are_parts_of_the_global_ones():
+    data = {"x": np.arange(11), "scalar": np.array(3)}
+    parts = []
+    for rank in range(2):
+        shards = Shards(Twin(), ShardOptions())
+        shards.rank = rank
+        own = shards.data(data)
+        assert own.steps(4) == 3
+        assert own.steps(4, drop_last=True) == 2
+        parts.append([b["x"].tolist() for b in own.batches(4, order=np.arange(11)[::-1])])
+        assert [len(b["x"]) for b in shards.held_out(data).batches(4)] == [2, 2, 2, 2, 2, 1]
+    assert parts == [[[10, 9], [6, 5], [2]], [[8, 7], [4, 3], [1]]]
