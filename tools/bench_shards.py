@@ -7,9 +7,9 @@
 
 A step of one process with all threads, of one process with a shard's threads, and of the shards
 at the same global batch are measured in turn, each in processes of its own; the shortest step of
-all rounds counts, since whatever else the machine does makes steps longer only. Then the time of sums of many sizes is measured, and a model of latency and bandwidth
-fitted to it, from which a table of up to 1,024 shards is projected. It is a projection: nothing of
-it was run.
+all rounds counts, since whatever else the machine does makes steps longer only. Then the time of
+sums of many sizes is measured, and a model of latency and bandwidth fitted to it, from which a
+table of up to 1,024 shards is projected. It is a projection: nothing of it was run.
 """
 
 from __future__ import annotations
