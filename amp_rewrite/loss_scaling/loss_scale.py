@@ -101,3 +101,16 @@ class LossScale(ABC):
     def __hash__(self) -> int:
         """Return a hash of class and configuration."""
         return hash(repr(self))
+
+
+def fetches_of(
+    present: LossScaleState, following: LossScaleState, finite: ir.Value
+) -> dict[str, ir.Value]:
+    """Return what can be fetched: the scale that the step uses, and the counters after it."""
+    return {
+        "grads_finite": finite,
+        "loss_scale": present.current_loss_scale,
+        "good_steps": following.good_steps,
+        "skipped_steps": following.skipped_steps,
+        "consecutive_skips": following.consecutive_skips,
+    }

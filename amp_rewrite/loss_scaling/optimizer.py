@@ -16,9 +16,16 @@ from amp_rewrite.grad.part import Part, part_of
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.loss_scaling.check import check_optimizer, check_scale
 from amp_rewrite.loss_scaling.conditional import check_mode, conditional
+from amp_rewrite.loss_scaling.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.get import get, serialize
-from amp_rewrite.loss_scaling.loss_scale import PREFIX, ROLES, LossScale, LossScaleState
+from amp_rewrite.loss_scaling.loss_scale import (
+    PREFIX,
+    ROLES,
+    LossScale,
+    LossScaleState,
+    fetches_of,
+)
 from amp_rewrite.loss_scaling.unscale import unscaled
 from amp_rewrite.optimizers.apply import check_pairs
 from amp_rewrite.optimizers.clipping import known_norm
@@ -112,12 +119,18 @@ class LossScaleOptimizer(OptimizerWrapper):
 
         Raises:
             OptimizerTypeError: One is neither a value nor IndexedSlices nor None.
+            LossScaleValueError: They do not tell which model they belong to.
         """
         given = list(grads)
         raw = [None if g is None else unwrap(g) for g in given]
+        if all(g is None for g in raw):
+            return given
         graph = next((g for g in map(graph_of, given) if g is not None), None)
         if graph is None:
-            return given
+            raise LossScaleValueError(
+                "the gradients do not tell which model they belong to",
+                expected="gradients that compute_gradients returned",
+            )
         b = self._builder(graph)
         reciprocal = b.reciprocal(self._values(graph).current_loss_scale)
         return [None if g is None else wrap(graph, unscaled(b, g, reciprocal)) for g in raw]
@@ -162,7 +175,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         b, present = self._builder(graph), self._values(graph)
         if not self.loss_scale.checks:
             op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
-            fetches = _fetches(present, present, b.constant(np.array(True)))
+            fetches = fetches_of(present, present, b.constant(np.array(True)))
             return replace(op, fetches={**op.fetches, **fetches}, loss_scale=self._config())
         pairs = self._merged(graph, pairs)
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
@@ -173,7 +186,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         following = LossScaleState(*(updates[name] for name in names))
         now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
         fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
-        fetches |= {**_fetches(present, following, finite), "gradient_norm": norm}
+        fetches |= {**fetches_of(present, following, finite), "gradient_norm": norm}
         return replace(op, updates=updates, fetches=fetches, loss_scale=self._config())
 
     def get_config(self) -> dict[str, Any]:
@@ -282,19 +295,6 @@ class LossScaleOptimizer(OptimizerWrapper):
             if updates[name].producer() is not None:
                 updates[name].name = graph.free_name(f"{name}:next")
         return updates
-
-
-def _fetches(
-    present: LossScaleState, following: LossScaleState, finite: ir.Value
-) -> dict[str, ir.Value]:
-    """Return what can be fetched: the scale that the step uses, and the counters after it."""
-    return {
-        "grads_finite": finite,
-        "loss_scale": present.current_loss_scale,
-        "good_steps": following.good_steps,
-        "skipped_steps": following.skipped_steps,
-        "consecutive_skips": following.consecutive_skips,
-    }
 
 
 def _made(

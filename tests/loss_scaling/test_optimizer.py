@@ -206,6 +206,8 @@ def test_unscaled_gradients_keep_none_and_indices(four_variables: Make, feeds_of
     assert optimizer.get_unscaled_gradients([None]) == [None]
     with pytest.raises(TypeError, match="a gradient must be"):
         optimizer.get_unscaled_gradients([3])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="do not tell which model"):
+        optimizer.get_unscaled_gradients([dense.value])
 
 
 def test_half_precision_gradients_are_unscaled_in_float32() -> None:
