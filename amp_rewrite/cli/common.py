@@ -83,6 +83,12 @@ Conditional = Annotated[
         help="How a step is skipped: if, or select, which holds no control flow (CUDA graphs)."
     ),
 ]
+MaxSkips = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Give up after so many skipped steps in a row at loss scale 1; 0: never."
+    ),
+]
 
 
 def loss_scale_text(config: Mapping[str, Any]) -> str:

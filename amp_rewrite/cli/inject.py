@@ -41,6 +41,7 @@ def inject(
         str, typer.Option(help="dynamic, or a number for a fixed one.")
     ] = "dynamic",
     conditional: common.Conditional = "if",
+    max_skips: common.MaxSkips = 20,
     precision: Annotated[
         str, typer.Option(help="float16 or bfloat16 rewrite forward and backward pass too.")
     ] = FLOAT32.name,
@@ -54,7 +55,7 @@ def inject(
         seed,
         _pairs("--gradient", gradient),
         _pairs("--update", update),
-        loss_scale_of(loss_scale),
+        loss_scale_of(loss_scale, max_skips),
         conditional,
         precision=precision,
     )

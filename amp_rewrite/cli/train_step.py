@@ -73,12 +73,7 @@ def train_step(
         ),
     ] = None,
     conditional: common.Conditional = "if",
-    max_skips: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Give up after so many skipped steps in a row at loss scale 1; 0: never."
-        ),
-    ] = 20,
+    max_skips: common.MaxSkips = 20,
     cross_shard: Annotated[
         str | None,
         typer.Option(

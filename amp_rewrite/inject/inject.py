@@ -21,7 +21,6 @@ from amp_rewrite.inject.outputs import set_outputs
 from amp_rewrite.inject.parts import mark_parts
 from amp_rewrite.inject.regions import regions_of
 from amp_rewrite.inject.states import make_inputs
-from amp_rewrite.loss_scaling.check import check_scale
 from amp_rewrite.loss_scaling.conditional import check_mode
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import PREFIX
@@ -80,7 +79,9 @@ def inject_loss_scaling(
         LossScaleValueError: `loss_scale` denotes none.
         OptionError: `conditional` or `precision` is unknown.
     """
-    scale, mode = check_scale(get(loss_scale)), check_mode(conditional)
+    scale, mode = get(loss_scale), check_mode(conditional)
+    if scale is None:
+        raise InjectError("there is no loss scale to inject", expected="'dynamic' or a number")
     copied = load(model)
     known = read_info(copied) if STEP_KEY in copied.metadata_props else None
     names = names_of(known, loss, seed, gradients, updates)

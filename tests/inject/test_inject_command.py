@@ -42,7 +42,9 @@ def test_a_step_of_ours_needs_no_options(step: Path, capsys: pytest.CaptureFixtu
     status, out, err = run(capsys, "inject", step, "-o", output)
     assert (status, err) == (0, "")
     assert "seed gradient/seed: 4 gradients unscaled, 16 updates by if" in out
-    assert read_info(amp.load(output)).having("loss_scale") is not None
+    config = read_info(amp.load(output)).loss_scale
+    assert config is not None
+    assert config["config"]["max_consecutive_skips"] == 20
 
 
 def test_a_foreign_graph_is_described_by_options(tmp_path: Path, capsys: Any):
@@ -63,6 +65,7 @@ def test_a_foreign_graph_is_described_by_options(tmp_path: Path, capsys: Any):
         (["--gradient", "w1=a", "--gradient", "w1=b"], "w1: --gradient is given twice"),
         (["--loss-scale", "dynamo"], "impossible loss scale; found 'dynamo'"),
         (["--loss-scale", "0.5"], "must be at least 1"),
+        (["--loss-scale", "none"], "there is no loss scale to inject; expected 'dynamic' or a"),
         (["--conditional", "when"], "unknown way to make updates conditional; found 'when'"),
         (["--seed", "seed"], "gradient/seed"),
     ],
