@@ -123,9 +123,9 @@ def gelu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     g, x = known(gs[0]), operands(node)[0]
     if node.attributes.get_string("approximate", "none") == "tanh":
         return [b.mul(g, _tanh_gelu(b, x))]
-    erf = b.op("Erf", b.mul(x, math.sqrt(0.5)))
-    distribution = b.mul(b.add(erf, 1), 0.5)
-    density = b.mul(b.exp(b.mul(b.square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
+    scaled = b.mul(x, math.sqrt(0.5))
+    distribution = b.mul(b.add(b.op("Erf", scaled), 1), 0.5)
+    density = b.exp(b.sub(-0.5 * math.log(2 * math.pi), b.square(scaled)))
     return [b.mul(g, b.add(distribution, b.mul(x, density)))]
 
 
