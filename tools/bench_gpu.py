@@ -34,7 +34,7 @@ TOOLS = Path(__file__).resolve().parent
 RESULTS = TOOLS / "results"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 NETWORKS = ("mlp", "digits_cnn", "resnet", "transformer", "bert_base")
-MODELS = ("minilm_l3", "resnet50_rand", "ppocrv4_rec")
+MODELS = ("minilm_l3", "resnet50_rand", "light_densenet121")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 VARIANTS = {"float16": ("if", "select", "graph")}
 """Precision -> how steps may be built; others have no conditional update."""
