@@ -2,7 +2,7 @@
 
     python tools/bench_loss_scaling.py                   MLP 784-1024-10, and the transformer
     python tools/bench_loss_scaling.py mlp --rounds 2000 one, more often
-    python tools/bench_loss_scaling.py --threads 1       CPU time, which other programs hardly change
+    python tools/bench_loss_scaling.py --threads 1       CPU time: other programs hardly matter
 
 The sessions of one network live in one process and take turns, step by step, so that what else the
 machine does meets all of them; the lower quartile of each counts. With one thread it is the CPU
