@@ -8,8 +8,10 @@ would change the training. The rules, with degree 1 for "proportional" and 0 for
     product      the degrees add up, and must not reach 2
     quotient     numerator minus denominator, of which the first must not be the smaller
     sum          all terms have one degree, exact zeros aside
-    non-linear   degree 0 only
-    anything else, such as reductions, moves of data, calls and control flow: the largest degree
+    comparison   as a sum: a threshold would have to be scaled as well; the result has degree 0
+    homogeneous  reductions and moves of data, of which a positive factor comes out: the largest
+    call         of a function, of another domain or control flow: the largest
+    other        degree 0 only
 """
 
 from __future__ import annotations
@@ -39,57 +41,30 @@ _SUM = {
     "Where": (1, 2),
 }
 """Operator -> the inputs that are terms; None is all."""
-_NON_LINEAR = frozenset(
+_COMPARISON = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_HOMOGENEOUS = frozenset(
     {
-        "Acos",
-        "Acosh",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "BatchNormalization",
-        "Celu",
-        "Clip",
-        "Cos",
-        "Cosh",
-        "CumProd",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Gelu",
-        "GroupNormalization",
-        "HardSigmoid",
-        "HardSwish",
-        "Hardmax",
-        "InstanceNormalization",
-        "LRN",
-        "LayerNormalization",
-        "Log",
-        "LogSoftmax",
-        "Mish",
-        "Pow",
-        "Reciprocal",
-        "ReduceLogSum",
-        "ReduceLogSumExp",
-        "ReduceProd",
-        "ReduceSumSquare",
-        "RMSNormalization",
-        "Round",
-        "Selu",
-        "Shrink",
-        "Sigmoid",
-        "Sin",
-        "Sinh",
-        "Softmax",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Swish",
-        "Tan",
-        "Tanh",
-        "ThresholdedRelu",
+        *("Abs", "Cast", "Identity", "LeakyRelu", "Neg", "PRelu", "Relu"),
+        *("CumSum", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"),
+        *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool"),
+        *("MaxPool", "MaxRoiPool", "MaxUnpool", "RoiAlign"),
+        *("Compress", "Gather", "GatherElements", "GatherND", "OneHot", "Slice", "TopK", "Unique"),
+        *("CenterCropPad", "Col2Im", "DepthToSpace", "Flatten", "SpaceToDepth", "Split"),
+        *("Squeeze", "Transpose", "Trilu", "Unsqueeze", "Tile", "Upsample", "ReverseSequence"),
+        *("DFT", "GridSample", "RotaryEmbedding", "STFT", "Scatter", "TensorScatter"),
+        *("ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert"),
+        *("Optional", "OptionalGetElement", "SplitToSequence"),
+        *("If", "Loop", "Scan", "SequenceMap"),
     }
 )
+"""Operators whose result has the largest degree of their inputs: f(s x) = s f(x) for s > 0."""
+_INDEPENDENT = frozenset(
+    {
+        *("ArgMax", "ArgMin", "ConstantOfShape", "EyeLike", "NonZero", "OptionalHasElement"),
+        *("RandomNormalLike", "RandomUniformLike", "SequenceLength", "Shape", "Sign", "Size"),
+    }
+)
+"""Operators whose result a positive factor does not change."""
 _FIRST = frozenset({"CastLike", "Dropout", "Expand", "Reshape", "Resize"})
 """Operators of which only the first input counts."""
 _MOVES = frozenset({"Cast", "Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
@@ -134,11 +109,21 @@ def _degree(node: ir.Node, degree: dict[ir.Value, int]) -> int:
         terms = _SUM[kind] or range(len(inputs))
         places = [i for i in terms if i < len(inputs) and node.inputs[i] is not None]
         return _sum(node, [inputs[i] for i in places], [node.inputs[i] for i in places])
-    if kind in _NON_LINEAR and any(inputs):
-        raise _mixed(node, f"{kind} of a scaled value, which is not linear")
-    if kind == "Sign":
+    if kind in _COMPARISON:
+        return _comparison(node, inputs)
+    counted = inputs[:1] if kind in _FIRST else [*inputs, *inner]
+    if kind in _INDEPENDENT or not any(counted):
         return 0
-    return max(inputs[:1] if kind in _FIRST else [*inputs, *inner], default=0)
+    if kind and kind not in _HOMOGENEOUS | _FIRST:
+        raise _mixed(node, f"{kind} of a scaled value, which is not linear")
+    return max(counted)
+
+
+def _comparison(node: ir.Node, degrees: list[int]) -> int:
+    counted = [d for d, v in zip(degrees, node.inputs, strict=True) if d or not _is_zero(v)]
+    if counted and min(counted) < max(counted):
+        raise _mixed(node, "a comparison of a scaled value and one that is not")
+    return 0
 
 
 def _product(node: ir.Node, factors: list[int]) -> int:

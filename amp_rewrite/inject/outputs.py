@@ -85,7 +85,9 @@ class _Outputs:
         if value.producer() is None or value in self._by_name.values():
             value = self._copy(value)
         holder = self._before.get(name)
-        if holder is not None and holder is not value:
+        if holder is not None and holder.producer() is None:
+            name = self._b.free_name(f"{name}:value")  # an input, or a state, keeps its name
+        elif holder is not None and holder is not value:
             holder.name = self._b.free_name(f"{name}:before")
         elif value.name != name:
             name = self._b.free_name(name)

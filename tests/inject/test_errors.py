@@ -126,6 +126,12 @@ def test_a_shared_constant_is_no_seed_unless_it_is_one():
     [
         ("decay = Mul (w, half)\n gw = Add (gz, decay)", "sum of a scaled value and one that"),
         ("gw = Clip (gz, half, one)", "Clip of a scaled value, which is not linear"),
+        ("gw = Floor (gz)", "Floor of a scaled value, which is not linear"),
+        ("bad = IsNaN (gz)\n gw = Where (bad, w, gz)", "IsNaN of a scaled value, which is not"),
+        (
+            "big = Greater (gz, half)\n less = Mul (gz, half)\n gw = Where (big, less, gz)",
+            "comparison of a scaled value and one that is not",
+        ),
         ("gw = Mul (gz, gz)", "product of two scaled values"),
         ("gw = Div (half, gz)", "division by a scaled value"),
     ],
@@ -174,6 +180,21 @@ def test_what_reads_the_new_weights_reads_the_conditional_ones():
             found = session.run({"x": bad * np.float32(np.nan)}, ["total", "grads_finite"])
             assert not found["grads_finite"]
             assert found["total"] == 6
+
+
+@pytest.mark.parametrize("mode", ["if", "select"])
+def test_a_state_may_remember_another_one(mode: str):
+    proto = model()
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(3, np.float32), "old"))
+    updates = ARGUMENTS["updates"] | {"old": "w"}
+    with amp.TrainingSession(inject(proto, updates=updates, conditional=mode)) as session:
+        before = session.state_dict()
+        session.run({"x": X})
+        after = session.state_dict()
+        np.testing.assert_array_equal(after["old"], before["w"])
+        np.testing.assert_allclose(after["w"], expected(), rtol=1e-6)
+        assert not session.run({"x": X * np.float32(np.nan)})["grads_finite"]
+        np.testing.assert_array_equal(session.state_dict()["old"], before["w"])
 
 
 def test_states_that_are_initializers_only_become_inputs():
