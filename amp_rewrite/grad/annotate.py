@@ -18,6 +18,9 @@ _SMALL = 64  # elements; what inference reads are shapes, axes and the like
 _OF_SHAPE = {"Reshape": 1, "ConstantOfShape": 0}
 """The input that is the output's shape: the rank is its length even where it is computed."""
 
+_SAME = {"LessOrEqual": "Less", "GreaterOrEqual": "Greater"}
+"""Operators whose shapes onnx does not infer before opset 16 -> one whose result has the same."""
+
 
 def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
     """Record the types and shapes of a node's outputs as far as its inputs tell.
@@ -29,7 +32,8 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
     if any(v.type is None for v in present.values()) or _has_graph(node):
         return
     try:
-        schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+        kind = node.op_type if node.domain else _SAME.get(node.op_type, node.op_type)
+        schema = onnx.defs.get_schema(kind, opsets.get(node.domain, 1), node.domain)
     except onnx.defs.SchemaError:
         return
     types = {name: _type_proto(value) for name, value in present.items()}

@@ -62,6 +62,8 @@ def conditional(
     if not changed:
         return dict(updates)
     copy_overwritten(b, [present[name] for name in changed])
+    for name, value in changed.items():
+        value.shape = present[name].shape if value.shape is None else value.shape
     if mode == "select":
         results = [b.op("Where", finite, v, present[name]) for name, v in changed.items()]
     else:

@@ -151,6 +151,20 @@ def test_a_plain_runtime_gets_the_counters_as_outputs(
 
 
 @MODES
+@pytest.mark.parametrize("opset", range(13, 22))
+def test_steps_of_every_opset_are_valid(opset: int, mode: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+        g (float[N, 2] x) => (float loss) <float[2, 2] w = {{1, 2, 3, 4}}>
+        {{
+            y = MatMul (x, w)
+            z = Tanh (y)
+            loss = ReduceMean <keepdims: int = 0> (z)
+        }}"""
+    step = amp.build_step(op_of(amp.load(onnx.parser.parse_model(text)), mode=mode))
+    onnx.checker.check_model(amp.to_proto(step), full_check=True)
+
+
+@MODES
 def test_steps_with_a_loss_scale_survive_the_standards_training_format(
     mode: str, four_variables: Make, good: Feeds, bad: Feeds
 ) -> None:
