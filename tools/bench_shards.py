@@ -201,13 +201,13 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def report(figures: dict[str, Any], shards: int) -> None:
     """Print the figures and the projection."""
-    print(f"{'network':12} {'gradients':>10} {'1, all threads':>15} {'1, a part':>10} "
-          f"{f'{shards} shards':>9} {'sums':>8} {'share':>6}")  # fmt: skip
+    kinds = ("1, all threads", "1, a share", "part of batch", f"{shards} shards", "of it sums")
+    print(f"{'network':12} {'gradients':>10} " + " ".join(f"{kind:>14}" for kind in kinds))
     for name, found in figures["steps"].items():
         step = found["shards"]
-        print(f"{name:12} {step['bytes'] / 1e6:7.2f} MB {found['all']['ms']:12.2f} ms "
-              f"{found['part']['ms']:7.2f} ms {step['ms']:6.2f} ms {step['sums']:5.2f} ms "
-              f"{step['sums'] / step['ms']:6.1%}")  # fmt: skip
+        times = [*(found[kind]["ms"] for kind in ("all", "one", "part")), step["ms"], step["sums"]]
+        columns = " ".join(f"{ms:11.2f} ms" for ms in times)
+        print(f"{name:12} {step['bytes'] / 1e6:7.2f} MB {columns} {step['sums'] / step['ms']:.0%}")
     latency, bandwidth = figures["latency"], figures["bandwidth"]
     print(f"fitted: latency {latency * 1e6:.1f} us, bandwidth {bandwidth / 1e9:.2f} GB/s")
     print("projected efficiency at the same batch on each shard: " + ", ".join(map(str, PROJECTED)))

@@ -3,6 +3,7 @@
 import csv
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -126,3 +127,27 @@ def test_impossible_options_are_errors_in_one_line(folder, words, text):
     assert done.returncode == 1
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_example_trains_on_shards(tmp_path, folder):
+    command_line = [*launcher("mpi", 2), str(ROOT / "examples" / "train_shards.py")]
+    words = [str(folder / "net.onnx"), str(folder / "data.npz")]
+    done = subprocess.run(
+        [*command_line, *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == 5
+    assert (tmp_path / "digits.safetensors").exists()
+
+
+def test_the_readme_shows_the_example_as_it_is():
+    code = (ROOT / "examples" / "train_shards.py").read_text().split('"""\n\n', 1)[1]
+    assert f"```python\n{code}```\n" in (ROOT / "README.md").read_text()
