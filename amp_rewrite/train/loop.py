@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from amp_rewrite.errors import OptionError
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.errors import CheckpointError, DivergenceError, StepError
@@ -147,7 +149,7 @@ def train(
         that do not fill one are left out.
 
     Raises:
-        DivergenceError: A loss is not finite.
+        DivergenceError: A loss is not finite, or a weight is NaN at the end of an epoch.
         LossScaleError: The loss scale has collapsed.
         FeedError: The data do not fit the inputs of the step; held-out data are tried first.
         DataError: They do not fill one batch of a fixed size.
@@ -176,12 +178,14 @@ def train(
             note(loss=at.loss, loss_scale=at.loss_scale, skipped_steps=at.skipped_steps)
             watch(at)
             if plan.every and at.step % plan.every == 0:
+                _check_weights(session, at)
                 _save(session, plan, at)
         if held_out is not None:
             at.evaluation = evaluate(session, held_out, plan.batch)
             note(**at.evaluation)
         at.epoch, at.batch = at.epoch + 1, 0
         watch(at)
+        _check_weights(session, at)
         _save(session, plan, at)
     return at
 
@@ -195,6 +199,19 @@ def _check_finite(session: TrainingSession, at: Progress) -> None:
         found=at.loss,
         remedy="lower the learning rate or clip the gradients, and resume from a checkpoint",
     )
+
+
+def _check_weights(session: TrainingSession, at: Progress) -> None:
+    """Refuse weights that a gradient of NaN has spoilt, which the loss tells one step later."""
+    for state in session.info.states:
+        if state.role == "variable" and np.isnan(session.read_state(state.name)).any():
+            raise DivergenceError(
+                "a weight has become NaN",
+                where=f"step {at.step}",
+                found=state.name,
+                remedy="look for a root or a logarithm of 0 before it, lower the learning rate or "
+                "clip the gradients, and resume from a checkpoint",
+            )
 
 
 def _save(session: TrainingSession, plan: Plan, at: Progress) -> None:

@@ -120,6 +120,27 @@ def test_a_loss_that_is_not_finite_ends_training_before_the_checkpoint_is_replac
     assert not path.exists()
 
 
+@pytest.mark.parametrize("every", [0, 1])
+def test_weights_that_are_nan_are_not_saved_though_the_loss_is_finite(tmp_path, every):
+    # The root of 0 is 0, and its gradient is infinite; times 0 it is NaN.
+    model = model_of("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 2] x) => (float loss) <float[2] w = {0, 0}> {
+            y = Mul(x, w)
+            z = Mul(y, y)
+            r = Sqrt(z)
+            loss = ReduceSum<keepdims=0>(r)
+        }""")
+    data = DataSet({"x": np.ones((4, 2), np.float32)})
+    plan = Plan(epochs=1, batch=4, checkpoint=tmp_path / "c.safetensors", every=every)
+    op = amp.optimizers.GradientDescent(0.1).minimize(amp.value(model, "loss"))
+    with (
+        TrainingSession(op) as session,
+        pytest.raises(DivergenceError, match=r"step 1: a weight has become NaN; found w; look for"),
+    ):
+        train(session, data, plan)
+    assert not plan.checkpoint.exists()
+
+
 def test_a_loss_that_is_no_scalar_is_an_error():
     squares = amp.value(model_of(FORWARD), "s")
     with (
