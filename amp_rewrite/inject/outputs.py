@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
@@ -45,8 +46,9 @@ def set_outputs(
         outputs.add(name, value)
     outputs.add(str(found.loss.name), found.loss)
     fetches = {} if known is None else dict(known.fetches)
-    if injected.finite is not None and injected.norm is not None:
-        fetches[FINITE] = outputs.add(FINITE, injected.finite)
+    finite = b.constant(np.array(True)) if injected.finite is None else injected.finite
+    fetches[FINITE] = outputs.add(FINITE, finite)
+    if injected.norm is not None:
         fetches[NORM] = str(injected.norm.name)
     states = {state: outputs.add(output_of[state], v) for state, v in injected.following.items()}
     described = describe(found, states, known)

@@ -74,7 +74,7 @@ class Step:
                 raise StepError(
                     "the step has no initial value for a state",
                     where=name,
-                    remedy="build the step again",
+                    remedy="build the step again, or pass it to inject_loss_scaling",
                 )
             found[name] = value.const_value
         return found
