@@ -49,7 +49,7 @@ class SessionSharding:
         self._groups: dict[Groups, Collective] = {(): world}
         self._steps = 0
         self.writes = world.rank == 0
-        self.threads = max(1, len(os.sched_getaffinity(0)) // world.local_size)
+        self.threads = max(1, _cores() // world.local_size)
 
     def prepared(self, step: Step) -> Step:
         """Return the step with the numbers of this shard in it.
@@ -136,3 +136,10 @@ class SessionSharding:
             self._world.broadcast(array)
             tensors[name] = array.reshape(shape)
         return Checkpoint(tensors, note["progress"])
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux only
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
