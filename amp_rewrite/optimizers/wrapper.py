@@ -47,6 +47,17 @@ class OptimizerWrapper(Optimizer):
         else:
             setattr(self.inner_optimizer, name, value)
 
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute of the inner optimizer unless a child has it."""
+        if name in self.__dict__ or _defines(type(self), name):
+            object.__delattr__(self, name)
+        else:
+            delattr(self.inner_optimizer, name)
+
+    def __dir__(self) -> list[str]:
+        """Return the names of all attributes, those of the inner optimizer included."""
+        return sorted({*object.__dir__(self), *dir(self.inner_optimizer)})
+
 
 def _defines(kind: type, name: str) -> bool:
     """Return whether a child of Optimizer defines an attribute, or inherits a listed one."""

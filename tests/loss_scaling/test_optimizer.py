@@ -116,6 +116,11 @@ def test_members_of_a_class_of_the_users_own_are_reached() -> None:
     assert optimizer.doubled() == 6
     assert optimizer.get_slot_names() == ["mine"]
     assert isinstance(optimizer, Optimizer)
+    assert {"doubled", "extra", "loss_scale"} <= set(dir(optimizer))
+    optimizer.extra = 4
+    assert optimizer.doubled() == 8
+    del optimizer.extra
+    assert optimizer.doubled() == 6
 
 
 def test_slots_weights_and_iterations_are_those_of_the_wrapped_optimizer(
