@@ -36,6 +36,8 @@ from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 
 _SCOPE = "loss_scale"
+_SCALED = "amp_rewrite.scaled"
+"""Key in the meta of a scaled loss: the loss."""
 
 
 class LossScaleOptimizer(OptimizerWrapper):
@@ -110,7 +112,9 @@ class LossScaleOptimizer(OptimizerWrapper):
         value = check_loss(loss)
         check_float("loss", value.name, value.dtype)
         b, scale = self._builder(value.graph), self._values(value.graph).current_loss_scale
-        return GraphValue(value.graph, b.mul(value.value, b.cast_like(scale, value.value)))
+        scaled = b.mul(value.value, b.cast_like(scale, value.value))
+        scaled.meta[_SCALED] = value.value
+        return GraphValue(value.graph, scaled)
 
     def get_unscaled_gradients(self, grads: Iterable[Gradient]) -> list[Any]:
         """Return gradients times the reciprocal of the loss scale, in float32; None stays None.
@@ -187,6 +191,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
         fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
         fetches |= {**fetches_of(present, following, finite), "gradient_norm": norm}
+        fetches = _without_scale(fetches)
         return replace(op, updates=updates, fetches=fetches, loss_scale=self._config())
 
     def get_config(self) -> dict[str, Any]:
@@ -295,6 +300,11 @@ class LossScaleOptimizer(OptimizerWrapper):
             if updates[name].producer() is not None:
                 updates[name].name = graph.free_name(f"{name}:next")
         return updates
+
+
+def _without_scale(fetches: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
+    """Return fetches with the loss in place of what `get_scaled_loss` made of it."""
+    return {key: value.meta.get(_SCALED, value) for key, value in fetches.items()}
 
 
 def _made(

@@ -183,6 +183,24 @@ def test_a_scaled_loss_is_the_loss_times_the_scale(four_variables: Make, feeds_o
     assert out[scaled.name] == out["loss"] * 64 == out[later.name]
 
 
+@pytest.mark.parametrize("scale", ["dynamic", 64])
+def test_scaling_and_unscaling_by_hand_is_what_compute_gradients_does(
+    scale: Any, four_variables: Make, feeds_of: FeedsOf
+) -> None:
+    by_hand = LossScaleOptimizer(optimizers.Adam(0.1), scale)
+    scaled = by_hand.get_scaled_loss(amp.value(four_variables(), "loss"))
+    pairs = by_hand.inner_optimizer.compute_gradients(scaled)
+    gradients = by_hand.get_unscaled_gradients([gradient for gradient, _ in pairs])
+    op = by_hand.apply_gradients(zip(gradients, [v for _, v in pairs], strict=True))
+    other = LossScaleOptimizer(optimizers.Adam(0.1), scale)
+    minimized = other.minimize(amp.value(four_variables(), "loss"))
+    feeds = feeds_of(np.random.default_rng(0))
+    with amp.TrainingSession(op) as one, amp.TrainingSession(minimized) as two:
+        assert one.run(feeds) == two.run(feeds)  # the loss itself, not what is scaled
+        for name, array in one.state_dict().items():
+            np.testing.assert_array_equal(array, two.state_dict()[name])
+
+
 def test_a_scaled_loss_must_be_a_floating_point_value(four_variables: Make) -> None:
     optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1))
     with pytest.raises(TypeError, match="the loss must be a value"):
