@@ -67,23 +67,29 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
 def remove_dropouts(model: ir.Model) -> None:
     """Let data through where a Dropout node was: the step computes what inference does."""
     values = {v.name: v for node in model.graph for v in node.outputs}
-    values.update({v.name: v for v in model.graph.inputs})
+    values.update({v.name: v for v in (*model.graph.initializers.values(), *model.graph.inputs)})
     for node in list(model.graph):
         name = node.metadata_props.get(SITE)
-        if name is not None:
-            data = _as_type(node, values[name], node.outputs[0].dtype)
-            ir.convenience.replace_all_uses_with(node.outputs[0], data, replace_graph_outputs=True)
+        if name is None:
+            continue
+        old = node.outputs[0]
+        through = _through(node, values[name], old)
+        values[old.name] = through  # for a Dropout that reads this one
+        ir.convenience.replace_all_uses_with(old, through, replace_graph_outputs=True)
+        through.name, old.name = old.name, f"{old.name}:training"
 
 
-def _as_type(node: ir.Node, data: ir.Value, dtype: ir.DataType | None) -> ir.Value:
-    """Return data in a type; a rewritten step may give what comes in and what goes out two."""
-    if dtype is None or data.dtype is None or data.dtype is dtype:
-        return data
-    cast = ir.node("Cast", [data], {"to": dtype.value}, name=f"{node.name}/inference")
-    cast.outputs[0].name, cast.outputs[0].type = f"{cast.name}:0", ir.TensorType(dtype)
-    cast.outputs[0].shape = data.shape
-    node.prepend(cast)
-    return cast.outputs[0]
+def _through(node: ir.Node, data: ir.Value, old: ir.Value) -> ir.Value:
+    """Return data in the type of `old`; a rewritten step may give what comes in and out two."""
+    cast = None not in (old.dtype, data.dtype) and old.dtype is not data.dtype
+    name = f"{node.name}/inference"
+    if cast and old.dtype is not None:
+        new = ir.node("Cast", [data], {"to": old.dtype.value}, name=name)
+    else:
+        new = ir.node("Identity", [data], name=name)
+    new.outputs[0].type, new.outputs[0].shape = old.type, old.shape
+    node.prepend(new)
+    return new.outputs[0]
 
 
 def spread_masks(model: ir.Model, rank: int) -> None:

@@ -6,9 +6,12 @@ import onnxruntime
 import pytest
 from onnx import parser
 
+from amp_rewrite.grad.training_graph import value
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import to_proto
+from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.train.dropout import COUNTER, remove_dropouts, replace_dropouts
+from amp_rewrite.train.session import TrainingSession
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, M] x) => (float[N, M] y, bool[N, M] mask)
@@ -80,4 +83,31 @@ def test_inference_lets_the_data_through():
     replace_dropouts(model)
     remove_dropouts(model)
     after = next(node for node in model.graph if node.name == "after")
-    assert after.inputs[0] is model.graph.inputs[0]
+    through = after.inputs[0].producer()
+    assert through.op_type == "Identity"
+    assert through.inputs[0] is model.graph.inputs[0]
+
+
+CHAIN = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N] x) => (float loss) <float[4] w = {1, 1, 1, 1}, float[4] frozen = {1, 1, 1, 1}> {
+        a = Mul (x, w)
+        b = Dropout (a)
+        c = Dropout (b)
+        d = Dropout (frozen)
+        y = Mul (c, d)
+        loss = ReduceSum<keepdims = 0> (y)
+    }"""
+
+
+def test_evaluation_drops_nothing_whatever_dropout_reads_and_whatever_is_fetched():
+    model = load(parser.parse_model(CHAIN))
+    op = GradientDescent(0.0).minimize(value(model, "loss"), var_list=["w"])
+    feeds = {"x": np.arange(1, 5, dtype=np.float32)}
+    with TrainingSession(op) as session:
+        dropped = [session.run(feeds, ["c"])["c"] for _ in range(5)]
+        found = session.evaluate(feeds, ["b", "c", "d", "y", "loss"])
+    assert all((c == 0).any() for c in dropped)
+    for name in ("b", "c", "y"):
+        np.testing.assert_array_equal(found[name], feeds["x"])
+    np.testing.assert_array_equal(found["d"], np.ones(4))
+    assert found["loss"] == 10
