@@ -180,7 +180,8 @@ class LossScaleOptimizer(OptimizerWrapper):
         if not self.loss_scale.checks:
             op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
             fetches = fetches_of(present, present, b.constant(np.array(True)))
-            return replace(op, fetches={**op.fetches, **fetches}, loss_scale=self._config())
+            fetches = _without_scale({**op.fetches, **fetches})
+            return replace(op, fetches=fetches, loss_scale=self._config())
         pairs = self._merged(graph, pairs)
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
         finite.name = graph.free_name("grads_finite")
