@@ -71,13 +71,15 @@ def inject_loss_scaling(
         conditional: "if" or "select"; see `LossScaleOptimizer`.
         initial: State -> its value before the first step, where the graph has no default for it.
         precision: "float16" or "bfloat16" rewrite forward and backward pass too, as `build_step`
-            does; injected and updating nodes, states and outputs stay float32.
+            does; injected and updating nodes, states and outputs stay float32. A step that has been
+            rewritten keeps its precision.
 
     Raises:
         InjectError: A name denotes nothing suitable; the graph is not what the arguments say; it
             has a loss scale already.
         LossScaleValueError: `loss_scale` denotes none.
         OptionError: `conditional` or `precision` is unknown.
+        StepError: The step has been rewritten to another precision.
     """
     scale, mode = get(loss_scale), check_mode(conditional)
     if scale is None:
@@ -96,7 +98,8 @@ def inject_loss_scaling(
     info = set_outputs(builder, found, injected, scale, known)
     copied.graph.sort()
     copied.metadata_props[STEP_KEY] = info.to_json()
-    return in_precision(Step(copied, info), precision).model
+    wanted = info.precision if precision == FLOAT32.name else precision
+    return in_precision(Step(copied, info), wanted).model
 
 
 def _check(graph: ir.Graph) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.inject.build import Injected
 from amp_rewrite.inject.names import Found
@@ -67,6 +68,7 @@ def set_outputs(
         targets=None if known is None else known.targets,
         seed=str(found.seed.name),
         gradients={name: str(v.name) for name, v in found.gradients.items()},
+        precision=FLOAT32.name if known is None else known.precision,
         loss_scale=serialize(loss_scale),
     )
 

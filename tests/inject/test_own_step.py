@@ -12,6 +12,7 @@ import amp_rewrite as amp
 from amp_rewrite.grad.part import PART_KEY, Part
 from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
+from amp_rewrite.train.errors import StepError
 from amp_rewrite.train.info import read_info
 
 NETWORKS = {
@@ -129,6 +130,19 @@ def test_the_scale_follows_the_gradients(
             session.run(feeds)
             found.append(float(session.read_state("loss_scale/current_loss_scale")))
     assert found == expected
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_step_that_has_been_rewritten_keeps_its_precision(precision: str):
+    plain = amp.build_step(op_of("mlp", OPTIMIZERS["Adam"]()), precision=precision)
+    injected = inject_loss_scaling(plain)
+    assert read_info(injected).precision == precision
+    with amp.TrainingSession(injected, emulate=True) as session:
+        out = session.run(batch(session), ["grads_finite", "logits"])
+        assert out["grads_finite"]
+        assert out["logits"].dtype == np.float32
+    with pytest.raises(StepError, match="has been rewritten already"):
+        inject_loss_scaling(plain, precision={"float16": "bfloat16"}.get(precision, "float16"))
 
 
 def test_a_fixed_scale_checks_nothing_and_adds_no_state():
