@@ -249,6 +249,10 @@ def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
     given = cast(object, assignment)
     if not isinstance(given, list | tuple) or not all(isinstance(g, list | tuple) for g in given):
         raise OptimizerValueError("group_assignment must be a list of lists", found=repr(given))
+    if not given or not all(given):
+        raise OptimizerValueError(
+            "the groups of group_assignment must not be empty", found=repr(given)
+        )
     groups = tuple(tuple(group) for group in assignment)
     check_permutation(groups, sum(map(len, groups)))
     if len({len(group) for group in groups}) > 1:

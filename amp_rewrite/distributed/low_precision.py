@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx_ir as ir
 
+from amp_rewrite.distributed.buckets import inputs_of
 from amp_rewrite.emulate.attributes import LOW_MEMBERS
-from amp_rewrite.grad.replicas import SUM, replica_nodes
+from amp_rewrite.grad.replicas import SUM, is_collective, replica_nodes
 
 _LINEAR = ("Mul", "Cast", "Identity")
 
 
-def lower_sums(model: ir.Model) -> None:
+def lower_sums(model: ir.Model, data: Iterable[str]) -> None:
     """Sum low-precision gradients before they are cast to float32 and unscaled, not after.
 
     `CrossReplicaSum(s * Cast(g))` becomes `s * Cast(CrossReplicaSum(g))`, where g is float16 or
@@ -18,16 +21,18 @@ def lower_sums(model: ir.Model) -> None:
 
     Args:
         model: A step; changed in place.
+        data: The names of its inputs that are no states.
     """
+    own = _own_values(model, data)
     for node in list(replica_nodes(model)):
         if node.op_type != SUM:
             continue
-        path = _path_to_low(node)
+        path = _path_to_low(node, own)
         if path:
             _move(model.graph, node, path)
 
 
-def _path_to_low(node: ir.Node) -> list[ir.Node]:
+def _path_to_low(node: ir.Node, own: set[ir.Value]) -> list[ir.Node]:
     """Return the nodes between a low-precision value and a sum, the nearest to the sum first."""
     path: list[ir.Node] = []
     value = node.inputs[0]
@@ -35,15 +40,27 @@ def _path_to_low(node: ir.Node) -> list[ir.Node]:
         producer = value.producer()
         if producer is None or producer.op_type not in _LINEAR or len(value.uses()) > 1:
             return []
-        if producer.op_type == "Mul" and not _is_scalar(producer.inputs[1]):
+        if producer.op_type == "Mul" and not _is_common_scalar(producer.inputs[1], own):
             return []
         path.append(producer)
         value = producer.inputs[0]
     return path if value is not None else []
 
 
-def _is_scalar(value: ir.Value | None) -> bool:
-    return value is not None and value.shape is not None and len(value.shape) == 0
+def _is_common_scalar(value: ir.Value | None, own: set[ir.Value]) -> bool:
+    if value is None or value.shape is None or len(value.shape) > 0:
+        return False
+    return value not in own
+
+
+def _own_values(model: ir.Model, data: Iterable[str]) -> set[ir.Value]:
+    """Return what depends on a shard's data: its gradients do, a loss scale does not."""
+    names = set(data)
+    own = {value for value in model.graph.inputs if value.name in names}
+    for node in model.graph:
+        if not is_collective(node) and any(value in own for value in inputs_of(node)):
+            own.update(node.outputs)
+    return own
 
 
 def _move(graph: ir.Graph, node: ir.Node, path: list[ir.Node]) -> None:

@@ -58,6 +58,14 @@ def nodes_of(op, kind):
             ValueError,
             "the groups of group_assignment must be of equal size; found [[0, 1], [2]]",
         ),
+        *(
+            (
+                {"group_assignment": groups},
+                ValueError,
+                f"the groups of group_assignment must not be empty; found {groups}",
+            )
+            for groups in ([], [[]])
+        ),
     ],
 )
 def test_impossible_arguments_are_errors(arguments, error, text):
