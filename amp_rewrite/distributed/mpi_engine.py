@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 
 from amp_rewrite.distributed.collective import Array, as_bytes
 from amp_rewrite.distributed.errors import ShardError
+
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Where Open MPI, and MPICH and its kin, say how many processes they have started."""
 
 _SPIN = 2e-4
 _NAP = 1e-4
@@ -33,7 +37,26 @@ def world(timeout: float) -> MpiCollective:
             found=error,
             remedy="pip install 'amp-rewrite[mpi]', then mpiexec -n 2 python ...",
         ) from error
+    _check_launcher(int(mpi.COMM_WORLD.size))
     return MpiCollective(mpi, mpi.COMM_WORLD.Dup(), timeout)
+
+
+def _check_launcher(size: int) -> None:
+    """Refuse processes that mpiexec has started together, but that do not know of each other.
+
+    Raises:
+        ShardError: mpiexec belongs to another MPI library than mpi4py's; every process would be the
+            only shard, and write the same files.
+    """
+    counts = {name: os.environ.get(name, "") for name in _LAUNCHED}
+    for name, count in counts.items():
+        if size == 1 and count.isdigit() and int(count) > 1:
+            raise ShardError(
+                "mpiexec belongs to another MPI library than mpi4py",
+                found=f"one shard, and {name}={count} in the environment",
+                expected=f"{count} shards",
+                remedy="start with the mpiexec of the environment that mpi4py is installed in",
+            )
 
 
 class MpiCollective:
@@ -54,6 +77,9 @@ class MpiCollective:
             timeout: Seconds.
         """
         self._mpi, self._communicator, self._timeout = mpi, communicator, timeout
+        # Apart from the sums: shards that do different things wait for each other in vain, and do
+        # not take each other's messages for their own.
+        self._apart = communicator.Dup()
         self.rank, self.size = int(communicator.rank), int(communicator.size)
         local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_size = int(local.size)
@@ -79,7 +105,8 @@ class MpiCollective:
             def add(given: Any, into: Any, datatype: Any) -> None:
                 del datatype
                 total = np.frombuffer(into, dtype)
-                np.add(total, np.frombuffer(given, dtype), out=total)
+                with np.errstate(over="ignore", invalid="ignore"):  # infinities, as of other types
+                    np.add(total, np.frombuffer(given, dtype), out=total)
 
             self._low_sum[name] = self._mpi.Op.Create(add, commute=True)
         return self._low_sum[name]
@@ -88,17 +115,17 @@ class MpiCollective:
         """See `Collective`."""
         array = np.ascontiguousarray(array)
         sizes = np.zeros(self.size, np.int64)
-        self._wait(self._communicator.Iallgather(np.array([array.nbytes], np.int64), sizes))
+        self._wait(self._apart.Iallgather(np.array([array.nbytes], np.int64), sizes))
         whole = np.empty(int(sizes.sum()), np.uint8)
         ends = np.cumsum(sizes)
         where = [whole, (sizes, ends - sizes), self._mpi.BYTE]
-        self._wait(self._communicator.Iallgatherv([as_bytes(array), self._mpi.BYTE], where))
+        self._wait(self._apart.Iallgatherv([as_bytes(array), self._mpi.BYTE], where))
         parts = np.split(whole, ends[:-1])
         return [part.view(array.dtype).reshape(-1, *array.shape[1:]) for part in parts]
 
     def broadcast(self, array: Array) -> None:
         """See `Collective`."""
-        self._wait(self._communicator.Ibcast([as_bytes(array), self._mpi.BYTE], 0))
+        self._wait(self._apart.Ibcast([as_bytes(array), self._mpi.BYTE], 0))
 
     def split(self, groups: Sequence[Sequence[int]]) -> MpiCollective:
         """See `Collective`."""
@@ -112,10 +139,11 @@ class MpiCollective:
         self._communicator.Abort(status)
 
     def close(self) -> None:
-        """Free the communicator."""
+        """Free the communicators."""
         for operation in self._low_sum.values():
             operation.Free()
         self._low_sum.clear()
+        self._apart.Free()
         self._communicator.Free()
 
     def _wait(self, request: Any) -> None:
