@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +10,9 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.captures import captured
 from amp_rewrite.grad.replicas import SUM, Groups, groups_of, is_collective
+
+_ORDER = "amp_rewrite.order"
+"""The key of a sum's number in the order of sums of the whole step."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class Bucket:
 def buckets_of(graph: ir.Graph, bucket_bytes: int) -> list[Bucket]:
     """Return the sums of a graph in buckets.
 
-    The order is a function of the graph alone, so that it is the same on all shards: that in which
-    the values to sum are computed. A sum of what depends on another sum comes in a later bucket.
+    The order is that of `number_sums`, or else that in which the values to sum are computed. A sum
+    of what depends on another sum comes in a later bucket.
 
     Args:
         graph: Sorted.
@@ -86,12 +89,55 @@ def _order(graph: ir.Graph) -> tuple[Mapping[ir.Node, int], Mapping[ir.Node, int
         inputs = inputs_of(node)
         level = max((behind.get(v, 0) for v in inputs), default=0)
         if node in sums:
-            position[node] = max((at.get(v, -1) for v in inputs), default=-1)
+            known = node.metadata_props.get(_ORDER)
+            found = max((at.get(v, -1) for v in inputs), default=-1)
+            position[node] = found if known is None else int(known)
             depth[node] = level
             level += 1
         for value in node.outputs:
             at[value], behind[value] = index, level
     return position, depth
+
+
+def number_sums(
+    graph: ir.Graph, updates: Iterable[ir.Value], fetches: Iterable[ir.Value]
+) -> list[str]:
+    """Number the sums of a whole step in the order in which they are to be made.
+
+    What is cut out of the step for the fetches of one shard keeps the numbers, so that shards that
+    fetch different values make the same sums in the same order all the same.
+
+    Args:
+        graph: Sorted; its sums are marked.
+        updates: The next states.
+        fetches: What has a name among the fetches of the step.
+
+    Returns:
+        The names of the sums that no update needs; every run has to make them too.
+    """
+    always, asked = ancestors(updates), ancestors(fetches)
+    position, depth = _order(graph)
+    nodes = [n for n in sorted(depth, key=lambda n: (depth[n], position[n])) if n in always | asked]
+    for index, node in enumerate(nodes):
+        node.metadata_props[_ORDER] = str(index)
+    return [str(node.outputs[0].name) for node in nodes if node not in always]
+
+
+def is_numbered(node: ir.Node) -> bool:
+    """Return whether `number_sums` has met a sum."""
+    return _ORDER in node.metadata_props
+
+
+def ancestors(values: Iterable[ir.Value]) -> set[ir.Node]:
+    """Return the nodes by which values are computed."""
+    found: set[ir.Node] = set()
+    stack = list(values)
+    while stack:
+        node = stack.pop().producer()
+        if node is not None and node not in found:
+            found.add(node)
+            stack.extend(inputs_of(node))
+    return found
 
 
 def inputs_of(node: ir.Node) -> list[ir.Value]:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.distributed.buckets import buckets_of
 from amp_rewrite.distributed.collective import Collective
+from amp_rewrite.distributed.errors import ShardError
 from amp_rewrite.distributed.memory import Memory, memory_of
 from amp_rewrite.distributed.stages import Stage, isolate, stages_of
 from amp_rewrite.emulate.runtime import one_line
@@ -96,6 +97,34 @@ class StageProgram(Program):
         values.update(self._targets)
 
 
+class Halfway:
+    """Remembers that a step failed between its sums.
+
+    Other shards wait for the rest of them; the sums of a further step would meet those.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the first step."""
+        self._error: str | None = None
+
+    def note(self, error: BaseException) -> None:
+        """Remember an error."""
+        self._error = " ".join(f"{type(error).__name__}: {error}".split())
+
+    def check(self) -> None:
+        """Refuse to go on after an error.
+
+        Raises:
+            ShardError: A step failed between its sums.
+        """
+        if self._error is not None:
+            raise ShardError(
+                "an earlier step failed between two sums; this shard cannot go on with the others",
+                found=self._error,
+                remedy="let the error end all shards, and resume from the checkpoint",
+            )
+
+
 class ShardedProgram(Program):
     """A step in stages.
 
@@ -113,6 +142,7 @@ class ShardedProgram(Program):
         device: Device,
         groups: Mapping[Groups, Collective],
         bucket_bytes: int,
+        halfway: Halfway,
         **options: Any,
     ) -> None:
         """Cut a step and load its stages.
@@ -125,6 +155,7 @@ class ShardedProgram(Program):
             device: Where the states are.
             groups: Groups of shards -> the group of this one.
             bucket_bytes: How much is summed at once.
+            halfway: Of all programs of the session.
             **options: See `Program`.
 
         Raises:
@@ -132,6 +163,7 @@ class ShardedProgram(Program):
         """
         self.info = info
         self._device, self._runtime = device, runtime
+        self._halfway = halfway
         model = clone(model)
         isolate(model)
         buckets = buckets_of(model.graph, bucket_bytes)
@@ -159,8 +191,10 @@ class ShardedProgram(Program):
 
         Raises:
             RunError: ONNX Runtime reports an error; the states of set `current` are as before.
-            ShardError: Another shard has ended, or does not answer in time.
+            ShardError: Another shard has ended, or does not answer in time; or an earlier step
+                failed after a sum had begun.
         """
+        self._halfway.check()
         values: dict[str, Any] = {}
         done: set[int] = set()
 
@@ -170,13 +204,20 @@ class ShardedProgram(Program):
                     done.add(index)
                     values.update(self._memories[index].finish())
 
-        for index, stage in enumerate(self._stages):
-            wait(self._waits[index])
-            if stage is not None:
-                stage.compute(current, feeds, values)
-            if index < len(self._memories):
-                self._memories[index].start(values)
-        wait(range(len(self._memories)))
+        begun = 0
+        try:
+            for index, stage in enumerate(self._stages):
+                wait(self._waits[index])
+                if stage is not None:
+                    stage.compute(current, feeds, values)
+                if index < len(self._memories):
+                    begun += 1
+                    self._memories[index].start(values)
+            wait(range(len(self._memories)))
+        except BaseException as error:
+            if begun:
+                self._halfway.note(error)
+            raise
         return {name: np.array(values[v].numpy()) for name, v in self.info.fetches.items()}
 
     def end_profiling(self) -> str:

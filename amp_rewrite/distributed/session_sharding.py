@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.distributed.collective import Array, Collective, broadcast_text
+from amp_rewrite.distributed.buckets import is_numbered, number_sums
+from amp_rewrite.distributed.collective import Array, Collective, broadcast_text, gather_text
 from amp_rewrite.distributed.cross_shard_optimizer import check_permutation
 from amp_rewrite.distributed.errors import ShardError
 from amp_rewrite.distributed.fingerprint import compare_steps
 from amp_rewrite.distributed.low_precision import lower_sums
-from amp_rewrite.distributed.program import ShardedProgram
+from amp_rewrite.distributed.program import Halfway, ShardedProgram
 from amp_rewrite.distributed.state_check import compare_states
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError
 from amp_rewrite.grad.replicas import Groups, groups_of, is_collective, resolve
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.train.checkpoint import Checkpoint
+from amp_rewrite.train.cut import values_by_name
 from amp_rewrite.train.dropout import spread_masks
-from amp_rewrite.train.errors import CheckpointError
+from amp_rewrite.train.errors import CheckpointError, FetchError
 from amp_rewrite.train.info import StepInfo
 from amp_rewrite.train.program import Program
 from amp_rewrite.train.states import States
@@ -48,6 +50,8 @@ class SessionSharding:
         self._world, self._options, self._explicit = world, options, explicit
         self._groups: dict[Groups, Collective] = {(): world}
         self._steps = 0
+        self._halfway = Halfway()
+        self.always: tuple[str, ...] = ()
         self.writes = world.rank == 0
         self.threads = max(1, _cores() // world.local_size)
 
@@ -71,8 +75,16 @@ class SessionSharding:
                 self._groups[groups] = self._world.split(groups)
         model = clone(step.model)
         if self._world.size > 1 and self._options.low_precision_sums:
-            lower_sums(model)
+            lower_sums(model, step.info.inputs)
         spread_masks(model, self._world.rank)
+        values = values_by_name(model.graph)
+        self.always = tuple(
+            number_sums(
+                model.graph,
+                [values[state.output] for state in step.info.states],
+                [values[name] for name in step.info.fetches.values() if name in values],
+            )
+        )
         return replace(step, model=model)
 
     def begin(self, states: States) -> None:
@@ -83,13 +95,20 @@ class SessionSharding:
             states.write(name, array)
 
     def program(self, model: ir.Model, info: StepInfo, sets: Any, **options: Any) -> Program:
-        """Return what runs a step with the sums over shards in it."""
+        """Return what runs a step with the sums over shards in it.
+
+        Raises:
+            FetchError: A fetch needs sums of another step than this.
+        """
+        if self._world.size > 1:
+            _refuse_other_sums(model)
         resolve(model, self._world.size)
         return ShardedProgram(
             model,
             info,
             sets,
             groups=self._groups,
+            halfway=self._halfway,
             bucket_bytes=self._options.bucket_bytes,
             **options,
         )
@@ -115,7 +134,9 @@ class SessionSharding:
 
         Raises:
             CheckpointError: Shard 0 cannot read it.
+            ShardError: Another shard does something else, or nothing.
         """
+        self._meet("restore")
         tensors: dict[str, Array] = {}
         note: dict[str, Any] = {}
         if self.writes:
@@ -137,9 +158,41 @@ class SessionSharding:
             tensors[name] = array.reshape(shape)
         return Checkpoint(tensors, note["progress"])
 
+    def _meet(self, what: str) -> None:
+        """Wait until all shards are about to do the same; shard 0 would not wait for any else.
+
+        Raises:
+            ShardError: Another shard does something else, or nothing.
+        """
+        self._halfway.check()
+        found = gather_text(self._world, what)
+        if any(text != what for text in found):
+            raise ShardError(
+                "the shards do different things",
+                where=f"shard {self._world.rank} of {self._world.size}",
+                found=", ".join(map(repr, found)),
+                expected=f"{what!r} on all shards",
+                remedy="make the same calls of run and restore on all shards",
+            )
+
 
 def _cores() -> int:
     """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux only
+    if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return os.cpu_count() or 1  # macOS has no affinity
+
+
+def _refuse_other_sums(model: ir.Model) -> None:
+    """Refuse sums that shards with other fetches would not make.
+
+    Raises:
+        FetchError: There is one, such as of another optimizer's gradients.
+    """
+    for node in model.graph:
+        if is_collective(node) and not is_numbered(node):
+            raise FetchError(
+                "a fetch needs a sum over shards that is no part of this step",
+                where=node.outputs[0].name,
+                remedy="fetch it in a session of the step that it belongs to",
+            )

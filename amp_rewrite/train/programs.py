@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
@@ -86,7 +87,7 @@ class Programs:
         if key not in self._known:
             step = self._step
             if updates:
-                model, info = step.cut(names, defaults=False)
+                model, info = self._cut(names)
             else:
                 model, info = inference_of(alone(step).model, step.info, names)
             if self._where["device"].kind == "cuda":
@@ -94,6 +95,11 @@ class Programs:
             model = emulate_model(model) if self._emulate else model
             self._known[key] = self._compiled(model, info, updates=updates)
         return self._known[key]
+
+    def _cut(self, names: tuple[str, ...]) -> tuple[ir.Model, StepInfo]:
+        always = () if self._sharding is None else self._sharding.always
+        model, info = self._step.cut((*names, *always), defaults=False)
+        return model, replace(info, fetches={name: info.fetches[name] for name in names})
 
     def _compiled(self, model: ir.Model, info: StepInfo, *, updates: bool) -> AnyProgram:
         where: dict[str, Any] = {**self._where, "updates": updates}

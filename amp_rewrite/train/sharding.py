@@ -26,10 +26,12 @@ class Sharding(Protocol):
     Attributes:
         writes: Whether this shard writes files.
         threads: Threads inside an operator for sessions that leave the choice open.
+        always: Values that every run computes, fetched or not: sums that all shards have to make.
     """
 
     writes: bool
     threads: int
+    always: tuple[str, ...]
 
     def prepared(self, step: Step) -> Step:
         """Compare the steps of all shards; return the one with this shard's numbers in it."""

@@ -32,6 +32,19 @@ linear (float[N, 3] x, float[N, 1] t) => (float loss) <float[3, 1] w = {1, 2, 3}
 }
 """
 
+TWO_LAYERS = """
+<ir_version: 10, opset_import: ["" : 18]>
+two (float[N, 3] x, float[N, 1] t) => (float loss)
+<float[3, 1] w = {1, 2, 3}, float[3, 3] v = {1, 2, 3, 4, 5, 6, 7, 8, 10}>
+{
+    h = MatMul (x, v)
+    y = MatMul (h, w)
+    d = Sub (y, t)
+    s = Mul (d, d)
+    loss = ReduceMean <keepdims = 0> (s)
+}
+"""
+
 TABLE = """
 <ir_version: 10, opset_import: ["" : 18]>
 table (int64[N] i, float[N, 2] t) => (float loss)
@@ -286,6 +299,25 @@ def checkpoint(shards, folder):
         }
 
 
+def fetches(shards, folder):
+    """Shards fetch different values: what is summed, and in which order, is the same."""
+    gradients = ["gradient/Gemm_1", "loss"]
+    found = {}
+    for name, own in {"like": ["loss"], "none": [], "local": gradients}.items():
+        for size in (1, 1 << 20):
+            other = amp.distributed.Shards(
+                shards.collective, amp.distributed.ShardOptions(bucket_bytes=size)
+            )
+            loss = amp.value(loaded(TWO_LAYERS), "loss")
+            op = cross(amp.optimizers.GradientDescent(0.01)).minimize(loss)
+            with amp.TrainingSession(op, shards=other) as session:
+                for _ in range(2):
+                    out = session.run(own_batch(shards), own if shards.rank else ["loss"])
+                found[f"{name} {size}"] = digest(session)
+                assert sorted(out) == sorted(own if shards.rank else ["loss"])
+    return found
+
+
 def initial(shards, folder):
     """Shards begin with other weights: those of shard 0 are taken."""
     model = onnx.parser.parse_model(LINEAR)
@@ -337,6 +369,12 @@ def errors(shards, folder):
     attempt("groups", three)
     with session(LINEAR) as opened:
         attempt("no file", lambda: opened.restore(folder / "missing.safetensors"))
+    with session(LINEAR) as opened:
+
+        def meet(what):
+            opened._sharding._meet(what)
+
+        attempt("different calls", lambda: meet("restore" if first else "save"))
     with session(LINEAR, options=options(check_every=2)) as opened:
         opened.run(own_batch(shards))
         if not first:

@@ -21,6 +21,7 @@ NAMES = (
     "low_precision",
     "dropout",
     "checkpoint",
+    "fetches",
     "initial",
     "errors",
 )
@@ -193,6 +194,14 @@ def test_shard_0_writes_and_all_restore(results):
         assert shard["states"] == results["checkpoint"][0]["states"]
 
 
+def test_shards_may_fetch_different_values(results):
+    for shard in results["fetches"]:
+        states = list(shard.values())
+        assert shard == results["fetches"][0]
+        if len(results["fetches"]) == 2:  # more numbers may be added in another order
+            assert states == [states[0]] * len(states)
+
+
 def test_initial_states_are_those_of_shard_0(results):
     assert all(shard["w"] == [[1], [2], [3]] for shard in results["initial"])
 
@@ -207,6 +216,7 @@ ERRORS = {
     "division": "the batch cannot be divided evenly among the shards; found 3 examples",
     "batch": "the batch cannot be divided evenly among the shards; found 3 examples",
     "groups": "group_assignment must be a permutation of range({shards})",
+    "different calls": "the shards do different things; found 'restore', 'save'",
     "no file": "the checkpoint cannot be read",
     "apart": "after 2 steps: the states of the shards have come apart; found shard 1 of the group "
     "differs from its shard 0 in 'w'",

@@ -1,14 +1,24 @@
 """Steps in stages, with a third engine behind the protocol that tests can see through."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 import train_models
 from shard_programs import LINEAR, digits, loaded, plain_cnn
-from twin import Twin, arrays
+from twin import Done, Twin, arrays
 
 import amp_rewrite as amp
-from amp_rewrite.distributed import CrossShardOptimizer, ShardOptions, Shards, shard_context
+from amp_rewrite.distributed import (
+    CrossShardOptimizer,
+    ShardError,
+    ShardOptions,
+    Shards,
+    shard_context,
+)
 from amp_rewrite.distributed.buckets import buckets_of
 from amp_rewrite.distributed.low_precision import lower_sums
 from amp_rewrite.distributed.memory import DeviceMemory
@@ -17,6 +27,7 @@ from amp_rewrite.grad.replicas import SUM, is_collective, replica_nodes, resolve
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.save import to_proto
 from amp_rewrite.train.device import Device
+from amp_rewrite.train.errors import FetchError
 from amp_rewrite.train.precision import in_precision
 from amp_rewrite.train.step import whole_step
 
@@ -165,8 +176,70 @@ def test_lowering_sums_leaves_float32_gradients_alone():
     step = in_precision(whole_step(op_of(plain_cnn())), "float32")
     model = clone(step.model)
     before = to_proto(model).SerializeToString(deterministic=True)
-    lower_sums(model)
+    lower_sums(model, step.info.inputs)
     assert to_proto(model).SerializeToString(deterministic=True) == before
+
+
+SCALED = """
+<ir_version: 10, opset_import: ["" : 18, "amp_rewrite" : 1]>
+scaled (float16[3] g, float count, float scale) => (float[3] sum)
+{
+    wide = Cast <to = 1> (g)
+    factor = Reciprocal (FACTOR)
+    own = Mul (wide, factor)
+    sum = amp_rewrite.CrossReplicaSum (own)
+}
+"""
+
+
+@pytest.mark.parametrize(("factor", "moved"), [("scale", True), ("count", False)])
+def test_only_factors_that_all_shards_share_are_applied_after_low_precision_sums(factor, moved):
+    model = amp.load(onnx.parser.parse_model(SCALED.replace("FACTOR", factor)))
+    for value in model.graph.all_nodes():
+        value.outputs[0].shape = model.graph.inputs[1 if value.op_type == "Reciprocal" else 0].shape
+    types = {"wide": 1, "factor": 1, "own": 1, "sum": 1}
+    for node in model.graph:
+        node.outputs[0].dtype = onnx_ir.DataType(types[node.outputs[0].name])
+    lower_sums(model, ["g", "count"])
+    [node] = [node for node in model.graph if node.op_type == SUM]
+    assert (node.inputs[0].name == "g") is moved
+
+
+def test_a_step_that_failed_between_sums_is_the_last():
+    class Broken(Twin):
+        def start_sum(self, buffer):
+            super().start_sum(buffer)
+            if len(self.sums) == 2:
+                raise ArithmeticError("no more")
+            return Done()
+
+    shards = Shards(Broken(), ShardOptions(bucket_bytes=1))
+    with amp.TrainingSession(op_of(plain_cnn()), threads=1, shards=shards) as session:
+        with pytest.raises(ArithmeticError):
+            session.run(image_feeds())
+        with pytest.raises(ShardError, match=r"failed between two sums.*ArithmeticError: no more"):
+            session.run(image_feeds())
+
+
+def test_sums_of_another_step_of_the_graph_are_not_fetched():
+    with shard_context():
+        loss = amp.value(loaded(LINEAR), "loss")
+        other = CrossShardOptimizer(amp.optimizers.Adam(0.1)).minimize(loss)
+        op = CrossShardOptimizer(amp.optimizers.GradientDescent(0.1)).minimize(loss)
+    name = other.fetches["loss"].name
+    with amp.TrainingSession(op, shards=Shards(Twin(), ShardOptions())) as session:
+        assert op.fetches["loss"].name != name
+        with pytest.raises(FetchError, match="no part of this step"):
+            session.run(FEEDS, name)
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_an_mpiexec_of_another_mpi_library_is_an_error(monkeypatch, name):
+    library = SimpleNamespace(COMM_WORLD=SimpleNamespace(size=1))
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", library)
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(ShardError, match=f"another MPI library.*found one shard, and {name}=2"):
+        amp.distributed.mpi()
 
 
 def test_an_error_inside_the_block_ends_the_other_shards(caplog):
