@@ -37,10 +37,13 @@ def operands(
 
     Raises:
         LossError: The predictions are not floating-point or have no such axis, or a value is of
-            another model.
+            another model or no value at all.
         UnknownValueError: The model has no value called `prediction`.
     """
     graph = training_graph(model)
+    for given in (prediction, labels):
+        if not given or not isinstance(given, str | GraphValue):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise LossError("not a value of the model", found=repr(given), expected="its name")
     predicted = _value(graph, prediction)
     if not graph.builder.type_of(predicted).is_floating_point():
         raise LossError(
@@ -73,16 +76,19 @@ def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
         LossError: The ranks or two static lengths differ.
     """
     left, right = b.dims(predicted), b.dims(labels)
-    if left is None or right is None:
-        return
-    pairs: Sequence[tuple[int | None, int | None]] = list(zip(left, right, strict=False))
-    if len(left) != len(right) or any(x != y for x, y in pairs if None not in (x, y)):
+    if left is not None and right is not None and differ(left, right):
         raise LossError(
             "labels must have the shape of the predictions",
             where=labels.name,
             found=right,
             expected=left,
         )
+
+
+def differ(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
+    """Return whether two shapes are known to be different."""
+    pairs: Sequence[tuple[int | None, int | None]] = list(zip(one, other, strict=False))
+    return len(one) != len(other) or any(x != y for x, y in pairs if None not in (x, y))
 
 
 def check_reduction(reduction: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import GraphValue
 from amp_rewrite.losses.operands import (
     LossError,
     check_reduction,
+    differ,
     named,
     operands,
 )
@@ -44,8 +46,8 @@ def softmax_cross_entropy(
         reduction is "none".
 
     Raises:
-        LossError: The labels are no integers, the logits not floating-point, or an option is
-            impossible.
+        LossError: The labels are no integers or have another shape, the logits are not
+            floating-point, or an option is impossible.
         UnknownValueError: The model has no value called `logits`.
     """
     check_reduction(reduction)
@@ -58,6 +60,7 @@ def softmax_cross_entropy(
             found=b.type_of(targets).name.lower(),
             expected="int32 or int64",
         )
+    _check_shape(b, scores, targets, axis)
     rank = b.rank(scores)
     if rank is not None and axis % rank != rank - 1:
         axis %= rank
@@ -76,3 +79,23 @@ def softmax_cross_entropy(
         ignore_index=None if ignore_index is None else int(np.int64(ignore_index)),
     )
     return named(graph, b.reshape_like(loss, targets) if reduction == "none" else loss)
+
+
+def _check_shape(b: Builder, scores: ir.Value, targets: ir.Value, axis: int) -> None:
+    """Refuse labels whose shape is known not to be that of the logits without the classes.
+
+    Raises:
+        LossError: The ranks or two static lengths differ.
+    """
+    whole, found = b.dims(scores), b.dims(targets)
+    if whole is None or found is None:
+        return
+    expected = [n for k, n in enumerate(whole) if k != axis % len(whole)]
+    if differ(expected, found):
+        raise LossError(
+            "labels must have the shape of the logits without the axis of the classes",
+            where=targets.name,
+            found=list(found),
+            expected=f"{expected}, the classes being axis {axis} of {list(whole)}",
+            remedy="reshape the labels, or say axis=1 where the classes are the second axis",
+        )

@@ -162,6 +162,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda m: losses.mean_squared_error(m, "y", "k"),
         "labels must have the shape of the predictions",
     ),
+    "labels that are no class per row": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "k"),
+        r"labels must have the shape of the logits without the axis .*\[5\], the classes .*axis=1",
+    ),
+    "no name": (lambda m: losses.softmax_cross_entropy(m, "y", ""), "not a value of the model"),
+    "no value": (lambda m: losses.mean_squared_error(m, "y", None), "not a value .* found None"),
     "unknown logits": (
         lambda m: losses.softmax_cross_entropy(m, "logit", "t"),
         "no value of this name",
