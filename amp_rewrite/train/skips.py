@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.loss_scaling.errors import LossScaleError
 from amp_rewrite.train.info import StepInfo
 
+_FLOOR = DynamicLossScale().floor
 _NEEDED = ("grads_finite", "loss_scale")
 
 
@@ -54,9 +56,12 @@ class SkipWatch:
 
 
 def skip_watch(info: StepInfo) -> SkipWatch | None:
-    """Return what follows the skipped steps of a step; None if its loss scale sets no limit."""
+    """Return what follows the skipped steps of a step; None if its loss scale sets no limit.
+
+    A loss scale of a user's class that tells no floor has that of DynamicLossScale by default.
+    """
     config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
     limit = config.get("max_consecutive_skips")
     if limit is None or any(name not in info.fetches for name in _NEEDED):
         return None
-    return SkipWatch(limit, config["floor"])
+    return SkipWatch(limit, config.get("floor", _FLOOR))

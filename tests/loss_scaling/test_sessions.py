@@ -12,7 +12,13 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
-from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.loss_scaling import (
+    DynamicLossScale,
+    LossScale,
+    LossScaleOptimizer,
+    LossScaleState,
+)
 from amp_rewrite.train import CheckpointError, FetchError
 from amp_rewrite.train.info import read_info
 
@@ -199,6 +205,35 @@ def test_a_collapsed_scale_ends_training(four_variables: Make, good: Feeds, bad:
             "loss_scale/skipped_steps",
             "loss_scale/consecutive_skips",
         }
+
+
+class Quartered(LossScale):
+    """A loss scale of a user's own, which tells no floor."""
+
+    def __init__(self, start: float, max_consecutive_skips: int) -> None:
+        self.start, self.max_consecutive_skips = start, max_consecutive_skips
+
+    @property
+    def initial(self) -> float:
+        return self.start
+
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        return state._replace(good_steps=b.add(state.good_steps, 1))
+
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        return state._replace(current_loss_scale=b.mul(state.current_loss_scale, 0.25))
+
+
+@MODES
+def test_a_loss_scale_of_the_users_own_may_limit_skipped_steps_too(
+    mode: str, four_variables: Make, good: Feeds, bad: Feeds
+) -> None:
+    step = amp.build_step(op_of(four_variables(), Quartered(16.0, 2), mode))
+    with amp.TrainingSession(step) as session:
+        scales = [session.run(f, "loss_scale")["loss_scale"].item() for f in (bad, good, bad, bad)]
+        assert scales == [16, 4, 4, 1]
+        with pytest.raises(amp.LossScaleError, match=r"2 steps in a row .* lowest loss scale, 1;"):
+            session.run(bad)
 
 
 def test_a_step_that_is_applied_starts_the_count_again(
