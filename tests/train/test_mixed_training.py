@@ -29,7 +29,7 @@ def session(proto, precision, seed=0, scale=None):
     if precision == "float16":
         optimizer = amp.LossScaleOptimizer(optimizer, scale or "dynamic")
     op = optimizer.minimize(amp.value(model, "loss"))
-    return TrainingSession(op, precision=precision, emulate=True, seed=seed, threads=2)
+    return TrainingSession(op, precision=precision, emulate=True, seed=seed, threads=1)
 
 
 @functools.cache

@@ -43,7 +43,7 @@ def cnn_op(seed=0):
 def trained():
     """Return a session that has been trained on digits."""
     data, held = digits()
-    session = TrainingSession(load(to_proto(build_step(cnn_op(), targets=TARGETS))), threads=2)
+    session = TrainingSession(load(to_proto(build_step(cnn_op(), targets=TARGETS))), threads=1)
     train(session, data, Plan(epochs=10, batch=64))
     yield session, held
     session.close()
@@ -102,7 +102,7 @@ STEPS, BATCH, LENGTH = 50, 8, 64
 
 def text_session(numbers, vocabulary):
     proto = train_models.transformer(len(vocabulary), LENGTH)
-    return proto, TrainingSession(minimize(copy.deepcopy(proto)), threads=2)
+    return proto, TrainingSession(minimize(copy.deepcopy(proto)), threads=1)
 
 
 def test_a_transformer_learns_the_characters_of_a_text():
