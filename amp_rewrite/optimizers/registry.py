@@ -16,6 +16,7 @@ from amp_rewrite.optimizers.lamb import LAMB
 from amp_rewrite.optimizers.momentum import Momentum
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.rmsprop import RMSProp
+from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 
 
 def SGD(  # noqa: N802 Keras's name, whose class is two classes here
@@ -77,6 +78,9 @@ def get(identifier: object, **arguments: Any) -> Optimizer:
     if isinstance(identifier, Mapping):
         arguments = {**dict(identifier.get("config", {})), **arguments}
         identifier = identifier.get("class_name")
+        wrapper = next((w for w in _wrappers() if w.__name__ == identifier), None)
+        if wrapper is not None:
+            return wrapper.from_config(arguments)
     if isinstance(identifier, str) and identifier.lower() == "sgd":
         return SGD(**arguments)
     if not isinstance(identifier, str) or identifier.lower() not in _CLASSES:
@@ -86,3 +90,10 @@ def get(identifier: object, **arguments: Any) -> Optimizer:
             expected=" or ".join(NAMES),
         )
     return _CLASSES[identifier.lower()](**arguments)
+
+
+def _wrappers() -> list[type[OptimizerWrapper]]:
+    """Return the package's optimizers around optimizers, which rooms above this one define."""
+    package = __name__.partition(".")[0]
+    kinds = OptimizerWrapper.__subclasses__()
+    return [kind for kind in kinds if kind.__module__.partition(".")[0] == package]
