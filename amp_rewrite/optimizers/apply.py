@@ -168,7 +168,8 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
 
     Raises:
         OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
-        OptimizerValueError: There are no pairs or no gradients, or a variable occurs twice.
+        OptimizerValueError: There are no pairs or no gradients, a variable occurs twice, or a
+            gradient has another shape than its variable.
     """
     given = list(grads_and_vars)
     if not given:
@@ -190,7 +191,29 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
         raise OptimizerValueError(
             "a variable is given twice", found=[state.name for _, state in pairs]
         )
+    for gradient, variable in pairs:
+        _check_shape(gradient, variable)
     return graph, pairs
+
+
+def _check_shape(gradient: Gradient, variable: State) -> None:
+    """Refuse a dense gradient that is known to have another shape: it would be broadcast.
+
+    Raises:
+        OptimizerValueError: A rank or a length differs.
+    """
+    found = gradient.shape if isinstance(gradient, GraphValue) else None
+    if found is None:
+        return
+    pairs = zip(found, variable.shape, strict=False)
+    if len(found) != len(variable.shape) or any(n not in (None, m) for n, m in pairs):
+        raise OptimizerValueError(
+            "a gradient has another shape than its variable",
+            where=variable.name,
+            found=list(found),
+            expected=list(variable.shape),
+            remedy="pair each gradient with the variable that compute_gradients gave it with",
+        )
 
 
 def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:

@@ -20,8 +20,19 @@ def fetch_names(
         updates: Whether a step is run; otherwise the forward pass only.
 
     Raises:
-        FetchError: They are no names.
+        FetchError: They are no names, or there are none and no state to update either.
     """
+    names = _named(info, fetches, updates=updates)
+    if not names and not updates:
+        raise FetchError(
+            "nothing is asked for", found=repr(fetches), remedy="pass the name of a value"
+        )
+    return names
+
+
+def _named(
+    info: StepInfo, fetches: str | Iterable[str] | None, *, updates: bool
+) -> tuple[str, ...]:
     if fetches is None:
         wanted = DEFAULT_FETCHES if updates else DEFAULT_FETCHES[:1]
         return tuple(name for name in wanted if name in info.fetches)

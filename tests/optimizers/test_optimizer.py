@@ -208,6 +208,15 @@ def test_a_variable_given_twice_is_refused(loss: GraphValue) -> None:
         GradientDescent().apply_gradients(pairs * 2)
 
 
+def test_a_gradient_of_another_shape_is_refused(loss: GraphValue) -> None:
+    graph = loss.graph
+    one, scalar = graph.variable("w1"), loss
+    with pytest.raises(
+        ValueError, match=r"w1: a gradient has another shape .*found \[\]; expected"
+    ):
+        GradientDescent().apply_gradients([(scalar, one)])
+
+
 def test_pairs_may_be_any_iterable_and_hold_names(loss: GraphValue) -> None:
     optimizer = GradientDescent()
     pairs = optimizer.compute_gradients(loss)

@@ -214,6 +214,13 @@ def test_fetches_that_are_no_names_are_errors(session, fetches):
         session.run(batch(0), fetches)
 
 
+def test_an_evaluation_of_nothing_is_an_error_and_a_step_of_it_is_none(session):
+    with pytest.raises(FetchError, match=r"nothing is asked for; found \[\]; pass the name"):
+        session.evaluate(batch(0), [])
+    assert session.run(batch(0), []) == {}
+    assert session.global_step == 1
+
+
 @pytest.mark.parametrize("source", [3, model_of(FORWARD)])
 def test_what_is_no_train_op_is_an_error(source):
     with pytest.raises(StepError, match=r"not a training step; found an object.*TrainOp.*minimize"):
