@@ -56,7 +56,30 @@ ROWS = [
     Row("Dropout", ((2, 3), Constant(0.0), Constant(True))),
 ]
 
+
+def with_zeros(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of which some are 0."""
+    x = spread(rng, shape)
+    x.reshape(-1)[::3] = 0
+    return x
+
+
 INDEXING = [
+    *(
+        Row(
+            op,
+            ((4, 3), Fed(indices), shape),
+            {"reduction": "mul"},
+            opset=opset,
+            generate=with_zeros,
+            note="zeros",
+        )
+        for opset in (16, NEWEST)
+        for op, indices, shape in (
+            ("ScatterElements", [[0, 1, 0], [0, 1, 3], [0, 1, 1]], (3, 3)),
+            ("ScatterND", [[1], [3], [1], [1]], (4, 3)),
+        )
+    ),
     *over(BOTH, "Slice", ((5, 6), Constant([1, 2]), Constant([4, 5]))),
     *over(BOTH, "Slice", ((5, 6), Constant([1]), Constant([-1]), Constant([1]))),
     Row("Slice", ((5, 6), Constant([-3]), Constant([100]), Constant([-1]))),

@@ -51,7 +51,7 @@ def _by_reduction(node: ir.Node, g: ir.Value, b: Builder, read: Read, write: Wri
 
     none: g with zeros at i, and g[i] (indices must not repeat, as the standard demands).
     add: g, and g[i].
-    mul: g times the product of the updates, and (g y)[i] / u, which needs u other than 0.
+    mul: g times the product of the updates, and g[i] times x[i] and the product of the other u.
     max, min: g shared evenly among x and the u that equal y.
     """
     x, _, updates = operands(node)
@@ -60,10 +60,10 @@ def _by_reduction(node: ir.Node, g: ir.Value, b: Builder, read: Read, write: Wri
         return [write(g, b.zeros_like(updates), None), None, read(g)]
     if reduction == "add":
         return [g, None, read(g)]
-    y = node.outputs[0]
     if reduction == "mul":
         factors = write(b.ones_like(x), updates, "mul")
-        return [b.mul(g, factors), None, b.div(read(b.mul(g, y)), updates)]
+        return [b.mul(g, factors), None, b.mul(read(g), _of_others(b, x, updates, read, write))]
+    y = node.outputs[0]
     if reduction in ("max", "min"):
         kept = b.cast_like(b.equal(x, y), g)
         taken = b.cast_like(b.equal(updates, read(y)), g)
@@ -75,6 +75,21 @@ def _by_reduction(node: ir.Node, g: ir.Value, b: Builder, read: Read, write: Wri
         found=reduction,
         expected="none, add, mul, max or min",
     )
+
+
+def _of_others(b: Builder, x: ir.Value, updates: ir.Value, read: Read, write: Write) -> ir.Value:
+    """Return, for each u, x[i] times the other u that meet there.
+
+    With z zeros among the u of a place and q the product of x and what is not zero: q / u for
+    z = 0; q where u = 0 for z = 1; 0 everywhere else.
+    """
+    is_zero = b.equal(updates, 0)
+    safe = b.where(is_zero, b.operand(1, updates), updates)
+    zeros = read(write(b.zeros_like(x), b.cast_like(is_zero, x), "add"))
+    product = read(write(x, safe, "mul"))
+    alone = b.logical_and(is_zero, b.equal(zeros, 1))
+    others = b.where(b.equal(zeros, 0), b.div(product, safe), 0)
+    return b.where(alone, product, others)
 
 
 RULES: Rules = {"ScatterElements": scatter_elements, "ScatterND": scatter_nd}
