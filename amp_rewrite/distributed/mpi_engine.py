@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -160,6 +162,7 @@ class MpiCollective:
             while not request.Test():
                 waited = time.monotonic() - start
                 if waited > self._timeout:
+                    self._end_all_at_exit()
                     raise self._late()
                 time.sleep(0 if waited < _SPIN else _NAP)
         except self._mpi.Exception as error:
@@ -169,6 +172,16 @@ class MpiCollective:
                 found=error,
                 remedy="look for the error of the other shard, and resume from the checkpoint",
             ) from error
+
+    def _end_all_at_exit(self) -> None:
+        """End all processes when this one ends: the end of MPI would wait for them for ever."""
+
+        def end() -> None:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            self._mpi.COMM_WORLD.Abort(1)
+
+        atexit.register(end)
 
     def _late(self) -> ShardError:
         return ShardError(

@@ -253,6 +253,8 @@ DEATHS = {
     "killed": {"mpi": "Killed (signal 9)", "torch": "another shard has ended or does not answer"},
     "hangs": {"mpi": "another shard does not answer; found no answer in 3 seconds", "torch": "the "
               "timeout is 3 seconds"},
+    "hangs without a block": {"mpi": "another shard does not answer; found no answer in 3 seconds",
+              "torch": "the timeout is 3 seconds"},
     "raises": {"mpi": "ArithmeticError: shard 1 cannot go on", "torch": "ArithmeticError: shard 1 "
                "cannot go on"},
 }  # fmt: skip
