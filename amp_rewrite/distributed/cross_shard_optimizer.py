@@ -50,6 +50,12 @@ class CrossShardOptimizer(OptimizerWrapper):
     variance leaves out how far the means of the shards lie apart. The fetch "loss" is the mean
     (MEAN) or the sum (SUM) of the losses of the shards.
 
+    What is done to gradients between compute_gradients and apply_gradients, such as clipping, is
+    done to each shard's own, before the sum; to clip the sums instead:
+
+        pairs = optimizer.reduce_gradients(optimizer.compute_gradients(loss))
+        op = optimizer.apply_reduced(clipped(pairs))
+
     Groups are trained apart from each other: each has weights of its own after the first step, and
     a checkpoint holds those of shard 0's group. All other members are those of the wrapped
     optimizer.
