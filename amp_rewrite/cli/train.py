@@ -114,6 +114,10 @@ def train(
         )
         examples = DataSet.read(data) if group is None else group.data(data)
         held_out = None if eval_ is None else DataSet.read(eval_)
+        if group is not None:
+            group.compare("the training data", examples.signature)
+            group.compare("the held-out data", "none" if held_out is None else held_out.signature)
+            group.compare("the order of steps", f"epochs {epochs}, {plan.order}")
         if held_out is not None and group is not None:
             held_out = group.held_out(held_out)
         at = resume(session, plan) if resume_ else Progress()

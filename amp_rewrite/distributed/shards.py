@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from amp_rewrite.distributed import mpi_engine, torch_engine
-from amp_rewrite.distributed.collective import Array, Collective
+from amp_rewrite.distributed.collective import Array, Collective, gather_text
 from amp_rewrite.distributed.data import ShardedData, WholeData, part_of_batch
+from amp_rewrite.distributed.errors import ShardError
 from amp_rewrite.distributed.session_sharding import SessionSharding
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.train.data import DataSet
@@ -117,6 +118,27 @@ class Shards(ShardContext):
             DataError: The file cannot be read, or does not hold a data set.
         """
         return WholeData(_data_set(data), self.size)
+
+    def compare(self, what: str, text: str) -> None:
+        """Check that a text is the same on all shards; all of them must call it.
+
+        Args:
+            what: What the text describes, for the error.
+            text: One line.
+
+        Raises:
+            ShardError: It differs.
+        """
+        first, *others = texts = gather_text(self.collective, text)
+        other = next((t for t in others if t != first), None)
+        if other is not None:
+            raise ShardError(
+                f"the shards differ in {what}",
+                where=f"shard {texts.index(other)}",
+                found=other,
+                expected=f"{first}, as on shard 0",
+                remedy="start all shards with the same program, files and options",
+            )
 
     def sharding(self, *, explicit: bool) -> Sharding | None:
         """See `ShardContext`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,9 @@ from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.data import read_batch
 
 Array = np.ndarray[Any, Any]
+
+_HASHED = 1 << 20
+"""Elements of an array that its signature looks at."""
 
 
 class DataSet:
@@ -56,6 +60,12 @@ class DataSet:
         """
         return cls(read_batch(path), path)
 
+    @property
+    def signature(self) -> str:
+        """The names, types and shapes of the arrays, and a hash of their first bytes."""
+        parts = [f"{n} {a.dtype} {list(a.shape)} {_hash(a)}" for n, a in self.arrays.items()]
+        return ", ".join(sorted(parts))
+
     def of(self, arrays: Mapping[str, Array]) -> DataSet:
         """Return other examples that are cut into batches alike."""
         return DataSet(arrays, self.where)
@@ -89,3 +99,8 @@ class DataSet:
     def shuffled(self, seed: int, epoch: int) -> Array:
         """Return the order of the examples in an epoch: a function of seed and epoch alone."""
         return np.random.default_rng([seed, epoch]).permutation(self.size)
+
+
+def _hash(array: Array) -> str:
+    head = array.ravel()[:_HASHED].tobytes()
+    return hashlib.blake2b(head, digest_size=4).hexdigest()

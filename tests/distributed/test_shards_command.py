@@ -82,6 +82,49 @@ def test_shards_train_as_one_process_does_and_the_first_writes(folder, tmp_path,
     assert "3 epochs, 15 steps" in output
 
 
+OF_RANK = """
+import sys
+from mpi4py import MPI
+from amp_rewrite.cli import main
+main([word.replace("RANK", str(MPI.COMM_WORLD.rank)) for word in sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("--data", "{0}/RANK.npz"),
+            "the shards differ in the training data; found t int64 [300]",
+        ),
+        (
+            ("--data", "{0}/data.npz", "--eval", "{0}/RANK.npz"),
+            "the shards differ in the held-out data; found t int64 [300]",
+        ),
+        (
+            ("--data", "{0}/data.npz", "--seed", "RANK"),
+            "shard 1: the shards differ in the order of steps; found epochs 1, {{'batch': 32, "
+            "'seed': 1, 'shuffle': True}}; expected epochs 1, {{'batch': 32, 'seed': 0,",
+        ),
+    ],
+)
+def test_shards_with_other_data_or_another_order_are_found_at_start(folder, words, text):
+    data = programs.digits().arrays
+    for rank, size in enumerate((320, 300)):
+        np.savez(folder / f"{rank}.npz", **{name: a[:size] for name, a in data.items()})
+    done = subprocess.run(
+        [*launcher("mpi", 2), "-c", OF_RANK, "train", str(folder / "step.onnx"), "--shards", "mpi"]
+        + [word.format(folder) for word in words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert text.format() in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
