@@ -259,6 +259,8 @@ def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
         raise OptimizerValueError(
             "the groups of group_assignment must not be empty", found=repr(given)
         )
+    if not all(isinstance(n, int) and not isinstance(n, bool) for group in given for n in group):
+        raise OptimizerValueError("group_assignment must hold numbers of shards", found=repr(given))
     groups = tuple(tuple(group) for group in assignment)
     check_permutation(groups, sum(map(len, groups)))
     if len({len(group) for group in groups}) > 1:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextvars import Token
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from amp_rewrite.distributed import mpi_engine, torch_engine
 from amp_rewrite.distributed.collective import Array, Collective, gather_text
@@ -21,6 +21,9 @@ from amp_rewrite.train.sharding import CURRENT, ShardContext, Sharding
 
 TIMEOUT = 300.0
 """Seconds after which a shard that does not answer is given up."""
+
+_MOST_SECONDS = 1e9
+"""More than torch.distributed can count."""
 
 MIB = 1 << 20
 
@@ -54,8 +57,9 @@ class ShardOptions:
         """
         for name, least in (("bucket_bytes", 1), ("check_every", 0)):
             value = getattr(self, name)
-            if value < least:
-                raise OptionError(f"impossible {name}", found=value, expected=f"at least {least}")
+            if not isinstance(value, int) or value < least:
+                expected = f"a whole number, at least {least}"
+                raise OptionError(f"impossible {name}", found=repr(value), expected=expected)
 
 
 class Shards(ShardContext):
@@ -195,6 +199,7 @@ def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:
         ShardError: mpi4py or an MPI library is not installed.
     """
     checked = ShardOptions(**options)
+    _check_timeout(timeout)
     return Shards(mpi_engine.world(timeout), checked)
 
 
@@ -211,7 +216,16 @@ def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) 
         ShardError: torch is not installed, or the process was not started by torchrun.
     """
     checked = ShardOptions(**options)
+    _check_timeout(timeout)
     return Shards(torch_engine.world(timeout, backend), checked)
+
+
+def _check_timeout(seconds: float) -> None:
+    given = cast(object, seconds)
+    if not isinstance(given, int | float) or not 0 < given < _MOST_SECONDS:
+        raise OptionError(
+            "impossible timeout", found=repr(seconds), expected="a positive number of seconds"
+        )
 
 
 def started(engine: str) -> Shards:

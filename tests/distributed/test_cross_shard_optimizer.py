@@ -66,6 +66,10 @@ def nodes_of(op, kind):
             )
             for groups in ([], [[]])
         ),
+        *(
+            ({"group_assignment": groups}, ValueError, "group_assignment must hold numbers")
+            for groups in ([["a"], [0]], [[False], [True]], [[0.0, 1.0]])
+        ),
     ],
 )
 def test_impossible_arguments_are_errors(arguments, error, text):
@@ -261,13 +265,18 @@ def test_a_session_told_to_use_a_context_for_building_runs_on_one_shard():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"bucket_bytes": 0}, "impossible bucket_bytes; found 0; expected at least 1"),
-        ({"check_every": -1}, "impossible check_every; found -1; expected at least 0"),
+        ({"bucket_bytes": 0}, "bucket_bytes; found 0; expected a whole number, at least 1"),
+        ({"bucket_bytes": "1"}, "bucket_bytes; found '1'; expected a whole number"),
+        ({"check_every": -1}, "check_every; found -1; expected a whole number, at least 0"),
+        ({"timeout": 0}, "impossible timeout; found 0; expected a positive number of seconds"),
+        ({"timeout": float("nan")}, "impossible timeout; found nan"),
+        ({"timeout": "60"}, "impossible timeout; found '60'"),
     ],
 )
-def test_impossible_options_are_errors(options, text):
+@pytest.mark.parametrize("start", [amp.distributed.mpi, amp.distributed.torch])
+def test_impossible_options_are_errors(start, options, text):
     with pytest.raises(AmpError, match=text):
-        amp.distributed.ShardOptions(**options)
+        start(**options)
 
 
 def test_torch_without_torchrun_is_an_error(monkeypatch):
