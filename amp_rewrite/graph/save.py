@@ -26,6 +26,7 @@ from amp_rewrite.graph.datafile import (
     source_file,
     write_data,
 )
+from amp_rewrite.graph.load import load
 from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.graph.places import Place
 from amp_rewrite.graph.tensors import byte_chunks
@@ -93,17 +94,20 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
         return proto
 
 
-def save(model: ir.Model, path: Path) -> None:
+def save(model: ir.Model | onnx.ModelProto, path: Path) -> None:
     """Write the model to `path`; external tensors go to one data file next to it.
 
     Args:
-        model: The model; it is not changed. Weights that it reads from files are streamed.
+        model: The model, or what `write_training_info` returned; it is not changed. Weights that it
+            reads from files are streamed.
         path: The model file. An existing one is replaced in one step.
 
     Raises:
         SaveError: It cannot be written; no new file is left behind.
         LoadError: External data of the model have become unreadable.
     """
+    if isinstance(model, onnx.ModelProto):
+        model = load(model)
     output = os.path.abspath(os.fspath(path))
     folder, name = os.path.split(output)
     tensors = list(all_tensors(model))

@@ -72,6 +72,16 @@ def test_external_tensors_go_to_one_data_file_named_by_its_content(tmp_path):
     np.testing.assert_array_equal(big_of(out), np.ones(4, np.float32))
 
 
+def test_a_protobuf_model_can_be_saved_as_well(tmp_path):
+    proto = parser.parse_model(TEXT.replace("big", "small"))
+    info = proto.training_info.add()
+    info.algorithm.name = "algorithm"
+    save(proto, tmp_path / "out.onnx")
+    found = onnx.load(tmp_path / "out.onnx")
+    assert found.training_info[0].algorithm.name == "algorithm"
+    assert [node.op_type for node in found.graph.node] == ["Add", "Mul"]
+
+
 def test_saving_twice_gives_the_same_bytes(tmp_path):
     source = external_model(tmp_path)
     contents = []
