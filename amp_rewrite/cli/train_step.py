@@ -19,7 +19,7 @@ from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.errors import StepError
 from amp_rewrite.train.info import STEP_KEY, StepInfo, read_info
 from amp_rewrite.train.precision import chosen_precision, in_precision
-from amp_rewrite.train.recipe import loss_of, optimizer_of, scaled, variables_of
+from amp_rewrite.train.recipe import loss_of, minimize, optimizer_of, scaled, variables_of
 from amp_rewrite.train.step import Step, step_model, whole_step
 
 
@@ -48,6 +48,10 @@ def train_step(
     warm_up: Annotated[
         int, typer.Option(min=0, help="Steps over which the learning rate grows from 0.")
     ] = 0,
+    clip_norm: Annotated[
+        float | None,
+        typer.Option(help="The largest global norm of the gradients; larger ones are scaled down."),
+    ] = None,
     variable: Annotated[
         list[str] | None,
         typer.Option("--variable", help="Regex for whole weight names to train; repeat."),
@@ -102,7 +106,7 @@ def train_step(
     graph = training_graph(model)
     chosen = variables_of(minimized, variable or (), freeze or ())
     with shard_context():
-        op = rule.minimize(minimized, global_step=graph.global_step(), var_list=chosen)
+        op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm)
     whole = in_precision(whole_step(op, seed=seed), precision, RewriteOptions(target=target))
     step = step_model(whole, fetch or (), targets=targets)
     save(step, output)

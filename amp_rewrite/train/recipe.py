@@ -28,6 +28,7 @@ from amp_rewrite.optimizers.schedules import (
     Schedule,
     StepSchedule,
 )
+from amp_rewrite.optimizers.train_op import TrainOp
 
 _LOSSES: Mapping[str, Callable[[ir.Model, str, str], GraphValue]] = {
     "softmax-cross-entropy": losses.softmax_cross_entropy,
@@ -217,6 +218,35 @@ def scaled(
         if found is None
         else LossScaleOptimizer(optimizer, found, conditional=conditional)
     )
+
+
+def minimize(
+    optimizer: Optimizer,
+    loss: GraphValue,
+    global_step: State,
+    variables: Sequence[State],
+    clip_norm: float | None,
+) -> TrainOp:
+    """Return the step that minimizes a loss, its gradients clipped by their global norm.
+
+    They are clipped where they are unscaled and summed over shards.
+
+    Args:
+        optimizer: The optimizer, with its wrappers.
+        loss: What to minimize.
+        global_step: The state that counts the steps.
+        variables: What to train.
+        clip_norm: The largest global norm, or None.
+
+    Raises:
+        OptimizerValueError: `clip_norm` is not positive; and what `Optimizer.minimize` raises.
+    """
+    if clip_norm is None:
+        return optimizer.minimize(loss, global_step, variables)
+    pairs = optimizer.reduce_gradients(optimizer.compute_gradients(loss, variables))
+    clipped, _ = optimizers.clip_by_global_norm([gradient for gradient, _ in pairs], clip_norm)
+    applied = [(g, variable) for g, (_, variable) in zip(clipped, pairs, strict=True)]
+    return optimizer.apply_reduced(applied, global_step)
 
 
 def loss_scale_of(text: str, max_skips: int = 0) -> LossScale | None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import amp_rewrite as amp
 from amp_rewrite.cli.train_step import train_step
 from amp_rewrite.errors import AmpError
+from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import save
 from amp_rewrite.train.info import read_info
 
@@ -180,6 +181,24 @@ def test_numbers_that_may_be_constants_of_a_formula_are_named():
     assert "note: 1 of 3 trained variables are single numbers (epsilon)" in note
     assert command("--freeze", "epsilon", forward="numbers.onnx").stderr == ""
     assert command("--quiet", forward="numbers.onnx").output == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--loss-scale", "dynamic"], ["--cross-shard", "mean", "--loss-scale", "8"]]
+)
+def test_gradients_are_clipped_by_their_global_norm(arguments):
+    rate, limit = 4.0, 1e-3
+    options = ["--optimizer", "sgd", "--learning-rate", str(rate), *arguments]
+    moved = {}
+    for name, more in {"free": [], "clipped": ["--clip-norm", str(limit)]}.items():
+        assert command(*options, *more).exit_code == 0
+        before = {k: v.const_value.numpy() for k, v in load("step.onnx").graph.initializers.items()}
+        after = state_after_a_step("step.onnx", batch(0))
+        moved[name] = np.concatenate([np.ravel(after[k] - before[k]) for k in ("w", "b")])
+    length = np.linalg.norm(moved["free"])
+    assert length > 10 * rate * limit
+    scale = rate * limit / length
+    np.testing.assert_allclose(moved["clipped"], moved["free"] * scale, rtol=1e-3, atol=1e-6)
 
 
 def test_nothing_to_train_is_an_error():
