@@ -50,7 +50,8 @@ def _check_one(optimizer: Optimizer) -> None:
                 f"LossScaleOptimizer does not support wrapping optimizers with a {key}",
                 where=optimizer.get_name(),
                 found=f"{key}={limit}",
-                remedy="clip the unscaled gradients between compute_gradients and apply_gradients, or with train-step --clip-norm",
+                remedy="clip the unscaled gradients between compute_gradients and apply_gradients, "
+                "or with train-step --clip-norm",
             )
     if not optimizer.supports_loss_scaling:
         raise LossScaleValueError(
