@@ -6,9 +6,12 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.part import PART_KEY, Part
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.train.cut import cut
+from amp_rewrite.train.cut import cut, values_by_name
 from amp_rewrite.train.dropout import remove_dropouts
+from amp_rewrite.train.errors import FetchError
 from amp_rewrite.train.info import StepInfo
 
 
@@ -26,14 +29,41 @@ def inference_of(
         A model without updates, whose states have to be fed, and its description.
 
     Raises:
-        FetchError: A name is unknown.
+        FetchError: A name is unknown, or is that of a gradient or of what is computed from one.
     """
+    wanted = list(fetches)
     model = clone(whole)
+    _check_forward(model, info, wanted)
     remove_dropouts(model)
     for node in list(model.graph):
         if node.op_type == "BatchNormalization" and node.domain == "":
             _normalise_by_running_statistics(node)
-    return cut(model, info, fetches, updates=False, defaults=False)
+    return cut(model, info, wanted, updates=False, defaults=False)
+
+
+def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:
+    """Refuse gradients: theirs are the formulas of training, and inference computes other values.
+
+    Raises:
+        FetchError: A name is that of a gradient or of what is computed from one.
+    """
+    values = values_by_name(model.graph)
+    for name in fetches:
+        value = values.get(info.fetches.get(name, name))
+        waiting, seen = [value], {value}
+        while waiting:
+            node = None if (found := waiting.pop()) is None else found.producer()
+            if node is None:
+                continue
+            if node.metadata_props.get(PART_KEY) == Part.GRADIENT:
+                raise FetchError(
+                    "a gradient is no value of the forward pass",
+                    where=name,
+                    remedy="fetch it in a step, with run",
+                )
+            new = [v for v in (*node.inputs, *captured(node)) if v not in seen]
+            seen.update(new)
+            waiting.extend(new)
 
 
 def _normalise_by_running_statistics(node: ir.Node) -> None:

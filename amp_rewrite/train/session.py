@@ -175,7 +175,7 @@ class TrainingSession(StateAccess):
 
         Raises:
             FeedError: As for `run`.
-            FetchError: As for `run`.
+            FetchError: As for `run`, or a name is that of a gradient.
             RunError: As for `run`.
         """
         self._check_open()

@@ -214,6 +214,17 @@ def test_fetches_that_are_no_names_are_errors(session, fetches):
         session.run(batch(0), fetches)
 
 
+def test_an_evaluation_has_no_gradients():
+    # Those of BatchNormalization, say, would be the formula of training on values of inference.
+    op = amp.optimizers.GradientDescent(0.5).minimize(amp.value(model_of(FORWARD), "loss"))
+    message = r"gradient_norm: a gradient is no value of the forward pass; fetch it in a step"
+    with TrainingSession(op) as session:
+        with pytest.raises(FetchError, match=message):
+            session.evaluate(batch(0), ["loss", "gradient_norm"])
+        assert session.evaluate(batch(0), ["learning_rate"])["learning_rate"] == 0.5
+        assert session.run(batch(0), ["gradient_norm"])["gradient_norm"] > 0
+
+
 def test_an_evaluation_of_nothing_is_an_error_and_a_step_of_it_is_none(session):
     with pytest.raises(FetchError, match=r"nothing is asked for; found \[\]; pass the name"):
         session.evaluate(batch(0), [])
