@@ -148,9 +148,10 @@ def weights_before(model: ir.Model, value: ir.Value) -> list[ir.Value]:
     """Return the floating-point initializers that a value depends on, in the model's order.
 
     Initializers that only set up an operator (the bounds of Clip, the scales of Resize, the
-    statistics of BatchNormalization) are left out.
+    statistics of BatchNormalization) are left out, and so are those that hold an infinity: an
+    attention mask is no weight, and weight decay would make NaN of it.
     """
-    found = set(_weights(nodes_before(model.graph, value)))
+    found = {v for v in _weights(nodes_before(model.graph, value)) if not _is_infinite(v)}
     found.update([value] if value.is_initializer() else [])
     return [v for v in model.graph.initializers.values() if v in found]
 
@@ -176,6 +177,10 @@ def _weights(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
                 yield value
         for graph in subgraphs(node):
             yield from _weights(graph)
+
+
+def _is_infinite(value: ir.Value) -> bool:
+    return value.const_value is not None and bool(np.isinf(value.const_value.numpy()).any())
 
 
 def _is_weight(value: ir.Value) -> bool:

@@ -14,7 +14,7 @@ from amp_rewrite.grad.training_graph import UnknownValueError, training_graph, v
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import to_proto
-from amp_rewrite.optimizers import GradientDescent
+from amp_rewrite.optimizers import AdamW, GradientDescent
 from amp_rewrite.train.session import TrainingSession
 
 PLAIN = """<ir_version: 8, opset_import: ["": 17]>
@@ -326,3 +326,25 @@ def test_a_window_that_would_begin_behind_the_data_is_not_counted(op: str, opset
     with TrainingSession(GradientDescent(1.0).minimize(value(parsed(text), "loss"))) as session:
         session.run({"x": np.ones((1, 1, 6), np.float32)})
         np.testing.assert_array_equal(session.state_dict()["w"], [-1, 1, 1, -1, 1, 1])
+
+
+def test_a_mask_of_infinities_is_no_weight() -> None:
+    # -inf - rate * decay * -inf is NaN.
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 2] x) => (float loss) <float[2] w = {1, 2}> {
+        y = Mul(x, w)
+        z = Add(y, mask)
+        s = Softmax(z)
+        loss = ReduceSum<keepdims=0>(s)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    mask = np.array([0, -np.inf], np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(mask, "mask"))
+    loss = value(load(proto), "loss")
+    assert [v.name for v in loss.graph.variables(loss.value)] == ["w"]
+    with TrainingSession(AdamW(1.0, weight_decay=0.5).minimize(loss)) as session:
+        for _ in range(2):
+            assert session.run({"x": np.ones((3, 2), np.float32)})["loss"] == 3
+        found = session.state_dict()
+    assert "mask" not in found
+    assert np.isfinite(found["w"]).all()
