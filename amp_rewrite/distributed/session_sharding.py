@@ -39,16 +39,26 @@ if TYPE_CHECKING:
 class SessionSharding:
     """See `amp_rewrite.train.sharding.Sharding`."""
 
-    def __init__(self, world: Collective, options: ShardOptions, *, explicit: bool) -> None:
+    def __init__(
+        self,
+        world: Collective,
+        options: ShardOptions,
+        *,
+        known: dict[Groups, Collective],
+        explicit: bool,
+    ) -> None:
         """Begin before the step is known.
 
         Args:
             world: All shards.
             options: How they work together.
+            known: Groups that sessions have made, for all sessions: engines have few of them.
             explicit: The session was told to use them: a step without sums is an error.
         """
         self._world, self._options, self._explicit = world, options, explicit
+        self._known = known
         self._groups: dict[Groups, Collective] = {(): world}
+        known[()] = world
         self._steps = 0
         self._halfway = Halfway()
         self.always: tuple[str, ...] = ()
@@ -71,8 +81,9 @@ class SessionSharding:
         compare_steps(self._world, step, self._options)
         for groups in sorted({groups_of(node) for node in sums}):
             check_permutation(groups, self._world.size)
-            if groups not in self._groups:
-                self._groups[groups] = self._world.split(groups)
+            if groups not in self._known:
+                self._known[groups] = self._world.split(groups)
+            self._groups[groups] = self._known[groups]
         model = clone(step.model)
         if self._world.size > 1 and self._options.low_precision_sums:
             lower_sums(model, step.info.inputs)

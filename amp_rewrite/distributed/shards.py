@@ -16,6 +16,7 @@ from amp_rewrite.distributed.data import ShardedData, WholeData, part_of_batch
 from amp_rewrite.distributed.errors import ShardError
 from amp_rewrite.distributed.session_sharding import SessionSharding
 from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.grad.replicas import Groups
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.sharding import CURRENT, ShardContext, Sharding
 
@@ -82,6 +83,7 @@ class Shards(ShardContext):
         super().__init__(collective.size)
         self.collective, self.options = collective, options
         self.rank = collective.rank
+        self._groups: dict[Groups, Collective] = {}
         self._token: Token[ShardContext | None] | None = None
 
     @property
@@ -146,10 +148,14 @@ class Shards(ShardContext):
 
     def sharding(self, *, explicit: bool) -> Sharding | None:
         """See `ShardContext`."""
-        return SessionSharding(self.collective, self.options, explicit=explicit)
+        return SessionSharding(self.collective, self.options, known=self._groups, explicit=explicit)
 
     def close(self) -> None:
         """Release the engine; all shards must call it."""
+        for group in self._groups.values():
+            if group is not self.collective:
+                group.close()
+        self._groups.clear()
         self.collective.close()
 
     def fail(self, error: BaseException) -> None:

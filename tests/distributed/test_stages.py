@@ -221,6 +221,21 @@ def test_a_step_that_failed_between_sums_is_the_last():
             session.run(image_feeds())
 
 
+def test_sessions_share_the_groups_of_shards():
+    made = []
+
+    class Counting(Twin):
+        def split(self, groups):
+            made.append(groups)
+            return self
+
+    shards = Shards(Counting(), ShardOptions())
+    for assignment in ([[1, 0]], [[0, 1]], [[1, 0]]):
+        op = op_of(LINEAR, lambda o, a=assignment: CrossShardOptimizer(o, group_assignment=a))
+        run(op, FEEDS, steps=1, shards=shards)
+    assert made == [((1, 0),), ((0, 1),)]
+
+
 def test_sums_of_another_step_of_the_graph_are_not_fetched():
     with shard_context():
         loss = amp.value(loaded(LINEAR), "loss")
