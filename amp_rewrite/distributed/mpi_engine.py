@@ -20,6 +20,8 @@ _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 _SPIN = 2e-4
 _NAP = 1e-4
+_FORWARDING = 0.3
+"""Seconds between the last output and the end: MPICH's mpiexec drops what it has not read yet."""
 
 
 def world(timeout: float) -> MpiCollective:
@@ -138,7 +140,7 @@ class MpiCollective:
 
     def abort(self, status: int) -> None:
         """End all processes; does not return."""
-        self._communicator.Abort(status)
+        _abort(self._communicator, status)
 
     def close(self) -> None:
         """Free the communicators."""
@@ -177,9 +179,7 @@ class MpiCollective:
         """End all processes when this one ends: the end of MPI would wait for them for ever."""
 
         def end() -> None:
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            self._mpi.COMM_WORLD.Abort(1)
+            _abort(self._mpi.COMM_WORLD, 1)
 
         atexit.register(end)
 
@@ -203,3 +203,11 @@ class MpiPending:
     def wait(self) -> None:
         """See `Pending`."""
         self._group.finish(self._request)
+
+
+def _abort(communicator: Any, status: int) -> None:
+    """End all processes, when mpiexec has had the time to read what this one has printed."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    time.sleep(_FORWARDING)
+    communicator.Abort(status)
