@@ -4,6 +4,7 @@
     python tools/bench_train.py mlp --rounds 5           one, more often
     python tools/bench_train.py --torch-python PYTHON    an interpreter that has torch
     python tools/bench_train.py --profile mlp            what the time of a step goes to
+    python tools/bench_train.py --build                  size and building time of bert-base's step
 
 Every measurement is a process of its own, alternating between the two, so that neither the other's
 threads nor its memory are in the figures; the best median of the rounds counts.
@@ -166,6 +167,22 @@ def profile(name: str, steps: int = 20) -> None:
         print(f"{kind:28} {ms:8.3f} ms")
 
 
+def build() -> None:
+    """Print the nodes of the step of bert-base, and the seconds that building it takes."""
+    import amp_rewrite as amp
+
+    proto = train_models.bert_base()
+    print(f"{'optimizer':16} {'forward':>8} {'step':>6} {'ratio':>6} {'seconds':>8}")
+    for kind in (amp.optimizers.GradientDescent, amp.optimizers.Adam, amp.optimizers.AdamW):
+        start = time.perf_counter()
+        model = amp.load(proto)
+        nodes = len(model.graph)
+        step = amp.build_step(kind(0.001).minimize(amp.value(model, "loss")))
+        seconds = time.perf_counter() - start
+        count = len(step.graph)
+        print(f"{kind.__name__:16} {nodes:8} {count:6} {count / nodes:6.2f} {seconds:8.2f}")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
@@ -173,6 +190,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter with torch")
     parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
+    parser.add_argument("--build", action="store_true", help="bert-base: nodes, building time")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--job", choices=("ours", "torch"), help=argparse.SUPPRESS)
 
@@ -182,6 +200,8 @@ def train(options: argparse.Namespace) -> None:
     names = options.networks or list(NETWORKS)
     if options.job:
         print(json.dumps(job(options.job, names[0], options.seconds)))
+    elif options.build:
+        build()
     elif options.profile:
         for name in names:
             print(name)
