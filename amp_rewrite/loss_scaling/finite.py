@@ -14,8 +14,18 @@ from amp_rewrite.loss_scaling.hidden import hidden
 from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm, unclipped
 from amp_rewrite.optimizers.gradient import Raw, summed, values_of
 
+_CHECK_KEY = "amp_rewrite.check"
+"""The key in the metadata_props of a node that compares a norm with the largest number."""
 
-def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.Value]:
+
+def is_check(node: ir.Node) -> bool:
+    """Return whether a node decides whether gradients are finite by their norm."""
+    return _CHECK_KEY in node.metadata_props
+
+
+def finite_and_norm(
+    b: Builder, gradients: Sequence[Raw], factor: float = 1.0
+) -> tuple[ir.Value, ir.Value]:
     """Return whether all gradients are finite, and their global norm.
 
     The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares are not negative, so
@@ -30,6 +40,7 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
         b: Adds the nodes.
         gradients: At least one, in float32 or float64: unscaled, reduced over shards. Values of
             equal indices of a sparse one are summed first.
+        factor: What they are multiplied by, besides; the norm is that without it.
 
     Returns:
         bool, shape (); and the norm, shape (), in the widest type of the gradients.
@@ -38,7 +49,7 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
     norm = known_norm(given)
     if norm is None:
         raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in given]
-        norm = global_norm_of(b, raw)
+        norm = global_norm_of(b, raw, factor)
         remember_norm(norm, raw)
     finite = _is_finite(b, norm)
     found = hidden(values_of(g) for g in given)
@@ -51,4 +62,8 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
 
 def _is_finite(b: Builder, norm: ir.Value) -> ir.Value:
     largest = float(np.finfo(b.type_of(norm).numpy()).max)
-    return b.less_or_equal(norm, largest)  # false for infinity and for NaN
+    finite = b.less_or_equal(norm, largest)  # false for infinity and for NaN
+    node = finite.producer()
+    assert node is not None, "a comparison is a node"
+    node.metadata_props[_CHECK_KEY] = "norm"
+    return finite

@@ -29,6 +29,11 @@ def mark_unscaled(value: ir.Value) -> None:
     value.meta[_UNSCALED] = True
 
 
+def is_unscaled(value: ir.Value) -> bool:
+    """Return whether `mark_unscaled` has seen a value."""
+    return _UNSCALED in value.meta
+
+
 def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, Groups | None]:
     """Return the unscaled gradients that may be infinite while what is made of them is finite.
 
@@ -57,7 +62,7 @@ def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, Groups | N
         if value in seen:
             continue
         seen.add(value)
-        if _UNSCALED in value.meta:
+        if is_unscaled(value):
             found[value] = groups
             continue
         node = value.producer()

@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from amp_rewrite import optimizers
 from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.part import Part, part_of
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.loss_scaling.check import check_optimizer, check_scale
@@ -19,6 +18,12 @@ from amp_rewrite.loss_scaling.conditional import check_mode, conditional
 from amp_rewrite.loss_scaling.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.get import get, serialize
+from amp_rewrite.loss_scaling.gradients import (
+    applied,
+    multiplied_for,
+    scaled_seed,
+    without_repeated_indices,
+)
 from amp_rewrite.loss_scaling.loss_scale import (
     PREFIX,
     ROLES,
@@ -28,9 +33,8 @@ from amp_rewrite.loss_scaling.loss_scale import (
 )
 from amp_rewrite.loss_scaling.unscale import unscaled
 from amp_rewrite.optimizers.apply import check_pairs
-from amp_rewrite.optimizers.clipping import known_norm
 from amp_rewrite.optimizers.compute import Loss, check_float, check_loss
-from amp_rewrite.optimizers.gradient import Gradient, dense, graph_of, summed, unwrap, wrap
+from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, Variable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
@@ -157,7 +161,12 @@ class LossScaleOptimizer(OptimizerWrapper):
             gate_gradients=gate_gradients,
             aggregation_method=aggregation_method,
             colocate_gradients_with_ops=colocate_gradients_with_ops,
-            grad_loss=self._seed(value, grad_loss),
+            grad_loss=scaled_seed(
+                self._builder(value.graph),
+                value,
+                self._values(value.graph).current_loss_scale,
+                grad_loss,
+            ),
         )
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
         return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
@@ -177,15 +186,18 @@ class LossScaleOptimizer(OptimizerWrapper):
         """Add the finite check, the conditional update, and the update of the loss scale."""
         graph, pairs = check_pairs(grads_and_vars)
         b, present = self._builder(graph), self._values(graph)
+        inner = self.inner_optimizer
+        pairs, factor = multiplied_for(inner, b, graph, pairs)
         if not self.loss_scale.checks:
-            op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
+            op = applied(inner, pairs, global_step, name, factor)
             fetches = fetches_of(present, present, b.constant(np.array(True)))
             fetches = _without_scale({**op.fetches, **fetches})
             return replace(op, fetches=fetches, loss_scale=self._config())
-        pairs = self._merged(graph, pairs)
-        finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
+        pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
+        raw = [unwrap(g) for g, _ in pairs if g is not None]
+        finite, norm = finite_and_norm(b, raw, factor)
         finite.name = graph.free_name("grads_finite")
-        op = self.inner_optimizer.apply_reduced(pairs, global_step, name)
+        op = applied(inner, pairs, global_step, name, factor)
         updates = self._make_conditional(op, present, finite, norm)
         names = [state.name for state in self._states_of(graph)]
         following = LossScaleState(*(updates[name] for name in names))
@@ -252,31 +264,6 @@ class LossScaleOptimizer(OptimizerWrapper):
             return LossScaleState(*(state.value for state in self._states_of(graph)))
         b = self._builder(graph)
         return LossScaleState(*map(b.constant, self.loss_scale.initial_state()))
-
-    def _seed(self, loss: GraphValue, grad_loss: GraphValue | None) -> GraphValue | None:
-        """Return what arrives at the loss: the scale, times the user's gradient."""
-        given: Any = grad_loss
-        if given is not None and not isinstance(given, GraphValue):
-            return given  # which the inner optimizer refuses
-        b, scale = self._builder(loss.graph), self._values(loss.graph).current_loss_scale
-        if given is None:
-            return GraphValue(loss.graph, b.expand_like(scale, loss.value))
-        wide = b.type_of(given.value)
-        wide = wide if wide.itemsize > scale.dtype.itemsize else scale.dtype
-        return GraphValue(loss.graph, b.mul(b.cast(given.value, wide), b.cast(scale, wide)))
-
-    def _merged(
-        self, graph: TrainingGraph, pairs: list[tuple[Any, State]]
-    ) -> list[tuple[Any, State]]:
-        """Return gradients whose indices do not repeat, as check and update both need them."""
-        b, raw = self._builder(graph), [None if g is None else unwrap(g) for g, _ in pairs]
-        if known_norm([g for g in raw if g is not None]) is not None:
-            return pairs
-        rows = self.inner_optimizer.touches_rows_only
-        for index, gradient in enumerate(raw):
-            if isinstance(gradient, IndexedSlices):
-                raw[index] = summed(b, gradient) if rows else dense(b, gradient)
-        return [(wrap(graph, g), variable) for g, (_, variable) in zip(raw, pairs, strict=True)]
 
     def _make_conditional(
         self, op: TrainOp, before: LossScaleState, finite: ir.Value, norm: ir.Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
-from amp_rewrite.loss_scaling.hidden import mark_unscaled
+from amp_rewrite.loss_scaling.hidden import is_unscaled, mark_unscaled
 from amp_rewrite.optimizers.gradient import Raw, values_of, with_values
 
 
@@ -25,5 +25,25 @@ def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
     dtype = ir.DataType.DOUBLE if b.type_of(values).itemsize > 4 else ir.DataType.FLOAT
     product = b.mul(b.cast(values, dtype), b.cast(reciprocal, dtype))
     result = b.shaped_like(product, values)
+    mark_unscaled(result)
+    return with_values(gradient, result)
+
+
+def unscaled_times(b: Builder, gradient: Raw, factor: float) -> Raw:
+    """Return an unscaled gradient times a number, in one product if nothing else was done to it.
+
+    Args:
+        b: Adds the nodes.
+        gradient: What `unscaled` returned, or what was made of it.
+        factor: Above 0.
+    """
+    values = values_of(gradient)
+    product = values.producer() if is_unscaled(values) else None
+    if product is None:
+        return with_values(gradient, b.shaped_like(b.mul(values, factor), values))
+    scaled, reciprocal = product.inputs
+    assert scaled is not None, "a product has two operands"
+    assert reciprocal is not None, "a product has two operands"
+    result = b.shaped_like(b.mul(scaled, b.mul(reciprocal, factor)), values)
     mark_unscaled(result)
     return with_values(gradient, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,10 @@ from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.rule import Number, Scalars
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
+
+
+_HALF = 0.5
+"""The decay from which it is taken out of the second moment: gradients must not become large."""
 
 
 class AdamSlots(NamedTuple):
@@ -83,6 +88,9 @@ class Adam(Optimizer):
         self.lazy = bool(lazy)
         self.touches_rows_only = self.lazy
 
+    def _gradient_factor(self) -> float:
+        return math.sqrt((1 - self.beta2) / (1 if self.beta2 < _HALF else self.beta2))
+
     def _initial_others(self) -> dict[str, np.ndarray]:
         return {BETA1_POWER: np.array(self.beta1), BETA2_POWER: np.array(self.beta2)}
 
@@ -103,15 +111,28 @@ class Adam(Optimizer):
             BETA2_POWER: b.mul(others[BETA2_POWER], self.beta2),
         }
 
-    def _moments(self, number: Number, slots: AdamSlots) -> AdamSlots:
-        b, gradient = number.b, number.gradient
-        m = b.add(b.mul(slots.m, self.beta1), b.mul(gradient, 1 - self.beta1))
-        square = b.mul(b.square(gradient), 1 - self.beta2)
-        return AdamSlots(m, b.add(b.mul(slots.v, self.beta2), square))
+    def _direction(
+        self, number: Number, slots: AdamSlots, epsilon: ir.Value
+    ) -> tuple[ir.Value, AdamSlots]:
+        """Return m / (sqrt(v) + epsilon), and the next slots.
+
+        Few tensors in the variable's shape exist at a time: with a factor taken out, each sum can
+        be made in place of its first term; and ONNX Runtime, which orders nodes from the results
+        backwards, is done with m before it begins with v if the nodes of m come last.
+        """
+        b, factor = number.b, self._gradient_factor()
+        gradient = number.gradient_times(factor)
+        if self.beta2 < _HALF:
+            v = b.add(b.mul(slots.v, self.beta2), b.square(gradient))
+        else:
+            v = b.mul(b.add(b.square(gradient), slots.v), self.beta2)
+        root = b.add(b.sqrt(v), epsilon)
+        share = (1 - self.beta1) / factor
+        m = b.mul(b.add(b.mul(slots.m, self.beta1 / share), gradient), share)
+        return b.div(m, root), AdamSlots(m, v)
 
     def _update(
         self, number: Number, shared: AdamScalars, slots: AdamSlots
     ) -> tuple[ir.Value, AdamSlots]:
-        b, new = number.b, self._moments(number, slots)
-        quotient = b.div(new.m, b.add(b.sqrt(new.v), shared.epsilon))
-        return b.sub(number.value, b.mul(quotient, shared.rate)), new
+        b, (direction, new) = number.b, self._direction(number, slots, shared.epsilon)
+        return b.sub(number.value, b.mul(direction, shared.rate)), new

@@ -43,6 +43,7 @@ class Step:
         counter: The state that counts the steps.
         updates: State name -> next value.
         rate: The learning rate of this step: float32, shape ().
+        factor: What gradients are multiplied by.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class Step:
         graph: TrainingGraph,
         scope: str,
         global_step: Variable | None,
+        factor: float,
     ) -> None:
-        """Add what all variables share; see `Optimizer.apply_gradients`."""
-        self.graph = graph
+        """Add what all variables share; see `Optimizer.apply_reduced`."""
+        self.graph, self.factor = graph, factor
         self.counter = _counter(graph, global_step)
         self.updates: dict[str, ir.Value] = {}
         self._optimizer = optimizer
@@ -102,7 +104,7 @@ class Step:
         present = [variable.value, *(slot.value for slot in slots)]
         if rows is not None:
             present = [b.gather(v, rows) for v in present]
-        number = Number(b, b.cast(present[0], dtype), values, variable)
+        number = Number(b, b.cast(present[0], dtype), values, variable, self.factor)
         shared = self._shared_of(dtype)
         value, new = self._functions.call(number, shared, optimizer.slots(*present[1:]))
         for state, result in zip((variable, *slots), (value, *new), strict=True):
@@ -246,11 +248,18 @@ def clip(
     return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
 
 
-def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.Value:
+def norm_before_clipping(
+    graph: TrainingGraph, gradients: Sequence[Raw], factor: float = 1.0
+) -> ir.Value:
     """Return the global norm of gradients before clipping.
 
     Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
     results.
+
+    Args:
+        graph: Where they are.
+        gradients: The gradients times `factor`.
+        factor: See `Optimizer._apply_multiplied`.
     """
     given = [clipping.unclipped(gradient) for gradient in gradients]
     known = clipping.known_norm(given)
@@ -258,7 +267,7 @@ def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.V
         return known
     b = graph.scoped(clipping.SCOPE, Part.CLIP)
     raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in given]
-    return clipping.global_norm_of(b, raw)
+    return clipping.global_norm_of(b, raw, factor)
 
 
 def train_op(step: Step, gradients: Sequence[Any]) -> TrainOp:
@@ -272,7 +281,7 @@ def train_op(step: Step, gradients: Sequence[Any]) -> TrainOp:
     graph, loss = step.graph, step.graph.loss
     raw = [unwrap(g) for g in gradients if g is not None]
     fetches = {
-        "gradient_norm": norm_before_clipping(graph, raw),
+        "gradient_norm": norm_before_clipping(graph, raw, step.factor),
         LEARNING_RATE: step.rate,
         "global_step": step.updates[step.counter.name],
     }

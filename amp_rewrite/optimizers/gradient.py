@@ -66,6 +66,13 @@ def summed(b: Builder, slices: IndexedSlices) -> IndexedSlices:
     return IndexedSlices(scatter_rows(b, zeros, inverse, slices.values), unique, slices.dense_shape)
 
 
+def merged(b: Builder, gradient: Raw, *, rows_only: bool) -> Raw:
+    """Return a gradient whose indices do not repeat: summed slices if `rows_only`, else dense."""
+    if isinstance(gradient, IndexedSlices) and rows_only:
+        return summed(b, gradient)
+    return dense(b, gradient)
+
+
 def dense(b: Builder, gradient: Raw) -> ir.Value:
     """Return a gradient as one tensor."""
     if isinstance(gradient, ir.Value):

@@ -84,8 +84,7 @@ class LAMB(Adam):
         )
 
     def _update(self, number: Number, shared: Any, slots: AdamSlots) -> tuple[ir.Value, AdamSlots]:
-        b, new = number.b, self._moments(number, slots)
-        quotient = b.div(new.m, b.add(b.sqrt(new.v), shared.epsilon))
+        b, (quotient, new) = number.b, self._direction(number, slots, shared.epsilon)
         direction = b.mul(quotient, shared.first)
         if self._variant(number.variable):
             direction = b.add(direction, b.mul(number.value, self.weight_decay))

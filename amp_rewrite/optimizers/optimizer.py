@@ -213,11 +213,28 @@ class Optimizer(KerasMembers):
         name: str | None = None,
     ) -> TrainOp:
         """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
+        return self._apply_multiplied(grads_and_vars, global_step, name, 1.0)
+
+    def _apply_multiplied(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None,
+        name: str | None,
+        factor: float,
+    ) -> TrainOp:
+        """Do what `apply_reduced` does, with gradients that are multiplied by a number.
+
+        Args:
+            grads_and_vars: See `apply_gradients`.
+            global_step: See `apply_gradients`.
+            name: See `apply_gradients`.
+            factor: 1, or `_gradient_factor()` of an optimizer that does not clip.
+        """
         graph, pairs = check_pairs(grads_and_vars)
         self._states.graph = graph
         norm_of = [gradient for gradient, _ in pairs]
         pairs = clip(pairs, self.clipnorm, self.clipvalue, self.global_clipnorm)
-        step = Step(self, graph, name or self._name, global_step)
+        step = Step(self, graph, name or self._name, global_step, factor)
         self._step = step.counter
         for gradient, variable in pairs:
             step.update(gradient, variable)

@@ -37,14 +37,27 @@ class Number:
     Attributes:
         b: Adds the nodes.
         value: The present value: float32 or float64.
-        gradient: Its gradient: same shape and type.
+        multiple: Its gradient times `factor`: same shape and type.
         variable: Which variable it is.
+        factor: See `UpdateRule._gradient_factor`; 1 if nothing has multiplied the gradient.
     """
 
     b: Builder
     value: ir.Value
-    gradient: ir.Value
+    multiple: ir.Value
     variable: State
+    factor: float = 1.0
+
+    @property
+    def gradient(self) -> ir.Value:
+        """The gradient."""
+        return self.gradient_times(1.0)
+
+    def gradient_times(self, number: float) -> ir.Value:
+        """Return a multiple of the gradient."""
+        if number == self.factor:
+            return self.multiple
+        return self.b.mul(self.multiple, number / self.factor)
 
 
 class NoSlots(NamedTuple):
@@ -66,6 +79,14 @@ class UpdateRule:
     def _initial_others(self) -> dict[str, np.ndarray]:
         """Return name -> initial value of the states that belong to no variable: scalars."""
         return {}
+
+    def _gradient_factor(self) -> float:
+        """Return the number above 0 that `_update` multiplies gradients by before anything else.
+
+        A loss scale is taken out of gradients by a product; it multiplies by this number as well,
+        so that the update has one pass over the gradients less.
+        """
+        return 1.0
 
     def _scalars(self, scalars: Scalars) -> Any:
         """Return what the updates of all variables of one type share."""

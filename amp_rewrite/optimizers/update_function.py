@@ -41,7 +41,7 @@ class UpdateFunctions:
             shared: See `Optimizer._update`.
             slots: See `Optimizer._update`.
         """
-        given = [number.value, number.gradient, *slots, *_tensors(shared)]
+        given = [number.value, number.multiple, *slots, *_tensors(shared)]
         variant = self._optimizer._variant(number.variable)  # pyright: ignore[reportPrivateUsage] a child's hook
         key = variant, tuple(self._b.type_of(v) for v in given)
         if key not in self._made:
@@ -59,15 +59,16 @@ class UpdateFunctions:
     def _make(self, number: Number, shared: Any, slots: Any) -> tuple[ir.Function, list[int]]:
         """Return the function, and which of all inputs it has: those that it uses."""
         scalars = list(_tensors(shared))
-        values = [_input("value", number.value), _input("gradient", number.gradient)]
+        values = [_input("value", number.value), _input("gradient", number.multiple)]
         states = [_input(n, v) for n, v in zip(type(slots)._fields, slots, strict=True)]
         numbers = [_input(n, v, rank=0) for n, v in zip(_names(shared), scalars, strict=True)]
         graph = ir.Graph([], [], nodes=[], opset_imports={"": self._b.opset})
-        inner = replace(number, b=self._b.body(graph), value=values[0], gradient=values[1])
+        inner = replace(number, b=self._b.body(graph), value=values[0], multiple=values[1])
         body_shared = numbers[0] if isinstance(shared, ir.Value) else type(shared)(*numbers)
         value, new = self._optimizer._update(inner, body_shared, type(slots)(*states))  # pyright: ignore[reportPrivateUsage]
-        graph.outputs.extend([value, *new])
         inputs = [*values, *states, *numbers]
+        # An output is computed: what an update leaves alone is copied.
+        graph.outputs.extend(inner.b.op("Identity", v) if v in inputs else v for v in (value, *new))
         used = [i for i, v in enumerate(inputs) if v.uses()]
         graph.inputs.extend(inputs[i] for i in used)
         return self._register(graph), used

@@ -1,0 +1,95 @@
+"""Gradients on their way from the loss to the update: the scaled seed, merged, multiplied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.loss_scaling.hidden import is_unscaled
+from amp_rewrite.loss_scaling.unscale import unscaled_times
+from amp_rewrite.optimizers.clipping import known_norm
+from amp_rewrite.optimizers.gradient import merged, unwrap, values_of, wrap
+from amp_rewrite.optimizers.optimizer import Optimizer, Variable
+from amp_rewrite.optimizers.train_op import TrainOp
+
+Pairs = list[tuple[Any, State]]
+
+
+def scaled_seed(b: Builder, loss: GraphValue, scale: Any, grad_loss: GraphValue | None) -> Any:
+    """Return what arrives at the loss: the scale, times the user's gradient.
+
+    Args:
+        b: Adds the nodes.
+        loss: The value that is differentiated.
+        scale: The loss scale: float32, shape ().
+        grad_loss: The user's gradient of what comes behind the loss, or None for ones. What is no
+            value is returned as it is, for the inner optimizer to refuse.
+    """
+    given: Any = grad_loss
+    if given is not None and not isinstance(given, GraphValue):
+        return given
+    if given is None:
+        return GraphValue(loss.graph, b.expand_like(scale, loss.value))
+    wide = b.type_of(given.value)
+    wide = wide if wide.itemsize > scale.dtype.itemsize else scale.dtype
+    return GraphValue(loss.graph, b.mul(b.cast(given.value, wide), b.cast(scale, wide)))
+
+
+def without_repeated_indices(
+    b: Builder, graph: TrainingGraph, pairs: Pairs, *, rows_only: bool
+) -> Pairs:
+    """Return gradients whose indices do not repeat, as check and update both need them.
+
+    Args:
+        b: Adds the nodes.
+        graph: Where the gradients are.
+        pairs: (gradient, variable).
+        rows_only: Whether the update changes only the rows that a sparse gradient has.
+    """
+    raw = [None if g is None else unwrap(g) for g, _ in pairs]
+    if known_norm([g for g in raw if g is not None]) is not None:
+        return pairs
+    raw = [None if g is None else merged(b, g, rows_only=rows_only) for g in raw]
+    return [(wrap(graph, g), variable) for g, (_, variable) in zip(raw, pairs, strict=True)]
+
+
+def multiplied_for(
+    inner: Optimizer, b: Builder, graph: TrainingGraph, pairs: Pairs
+) -> tuple[Pairs, float]:
+    """Return gradients times the number that an update multiplies them by, and this number.
+
+    It is 1 where something was done to the gradients after they were unscaled. Equal indices are
+    summed before, as they are without a loss scale, so that the sums are the same.
+
+    Args:
+        inner: The optimizer that applies them.
+        b: Adds the nodes.
+        graph: Where the gradients are.
+        pairs: (gradient, variable).
+    """
+    factor = inner._gradient_factor()  # pyright: ignore[reportPrivateUsage] a child's hook
+    given = [unwrap(gradient) for gradient, _ in pairs if gradient is not None]
+    direct = all(is_unscaled(values_of(gradient)) for gradient in given)
+    if factor == 1 or not direct or type(inner).apply_reduced is not Optimizer.apply_reduced:
+        return pairs, 1.0
+    pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
+    raw = [None if g is None else unscaled_times(b, unwrap(g), factor) for g, _ in pairs]
+    return [(wrap(graph, g), v) for g, (_, v) in zip(raw, pairs, strict=True)], factor
+
+
+def applied(
+    inner: Optimizer, pairs: Pairs, global_step: Variable | None, name: str | None, factor: float
+) -> TrainOp:
+    """Let an optimizer apply gradients that are multiplied by a number.
+
+    Args:
+        inner: The optimizer.
+        pairs: What `multiplied_for` returned.
+        global_step: See `Optimizer.apply_gradients`.
+        name: See `Optimizer.apply_gradients`.
+        factor: What `multiplied_for` returned.
+    """
+    if factor == 1:  # a user's optimizer may have an `apply_reduced` of its own
+        return inner.apply_reduced(pairs, global_step, name)
+    return inner._apply_multiplied(pairs, global_step, name, factor)  # pyright: ignore[reportPrivateUsage] a wrapper's hook
