@@ -111,11 +111,13 @@ class TrainingSession(StateAccess):
         if self._sharding is not None:
             self._sharding.begin(self._states)
         self._inputs = Inputs(self._step.model.graph, self.info.inputs, self._runtime.OrtValue)
+        if options is None:
+            options = default_options(self._runtime, threads, self._step, self._device)
         self._programs = Programs(
             self._step,
             self._states.sets,
             runtime=self._runtime,
-            options=default_options(self._runtime, threads) if options is None else options,
+            options=options,
             providers=providers,
             device=self._device,
             emulate=emulate,

@@ -1,0 +1,98 @@
+"""Steps that need no gradient norm are checked by sums, which cost less."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite import optimizers
+from amp_rewrite.loss_scaling import LossScaleOptimizer
+from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
+from amp_rewrite.train.step import whole_step
+
+Feeds = dict[str, np.ndarray]
+Make = Callable[[], ir.Model]
+FeedsOf = Callable[[np.random.Generator], Feeds]
+
+
+def op_of(model: ir.Model, mode: str = "if") -> optimizers.TrainOp:
+    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1), conditional=mode)
+    return optimizer.minimize(amp.value(model, "loss"))
+
+
+def kinds_of(op: optimizers.TrainOp, *fetches: str) -> Counter[str]:
+    """Return how often each operator occurs in what a session runs for some fetches."""
+    model = whole_step(op).cut(fetches, defaults=False)[0]
+    before = Counter(node.op_type for node in model.graph)
+    assert before["ReduceSumSquare"] == 4
+    check_by_sums(model)
+    onnx.checker.check_model(ir.to_proto(model))
+    after = Counter(node.op_type for node in model.graph)
+    after.subtract({kind: before[kind] for kind in ("Concat", "ReduceSum")})
+    return after
+
+
+def test_a_norm_that_is_only_checked_is_not_computed(four_variables: Make) -> None:
+    kinds = kinds_of(op_of(four_variables()), "loss", "grads_finite")
+    assert not kinds["ReduceSumSquare"]
+    assert not kinds["Sqrt"]
+    assert kinds["ReduceSum"] == 4 + 1  # one per gradient, and their sum
+    assert kinds["Concat"] == kinds["Abs"] == 1
+
+
+def test_a_norm_that_is_fetched_is_the_check(four_variables: Make) -> None:
+    kinds = kinds_of(op_of(four_variables()), "loss", "gradient_norm")
+    assert kinds["ReduceSumSquare"] == 4
+    assert not kinds["ReduceSum"]  # one pass over the gradients
+
+
+def test_a_norm_that_clips_is_the_check(four_variables: Make) -> None:
+    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1))
+    pairs = optimizer.compute_gradients(amp.value(four_variables(), "loss"))
+    clipped = optimizers.clip_by_global_norm([g for g, _ in pairs], 0.5)[0]
+    op = optimizer.apply_gradients(zip(clipped, [v for _, v in pairs], strict=True))
+    kinds = kinds_of(op, "loss", "grads_finite")
+    assert kinds["ReduceSumSquare"] == 4
+    assert not kinds["ReduceSum"]
+
+
+@pytest.mark.parametrize("mode", ["if", "select"])
+def test_only_the_norm_overflows(mode: str, four_variables: Make, feeds_of: FeedsOf) -> None:
+    feeds = feeds_of(np.random.default_rng(0))
+    feeds["g2"][0, 0] = 1e30  # the square overflows in float32, a sum does not
+    with amp.TrainingSession(op_of(four_variables(), mode)) as session:
+        assert session.run(feeds)["grads_finite"]
+        assert session.state_dict()["matrix"][0, 0] == pytest.approx(-1e29)
+        assert not session.run(feeds, ["grads_finite", "gradient_norm"])["grads_finite"]
+        feeds["g2"][0, :2] = np.finfo(np.float32).max
+        assert not session.run(feeds)["grads_finite"]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_gradients_of_two_types_are_added_in_the_wider_one(bad: float) -> None:
+    graph = onnx.parser.parse_graph(
+        """two (float[2, 2] f, double[3] d) => (double loss) {
+            pf = Mul(w, f)
+            wide = Cast<to=11>(pf)
+            pd = Mul(v, d)
+            sf = ReduceSum<keepdims=0>(wide)
+            sd = ReduceSum<keepdims=0>(pd)
+            loss = Add(sf, sd)
+        }"""
+    )
+    graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((2, 2), np.float32), "w"))
+    graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(3), "v"))
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = amp.load(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    good = {"f": np.ones((2, 2), np.float32), "d": np.array([1e300, 1e299, 1.0])}
+    with amp.TrainingSession(op_of(model)) as session:
+        assert session.run(good)["grads_finite"]
+        for name, index in (("f", 3), ("d", 0)):
+            feeds = {key: array.copy() for key, array in good.items()}
+            feeds[name].reshape(-1)[index] = bad
+            assert not session.run(feeds)["grads_finite"]
+        assert session.global_step == 1
