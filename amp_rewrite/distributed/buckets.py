@@ -8,7 +8,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.captures import ancestors, inputs_of
 from amp_rewrite.grad.replicas import SUM, Groups, groups_of, is_collective
 
 _ORDER = "amp_rewrite.order"
@@ -126,20 +126,3 @@ def number_sums(
 def is_numbered(node: ir.Node) -> bool:
     """Return whether `number_sums` has met a sum."""
     return _ORDER in node.metadata_props
-
-
-def ancestors(values: Iterable[ir.Value]) -> set[ir.Node]:
-    """Return the nodes by which values are computed."""
-    found: set[ir.Node] = set()
-    stack = list(values)
-    while stack:
-        node = stack.pop().producer()
-        if node is not None and node not in found:
-            found.add(node)
-            stack.extend(inputs_of(node))
-    return found
-
-
-def inputs_of(node: ir.Node) -> list[ir.Value]:
-    """Return what a node reads, in the graphs inside it too."""
-    return [*(v for v in node.inputs if v is not None), *captured(node)]

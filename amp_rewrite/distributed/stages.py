@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.distributed.buckets import Bucket, inputs_of
-from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.distributed.buckets import Bucket
+from amp_rewrite.grad.captures import ancestors, inputs_of
 from amp_rewrite.grad.replicas import is_collective
+from amp_rewrite.grad.unused import remove_unused_nodes
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import infer_types
@@ -80,7 +81,7 @@ def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
     parts: list[set[ir.Node]] = []
     for bucket in buckets:
         wanted = [v for node in bucket.nodes for v in node.inputs if v is not None]
-        parts.append(_needed(wanted, left))
+        parts.append(ancestors(wanted, within=left))
         left -= parts[-1]
     parts.append(left)
     home = {v: i for i, part in enumerate(parts) for node in part for v in node.outputs}
@@ -101,18 +102,6 @@ def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
         ]
         stages.append(_stage(model, enters, leaves))
     return stages
-
-
-def _needed(wanted: Iterable[ir.Value], left: set[ir.Node]) -> set[ir.Node]:
-    """Return the nodes of `left` that values are computed by."""
-    found: set[ir.Node] = set()
-    stack = list(wanted)
-    while stack:
-        node = stack.pop().producer()
-        if node is not None and node in left and node not in found:
-            found.add(node)
-            stack.extend(inputs_of(node))
-    return found
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:
@@ -143,24 +132,12 @@ def _stage(model: ir.Model, enters: list[ir.Value], leaves: list[ir.Value]) -> S
 
 def _prune(graph: ir.Graph) -> None:
     """Remove nodes, initializers and inputs that no output needs."""
-    for node in reversed(graph):
-        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
-            _detach(node)
-            graph.remove(node, safe=True)
+    remove_unused_nodes(graph)
     for name, value in list(graph.initializers.items()):
         if not value.uses() and not value.is_graph_output():
             del graph.initializers[name]
     for value in [v for v in graph.inputs if not v.uses() and not v.is_graph_output()]:
         graph.inputs.remove(value)
-
-
-def _detach(node: ir.Node) -> None:
-    """Let the graphs inside a node read nothing, for reading keeps a value."""
-    for graph in subgraphs(node):
-        for inner in graph:
-            _detach(inner)
-            for index in range(len(inner.inputs)):
-                inner.replace_input_with(index, None)
 
 
 def _declare(model: ir.Model) -> None:

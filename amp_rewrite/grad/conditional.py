@@ -9,6 +9,7 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.captures import subgraphs
 from amp_rewrite.grad.errors import GradientError, place
+from amp_rewrite.grad.unused import remove_unused_nodes
 
 _RANDOM = frozenset(
     {
@@ -83,7 +84,7 @@ def _branch(
     body.outputs.clear()
     body.outputs.extend(outputs)
     body.name = inner.free_name(f"{node.name or 'if'}/{name}")
-    _remove_unused(body)
+    remove_unused_nodes(body)
     return body
 
 
@@ -116,9 +117,3 @@ def _rename(b: Builder, graph: ir.Graph) -> None:
             value.name = b.free_name(value.name) if value.name else value.name
         for inner in subgraphs(node):
             _rename(b, inner)
-
-
-def _remove_unused(graph: ir.Graph) -> None:
-    for node in reversed(list(graph)):
-        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
-            graph.remove(node, safe=True)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.accumulate import accumulate
 from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.captures import captured, inputs_of
 from amp_rewrite.grad.conditional import if_gradients
 from amp_rewrite.grad.errors import GradientError, place
 from amp_rewrite.grad.indexed_slices import IndexedSlices
@@ -88,7 +88,7 @@ def _varying(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]
     for node in nodes:
         if operator(node) in NOT_DIFFERENTIABLE:
             continue
-        if any(v in varying for v in _inputs(node)):
+        if any(v in varying for v in inputs_of(node)):
             varying.update(v for v in node.outputs if _may_vary(v))
     return varying
 
@@ -98,15 +98,11 @@ def _passes(b: Builder, node: ir.Node, arrived: Mapping[ir.Value, object]) -> bo
     if operator(node) in NOT_DIFFERENTIABLE:
         return False
     reached = any(v in b.varying and v in arrived for v in node.outputs)
-    return reached and any(v in b.varying for v in _inputs(node))
+    return reached and any(v in b.varying for v in inputs_of(node))
 
 
 def _may_vary(value: ir.Value) -> bool:
     return value.dtype is None or value.dtype.is_floating_point()
-
-
-def _inputs(node: ir.Node) -> list[ir.Value]:
-    return [*(v for v in node.inputs if v is not None), *captured(node)]
 
 
 def _total(

@@ -10,7 +10,7 @@ import onnx.shape_inference
 import onnx.version_converter
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured, subgraphs
+from amp_rewrite.grad.captures import ancestors, subgraphs
 from amp_rewrite.grad.errors import GradientError
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.save import to_proto
@@ -158,15 +158,8 @@ def weights_before(model: ir.Model, value: ir.Value) -> list[ir.Value]:
 
 def nodes_before(graph: ir.Graph, value: ir.Value) -> list[ir.Node]:
     """Return the nodes that a value is computed from, in the graph's order."""
-    needed = {value}
-    nodes: list[ir.Node] = []
-    for node in reversed(graph):
-        if any(v in needed for v in node.outputs):
-            nodes.append(node)
-            needed.update(v for v in node.inputs if v is not None)
-            needed.update(captured(node))
-    nodes.reverse()
-    return nodes
+    needed = ancestors([value])
+    return [node for node in graph if node in needed]
 
 
 def _weights(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
+from amp_rewrite.grad.captures import ancestors
 from amp_rewrite.inject.names import Found
 from amp_rewrite.inject.regions import Regions
 from amp_rewrite.inject.states import add_scale
@@ -92,7 +93,7 @@ def _unscale(
         Scaled value -> what is used in its place outside: all gradients, and what outputs need.
     """
     graph, flow = b.graph, regions.flow
-    live = flow.before([*graph.outputs, *found.following.values()])
+    live = ancestors([*graph.outputs, *found.following.values()])
     wanted = {*found.gradients.values(), *found.following.values(), *graph.outputs}
     reciprocal = b.reciprocal(scale)
     without: dict[ir.Value, ir.Value] = {}

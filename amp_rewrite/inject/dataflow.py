@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured, subgraphs
+from amp_rewrite.grad.captures import inputs_of, subgraphs
 
 
 class Dataflow:
@@ -23,7 +23,7 @@ class Dataflow:
         self._readers: dict[ir.Value, list[ir.Node]] = {}
         self._owner: dict[ir.Node, ir.Node] = {}
         for node in graph:
-            for value in _reads(node):
+            for value in inputs_of(node):
                 self._readers.setdefault(value, []).append(node)
             for inner in _inside(node):
                 self._owner[inner] = node
@@ -35,17 +35,6 @@ class Dataflow:
     def owner(self, node: ir.Node) -> ir.Node:
         """Return the node of the main graph that a node is or is inside of."""
         return self._owner.get(node, node)
-
-    def before(self, values: Iterable[ir.Value]) -> set[ir.Node]:
-        """Return the nodes that any of the values depends on."""
-        found: set[ir.Node] = set()
-        left = deque(values)
-        while left:
-            node = left.popleft().producer()
-            if node is not None and node not in found:
-                found.add(node)
-                left.extend(_reads(node))
-        return found
 
     def after(self, values: Iterable[ir.Value], within: set[ir.Node] | None = None) -> set[ir.Node]:
         """Return the nodes that depend on any of the values.
@@ -78,7 +67,3 @@ def _inside(node: ir.Node) -> Iterator[ir.Node]:
     for graph in subgraphs(node):
         for inner in graph:
             yield from nodes_in(inner)
-
-
-def _reads(node: ir.Node) -> list[ir.Value]:
-    return [*(v for v in node.inputs if v is not None), *captured(node)]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.captures import ancestors
 from amp_rewrite.inject.dataflow import Dataflow
 from amp_rewrite.inject.errors import InjectError
 from amp_rewrite.inject.linearity import proportional
@@ -63,10 +64,10 @@ def regions_of(graph: ir.Graph, found: Found) -> Regions:
         InjectError: What was said of the graph does not hold: see `_check`.
     """
     flow = Dataflow(graph)
-    forward = flow.before([found.loss])
-    backward = flow.before(found.gradients.values()) - forward
+    forward = ancestors([found.loss])
+    backward = ancestors(found.gradients.values()) - forward
     scaled = flow.after([found.seed], within=backward)
-    update = flow.before(found.following.values()) - forward - backward
+    update = ancestors(found.following.values()) - forward - backward
     values = proportional((node for node in graph if node in scaled), found.seed)
     regions = Regions(
         flow,

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.grad.part import Part
+from amp_rewrite.grad.unused import remove_unused_nodes
 from amp_rewrite.loss_scaling.finite import is_check
 
 _SCOPE = "finite"
@@ -30,7 +31,7 @@ def check_by_sums(model: ir.Model) -> None:
     b = Builder(model, scope=_SCOPE, part=Part.LOSS_SCALE)
     for check, gradients in found:
         check.replace_input_with(0, b.op("Abs", _total(b, gradients)))
-    _remove_unused(model.graph)
+    remove_unused_nodes(model.graph)
     model.graph.sort()
 
 
@@ -68,9 +69,3 @@ def _row_sums(b: Builder, gradient: ir.Value) -> ir.Value:
     if rank is None or rank < 2:
         return b.reshape(b.reduce_sum(gradient, keepdims=False), [1])
     return b.reduce_sum(gradient, range(1, rank), keepdims=False)
-
-
-def _remove_unused(graph: ir.Graph) -> None:
-    for node in reversed(graph):
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
-            graph.remove(node, safe=True)

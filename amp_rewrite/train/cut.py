@@ -13,6 +13,7 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.emulate.attributes import LOW_MEMBERS
 from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.grad.unused import remove_unused_nodes
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import infer_types
@@ -148,9 +149,7 @@ def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> 
 
 def _remove_unused(graph: ir.Graph) -> None:
     """Remove nodes and initializers that no output needs."""
-    for node in reversed(graph):
-        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
-            graph.remove(node, safe=True)
+    remove_unused_nodes(graph)
     for name, value in list(graph.initializers.items()):
         if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
             del graph.initializers[name]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.captures import ancestors
 from amp_rewrite.grad.part import PART_KEY, Part
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.train.cut import cut, values_by_name
@@ -50,20 +50,13 @@ def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> N
     values = values_by_name(model.graph)
     for name in fetches:
         value = values.get(info.fetches.get(name, name))
-        waiting, seen = [value], {value}
-        while waiting:
-            node = None if (found := waiting.pop()) is None else found.producer()
-            if node is None:
-                continue
-            if node.metadata_props.get(PART_KEY) == Part.GRADIENT:
-                raise FetchError(
-                    "a gradient is no value of the forward pass",
-                    where=name,
-                    remedy="fetch it in a step, with run",
-                )
-            new = [v for v in (*node.inputs, *captured(node)) if v not in seen]
-            seen.update(new)
-            waiting.extend(new)
+        nodes = set() if value is None else ancestors([value])
+        if any(node.metadata_props.get(PART_KEY) == Part.GRADIENT for node in nodes):
+            raise FetchError(
+                "a gradient is no value of the forward pass",
+                where=name,
+                remedy="fetch it in a step, with run",
+            )
 
 
 def _normalise_by_running_statistics(node: ir.Node) -> None:

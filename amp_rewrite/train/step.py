@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.captures import ancestors, inputs_of
 from amp_rewrite.grad.part import PART_KEY, Part
 from amp_rewrite.grad.replicas import define, undefine
 from amp_rewrite.graph import elements
@@ -210,12 +210,8 @@ def _read_by(train_op: TrainOp) -> set[ir.Value]:
 
     The graph may hold the states of other optimizers too, which are no part of this step.
     """
-    needed = {*train_op.updates.values(), *train_op.fetches.values()}
-    for node in reversed(train_op.graph.model.graph):
-        if any(value in needed for value in node.outputs):
-            needed.update(value for value in node.inputs if value is not None)
-            needed.update(captured(node))
-    return needed
+    wanted = {*train_op.updates.values(), *train_op.fetches.values()}
+    return wanted.union(*map(inputs_of, ancestors(wanted)))
 
 
 def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepInfo:

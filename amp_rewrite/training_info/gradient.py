@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.grad import Builder, gradients
-from amp_rewrite.grad.captures import captured, subgraphs
+from amp_rewrite.grad.captures import inputs_of, subgraphs
 from amp_rewrite.grad.weights import nodes_before
 from amp_rewrite.training_info.errors import TrainingInfoError, place
 
@@ -140,7 +140,7 @@ def _repeat(
     copied = {old: b.op("Identity", new) for old, new in given.items()}
     inputs = list(copied.values())
     for node in nodes_before(y.graph, y) if y.graph is not None else ():
-        if any(v in copied for v in (*node.inputs, *captured(node))):
+        if any(v in copied for v in inputs_of(node)):
             copies = _copy(b, node, copied)
             for old, new in zip(node.outputs, copies, strict=True):
                 copied.setdefault(old, new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured
+from amp_rewrite.grad.captures import inputs_of
 
 
 def shared_nodes(training: ir.Graph, inference: ir.Graph) -> set[ir.Node]:
@@ -24,8 +24,7 @@ def shared_nodes(training: ir.Graph, inference: ir.Graph) -> set[ir.Node]:
     found: set[ir.Node] = set()
     for node in training:
         other = known.get(_key(node))
-        read = (*(v for v in node.inputs if v is not None), *captured(node))
-        if other is None or any(v not in values for v in read):
+        if other is None or any(v not in values for v in inputs_of(node)):
             continue
         if _content(node) == _content(other):
             found.add(node)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite.grad.unused import remove_unused_nodes
 from amp_rewrite.grad.weights import modernise
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.save import to_proto
@@ -151,9 +152,7 @@ def _keep_needed(step: _Step) -> None:
     wanted = [*step.updates.values(), *step.fetches.values()]
     wanted += [] if step.loss is None else [step.loss]
     graph.outputs.extend(dict.fromkeys(wanted))
-    for node in reversed(graph):
-        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
-            graph.remove(node, safe=True)
+    remove_unused_nodes(graph)
     for name, value in list(graph.initializers.items()):
         if not (value.uses() or value.is_graph_output() or name in step.updates):
             del graph.initializers[name]
