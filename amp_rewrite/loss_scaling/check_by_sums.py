@@ -66,6 +66,8 @@ def _total(b: Builder, gradients: list[ir.Value]) -> ir.Value:
 def _row_sums(b: Builder, gradient: ir.Value) -> ir.Value:
     """Return sums that contain every element: 1-D."""
     rank = b.rank(gradient)
-    if rank is None or rank < 2:
+    if rank == 1:
+        return b.reduce_sum(gradient)
+    if not rank:
         return b.reshape(b.reduce_sum(gradient, keepdims=False), [1])
     return b.reduce_sum(gradient, range(1, rank), keepdims=False)
