@@ -311,3 +311,11 @@ def test_batches_of_data_are_parts_of_the_global_ones():
         parts.append([b["x"].tolist() for b in own.batches(4, order=np.arange(11)[::-1])])
         assert [len(b["x"]) for b in shards.held_out(data).batches(4)] == [2, 2, 2, 2, 2, 1]
     assert parts == [[[10, 9], [6, 5], [2]], [[8, 7], [4, 3], [1]]]
+
+
+@pytest.mark.parametrize("fetches", [("grads_finite",), ("grads_finite", "gradient_norm")])
+def test_whether_a_step_counts_does_not_depend_on_what_one_shard_fetches(fetches):
+    op = op_of(LINEAR, lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
+    large = {name: array * np.float32(1e10) for name, array in FEEDS.items()}
+    found, _ = run(op, large, fetches, steps=1, shards=Shards(Twin(), ShardOptions()))
+    assert not found["grads_finite"]  # the gradients are finite, but their norm is not
