@@ -226,8 +226,8 @@ class TrainingGraph:
             UnknownValueError: There is none; the message names similar ones.
         """
         values = {str(v.name): v for v in _values(self.model.graph)}
-        if name not in values:
-            close = difflib.get_close_matches(name, values, n=3)
+        if not isinstance(name, str) or name not in values:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            close = difflib.get_close_matches(str(name), values, n=3)
             raise UnknownValueError(
                 "the model has no value of this name",
                 where=name,

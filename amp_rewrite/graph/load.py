@@ -12,6 +12,7 @@ from amp_rewrite.errors import AmpError, GraphError, LoadError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.magic import describe
 from amp_rewrite.graph.origin import paused_gc
+from amp_rewrite.graph.paths import path_text
 from amp_rewrite.graph.read import read_model
 from amp_rewrite.graph.versions import check_versions
 
@@ -43,7 +44,7 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
             return _build(source, folder, "model")
         if isinstance(source, bytes):
             return _build(_parse(source, "model"), folder, "model")
-        path = os.fspath(source)
+        path = path_text(source, LoadError)
         proto = _parse(_read_file(path), path)
         return _build(proto, folder or os.path.dirname(os.path.abspath(path)), path)
 

@@ -28,6 +28,7 @@ from amp_rewrite.graph.datafile import (
 )
 from amp_rewrite.graph.load import load
 from amp_rewrite.graph.origin import paused_gc
+from amp_rewrite.graph.paths import path_text
 from amp_rewrite.graph.places import Place
 from amp_rewrite.graph.tensors import byte_chunks
 from amp_rewrite.graph.wire import varint
@@ -108,7 +109,7 @@ def save(model: ir.Model | onnx.ModelProto, path: Path) -> None:
     """
     if isinstance(model, onnx.ModelProto):
         model = load(model)
-    output = os.path.abspath(os.fspath(path))
+    output = os.path.abspath(path_text(path, SaveError))
     folder, name = os.path.split(output)
     tensors = list(all_tensors(model))
     sources = {file for file in map(source_file, tensors) if file is not None}

@@ -16,6 +16,7 @@ from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.atomic import Replacement, check_target
+from amp_rewrite.graph.paths import path_text
 from amp_rewrite.train.errors import CheckpointError
 from amp_rewrite.train.info import StateInfo
 
@@ -64,14 +65,15 @@ def write_checkpoint(
         progress: Anything that JSON can hold.
 
     Raises:
-        SaveError: It cannot be written; an existing file stays as it was.
+        SaveError: It cannot be written, or JSON cannot hold the progress; an existing file stays as
+            it was.
     """
-    target = os.path.abspath(os.fspath(path))
+    target = os.path.abspath(path_text(path, SaveError))
+    header = _header(tensors, _note(roles, progress, target))
     folder, name = os.path.split(target)
     try:
         check_target(folder, name)
         with Replacement(folder, name) as replacement:
-            header = _header(tensors, roles, progress)
             replacement.file.write(len(header).to_bytes(8, "little") + header)
             for array in tensors.values():
                 replacement.file.write(np.ascontiguousarray(array).tobytes())
@@ -85,10 +87,28 @@ def write_checkpoint(
         ) from error
 
 
-def _header(
-    tensors: Mapping[str, Array], roles: Mapping[str, str], progress: Mapping[str, Any]
-) -> bytes:
-    note = json.dumps({"version": _VERSION, "roles": dict(roles), "progress": dict(progress)})
+def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> str:
+    """Return what is stored besides the tensors, as JSON."""
+    if not isinstance(progress, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise SaveError(
+            "the progress must be a mapping",
+            where=where,
+            found=f"an object of type {type(progress).__name__}",
+            remedy="pass a dictionary such as {'epoch': 3}",
+        )
+    try:
+        return json.dumps({"version": _VERSION, "roles": dict(roles), "progress": dict(progress)})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SaveError(
+            "JSON cannot hold the progress",
+            where=where,
+            found=error,
+            expected="texts, numbers, lists, and dictionaries with texts as keys",
+            remedy="convert arrays and numbers of numpy with .tolist()",
+        ) from error
+
+
+def _header(tensors: Mapping[str, Array], note: str) -> bytes:
     entries: dict[str, Any] = {"__metadata__": {KEY: note}}
     start = 0
     for name, array in tensors.items():
@@ -106,11 +126,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises:
         CheckpointError: There is no such file, or it is no checkpoint of this package.
     """
-    where = os.fspath(path)
+    where = path_text(path, CheckpointError)
     try:
         with safe_open(where, framework="np") as file:
             note = (file.metadata() or {}).get(KEY)
-            content = _note(note, where)
+            content = _content(note, where)
             tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 it is no mapping
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
@@ -122,7 +142,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(tensors, content["progress"])
 
 
-def _note(text: str | None, where: str) -> dict[str, Any]:
+def _content(text: str | None, where: str) -> dict[str, Any]:
     try:
         content = json.loads(text or "")
         known = content["version"] == _VERSION and isinstance(content["progress"], dict)
@@ -143,7 +163,7 @@ def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], wh
     """Refuse tensors that are not exactly the states of a step.
 
     Raises:
-        CheckpointError: A tensor is missing or too many, or has another shape or type.
+        CheckpointError: A tensor is missing or too many, is none, or has another shape or type.
     """
     missing = [name for name in states if name not in tensors]
     unknown = [name for name in tensors if name not in states]
@@ -151,9 +171,17 @@ def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], wh
         raise _other_names(missing, unknown, where)
     for name, state in states.items():
         array = tensors[name]
-        found = array.shape, array.dtype.name
         member = elements.element(state.dtype)
         expected = state.shape, state.dtype if member is None else member.numpy().name
+        if not isinstance(array, np.ndarray | np.generic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise CheckpointError(
+                f"the value of {name!r} is no array",
+                where=where,
+                found=f"an object of type {type(array).__name__}",
+                expected=f"a numpy array of {expected[1]} {list(expected[0])}",
+                remedy="pass what state_dict returned",
+            )
+        found = array.shape, array.dtype.name
         if found != expected:
             raise CheckpointError(
                 f"the checkpoint belongs to another model: {name!r} differs",

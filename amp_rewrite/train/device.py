@@ -57,14 +57,16 @@ def device_of(providers: Sequence[Provider], available: Sequence[str]) -> Device
         available: Those that the installed runtime has.
 
     Raises:
-        OptionError: None is given, or one is not available.
+        OptionError: None is given, or one is none or is not available.
     """
-    if isinstance(providers, str) or not providers:
+    if isinstance(providers, str) or not isinstance(providers, Sequence) or not providers:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "providers must be a list of execution providers",
             found=repr(providers),
             remedy=f"pass providers=[{CPU!r}]",
         )
+    for provider in providers:
+        _check_provider(provider)
     names = [p if isinstance(p, str) else p[0] for p in providers]
     for name in names:
         if name not in available:
@@ -76,7 +78,42 @@ def device_of(providers: Sequence[Provider], available: Sequence[str]) -> Device
             )
     first = providers[0]
     options = {} if isinstance(first, str) else first[1]
-    return Device(_DEVICES.get(names[0], "cpu"), int(options.get("device_id", 0)))
+    return Device(_DEVICES.get(names[0], "cpu"), _index(options.get("device_id", 0)))
+
+
+def _check_provider(given: object) -> None:
+    """Refuse what is neither a name nor a name and options.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if isinstance(given, str):
+        return
+    kinds = str, Mapping
+    pair: tuple[object, ...] = given if isinstance(given, tuple) else ()
+    if len(pair) != len(kinds) or not all(map(isinstance, pair, kinds)):
+        raise OptionError(
+            "a provider must be a name, or a tuple of a name and options",
+            found=repr(given),
+            remedy=f"pass {CPU!r}, or ({CUDA!r}, {{'device_id': 0}})",
+        )
+
+
+def _index(given: Any) -> int:
+    """Return the number of a device, which ONNX Runtime takes as text too.
+
+    Raises:
+        OptionError: It is no number of one.
+    """
+    text = str(given)
+    if not (text.isascii() and text.isdigit()):
+        raise OptionError(
+            "impossible device_id",
+            found=repr(given),
+            expected="an integer of at least 0",
+            remedy="pass the number of the device",
+        )
+    return int(text)
 
 
 def load_libraries(runtime: Any, device: Device) -> None:

@@ -104,7 +104,7 @@ class Inputs:
             kind, _ = given.__dlpack_device__()
             on_host = int(kind) == _ON_HOST
             return np.from_dlpack(given) if on_host else self._ort_value.from_dlpack(given)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise FeedError(
                 f"the feed {name!r} cannot be handed over by DLPack",
                 found=error,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from amp_rewrite.train.check import fetched_names
 from amp_rewrite.train.errors import FetchError
 from amp_rewrite.train.info import StepInfo
 from amp_rewrite.train.step import DEFAULT_FETCHES
@@ -36,14 +37,4 @@ def _named(
     if fetches is None:
         wanted = DEFAULT_FETCHES if updates else DEFAULT_FETCHES[:1]
         return tuple(name for name in wanted if name in info.fetches)
-    if isinstance(fetches, str):
-        return (fetches,)
-    names: list[object] = list(fetches) if isinstance(fetches, Iterable) else [fetches]  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    for name in names:
-        if not isinstance(name, str):
-            raise FetchError(
-                "fetches must be names",
-                found=f"an object of type {type(name).__name__}",
-                remedy="pass the name of a value, or a list of names",
-            )
-    return tuple(dict.fromkeys(map(str, names)))
+    return fetched_names(fetches)

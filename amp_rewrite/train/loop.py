@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import OptionError
+from amp_rewrite.train.check import integer
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.errors import CheckpointError, DivergenceError, StepError
 from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
@@ -44,15 +45,21 @@ class Plan:
     every: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check the numbers, and take those of numpy as Python's, which JSON can hold.
 
         Raises:
             OptionError: One is impossible.
         """
         for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("every", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise OptionError(f"impossible {name}", found=value, expected=f"at least {least}")
+            given = getattr(self, name)
+            value = integer(given)
+            if value is None or value < least:
+                raise OptionError(
+                    f"impossible {name}",
+                    found=repr(given),
+                    expected=f"an integer of at least {least}",
+                )
+            object.__setattr__(self, name, value)
 
     @property
     def order(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def chosen_precision(precision: str | None) -> str:
         OptionError: There is no such precision.
     """
     chosen = (global_state.precision() or FLOAT32.name) if precision is None else precision
-    if chosen != FLOAT32.name and chosen not in LOW:
+    if chosen not in (FLOAT32.name, *LOW):
         raise OptionError(
             "unknown precision",
             found=repr(precision),

@@ -141,6 +141,25 @@ def default_options(runtime: Any, threads: int, step: Step, device: Device) -> A
     return options
 
 
+def check_options(options: object, runtime: Any) -> None:
+    """Refuse what are no SessionOptions.
+
+    Args:
+        options: What a user passed.
+        runtime: The onnxruntime module.
+
+    Raises:
+        OptionError: They are none.
+    """
+    if not isinstance(options, runtime.SessionOptions):
+        raise OptionError(
+            "not the options of a session",
+            found=f"an object of type {type(options).__name__}",
+            expected="an onnxruntime.SessionOptions",
+            remedy="leave options out",
+        )
+
+
 def _updates_much_in_if(step: Step) -> bool:
     """Return whether an If gives a large state its next value.
 

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import AmpWarning
 from amp_rewrite.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.train.checkpoint import check_fits
+from amp_rewrite.train.errors import CheckpointError
 from amp_rewrite.train.info import StateInfo
 
 Array = np.ndarray[Any, Any]
@@ -42,6 +43,13 @@ def fitted(
     Raises:
         CheckpointError: The other tensors are not exactly those of the step.
     """
+    if not isinstance(tensors, Mapping) or not all(isinstance(k, str) for k in tensors):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise CheckpointError(
+            "the states must be a mapping from their names to arrays",
+            where=where,
+            found=f"an object of type {type(tensors).__name__}",
+            remedy="pass what state_dict returned",
+        )
     found = {k: v for k, v in tensors.items() if k in states or not _NAME.fullmatch(k)}
     missing = [k for k, state in states.items() if state.role in ROLES and k not in found]
     found |= {name: np.array(initial[name].numpy()) for name in missing}

@@ -15,6 +15,7 @@ from amp_rewrite.emulate.runtime import import_runtime
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.load import Source
 from amp_rewrite.graph.save import save
+from amp_rewrite.train.check import thread_count
 from amp_rewrite.train.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.train.device import CPU, Provider, device_of, load_libraries, warn_if_slow
 from amp_rewrite.train.errors import FeedError
@@ -22,7 +23,7 @@ from amp_rewrite.train.export import with_weights
 from amp_rewrite.train.feeds import Feeds, Inputs
 from amp_rewrite.train.fetches import fetch_names
 from amp_rewrite.train.precision import in_precision
-from amp_rewrite.train.programs import AnyProgram, Programs, default_options
+from amp_rewrite.train.programs import AnyProgram, Programs, check_options, default_options
 from amp_rewrite.train.scale_states import fitted
 from amp_rewrite.train.sharding import ShardContext, alone, sharding_of
 from amp_rewrite.train.skips import skip_watch
@@ -88,12 +89,14 @@ class TrainingSession(StateAccess):
 
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
-            OptionError: A provider is not available, or there is no such precision.
+            OptionError: A provider is not available, there is no such precision, or another
+                argument is of a kind that it cannot be.
             StepError: `source` is no TrainOp, or a model, but no step or one of another
                 precision.
             ShardError: The steps of the shards differ.
         """
         self._runtime = import_runtime()
+        threads = thread_count(threads)
         self._device = device_of(providers, self._runtime.get_available_providers())
         load_libraries(self._runtime, self._device)
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
@@ -113,6 +116,7 @@ class TrainingSession(StateAccess):
         self._inputs = Inputs(self._step.model.graph, self.info.inputs, self._runtime.OrtValue)
         if options is None:
             options = default_options(self._runtime, threads, self._step, self._device)
+        check_options(options, self._runtime)
         self._programs = Programs(
             self._step,
             self._states.sets,
@@ -202,12 +206,12 @@ class TrainingSession(StateAccess):
             progress: What to store with it, such as the epoch; anything that JSON can hold.
 
         Raises:
-            SaveError: It cannot be written.
+            SaveError: It cannot be written, or JSON cannot hold the progress.
         """
         if self._sharding is not None and not self._sharding.writes:
             return
         roles = {state.name: state.role for state in self.info.states}
-        write_checkpoint(path, self.state_dict(), roles, progress or {})
+        write_checkpoint(path, self.state_dict(), roles, {} if progress is None else progress)
 
     def restore(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Continue from a checkpoint; return the progress that was stored with it.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.replicas import replica_nodes, resolve
 from amp_rewrite.graph.clone import clone
 
@@ -97,13 +98,26 @@ def sharding_of(shards: ShardContext | None, step: Step) -> Sharding | None:
         shards: What the session was told; None is the context around it, for a step that sums over
             shards.
         step: What it runs.
+
+    Raises:
+        OptionError: `shards` is no context.
     """
     if shards is not None:
+        _check_context(shards)
         return shards.sharding(explicit=True)
     around = CURRENT.get()
     if around is None or not any(True for _ in replica_nodes(step.model)):
         return None
     return around.sharding(explicit=False)
+
+
+def _check_context(shards: object) -> None:
+    if not isinstance(shards, ShardContext):
+        raise OptionError(
+            "not the shards of a session",
+            found=f"an object of type {type(shards).__name__}",
+            expected="what amp_rewrite.distributed.mpi or torch returned",
+        )
 
 
 def alone(step: Step) -> Step:

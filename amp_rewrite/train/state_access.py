@@ -66,7 +66,8 @@ class StateAccess:
         """Replace one state tensor between two steps.
 
         Raises:
-            OptionError: The step has no such state, or the shape differs.
+            OptionError: The step has no such state, the value is no tensor of numbers, or the shape
+                differs.
         """
         self._check_open()
         self._states.write(name, value)

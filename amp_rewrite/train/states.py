@@ -14,6 +14,9 @@ from amp_rewrite.train.device import Device
 from amp_rewrite.train.info import StateInfo
 from amp_rewrite.train.tensors import Array, empty, to_array, to_ort_value
 
+_NO_NUMBERS = "cOSUMm"
+"""numpy's kinds of complex numbers, objects, texts and times."""
+
 
 class States:
     """Two sets of OrtValues on one device; a step reads one and writes the other.
@@ -69,10 +72,11 @@ class States:
         """Replace the present value of a state.
 
         Raises:
-            OptionError: There is no such state, or the shape differs.
+            OptionError: There is no such state, the value is no tensor of numbers, or the shape
+                differs.
         """
         state = self._known(name)
-        array = np.asarray(value, _dtype(state).numpy())
+        array = _array(value, state)
         if array.shape != state.shape:
             raise OptionError(
                 "a state tensor cannot take a value of another shape",
@@ -87,7 +91,7 @@ class States:
         self.sets = ({}, {})
 
     def _known(self, name: str) -> StateInfo:
-        if name not in self.info:
+        if not isinstance(name, str) or name not in self.info:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(
                 "the step has no such state",
                 found=repr(name),
@@ -103,6 +107,31 @@ class States:
             target.update_inplace(owned)
         else:  # numpy does not know bfloat16
             target.update_inplace(to_ort_value(owned, self._device, self._ort_value))
+
+
+def _array(value: Any, state: StateInfo) -> Array:
+    """Return a value as an array of a state's type.
+
+    Raises:
+        OptionError: It is no tensor of numbers.
+    """
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, a device
+        raise _no_tensor(state, error) from error
+    if given.dtype.kind in _NO_NUMBERS:
+        raise _no_tensor(state, f"{given.dtype} {list(given.shape)}")
+    return given.astype(_dtype(state).numpy(), copy=False)
+
+
+def _no_tensor(state: StateInfo, found: object) -> OptionError:
+    return OptionError(
+        "a state cannot take what is no tensor of numbers",
+        where=state.name,
+        found=found,
+        expected=f"{_dtype(state).numpy()} {list(state.shape)}",
+        remedy="pass a numpy array",
+    )
 
 
 def _dtype(state: StateInfo) -> ir.DataType:

@@ -18,6 +18,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import Source, load
 from amp_rewrite.rewrite.options import Lists, RewriteOptions
+from amp_rewrite.train.check import fetched_names, seed_number, target_names
 from amp_rewrite.train.cut import cut, values_by_name
 from amp_rewrite.train.dropout import replace_dropouts
 from amp_rewrite.train.errors import StepError
@@ -119,7 +120,8 @@ def build_step(
     Raises:
         StepError: It is no TrainOp, or an update does not fit its state.
         FetchError: A name in `fetches` is unknown.
-        OptionError: There is no such precision or target.
+        OptionError: There is no such precision or target, or the seed is no integer, or `targets`
+            are no such names.
     """
     options = RewriteOptions(target=target, lists=lists)
     step = in_precision(whole_step(train_op, seed=seed), precision, options)
@@ -138,12 +140,12 @@ def step_model(
 
     Raises:
         FetchError: A name in `fetches` is unknown.
+        OptionError: `targets` are no such names.
     """
-    info = replace(step.info, targets=dict(targets) if targets else None)
+    info = replace(step.info, targets=target_names(targets))
     always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
     known = [name for name in always if name in info.fetches]
-    wanted = (fetches,) if isinstance(fetches, str) else fetches
-    model = cut(step.model, info, (*known, *wanted))[0]
+    model = cut(step.model, info, (*known, *fetched_names(fetches)))[0]
     keep_forward(model, step.original(), set(info.names))
     define(model)
     return model
@@ -171,8 +173,10 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
 
     Raises:
         StepError: It is no TrainOp, or an update does not fit its state.
+        OptionError: The seed is no integer.
     """
     _check_train_op(train_op)
+    seed = seed_number(seed)
     training = train_op.graph
     read = _read_by(train_op)
     _name_values(training.model.graph)

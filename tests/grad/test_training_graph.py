@@ -1,6 +1,7 @@
 """What a model becomes for training: weights, states, training mode, values by name."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -47,6 +48,12 @@ def test_an_unknown_name_is_refused_with_similar_ones() -> None:
         value(parsed(PLAIN), "los")
     with pytest.raises(OptionError, match=r"its outputs are \['loss'\]"):
         value(parsed(PLAIN), "qqqqqq")
+
+
+@pytest.mark.parametrize("name", [3, None, ["loss"]])
+def test_a_name_is_a_text(name: Any) -> None:
+    with pytest.raises(UnknownValueError, match="the model has no value of this name"):
+        value(parsed(PLAIN), name)
 
 
 def test_arithmetic_adds_nodes() -> None:

@@ -67,7 +67,14 @@ def test_a_folder_is_refused(tmp_path):
 
 
 def test_a_path_with_a_null_byte_is_refused():
-    assert "the file cannot be read" in str(refused("a\0b", LoadError))
+    assert "cannot hold a null character" in str(refused("a\0b", LoadError))
+
+
+@pytest.mark.parametrize("source", [3.5, 3, None, [b"model"]])
+def test_what_is_neither_a_model_nor_a_path_is_refused(source):
+    error = refused(source, LoadError)
+    expected = f"must be a string or a path object; found an object of type {type(source).__name__}"
+    assert expected in str(error)
 
 
 def test_a_file_over_two_gibibytes_is_refused_unread(tmp_path):

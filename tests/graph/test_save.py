@@ -259,6 +259,12 @@ def test_outputs_that_cannot_be_files_are_refused(tmp_path):
     assert files(tmp_path) == ["folder", "pipe"]
 
 
+@pytest.mark.parametrize("path", [3.5, 3, None, b"m.onnx"])
+def test_an_output_has_a_path(path):
+    with pytest.raises(SaveError, match="must be a string or a path object; found an object"):
+        save(inline_model(), path)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_write_protected_target_is_refused(tmp_path):
     path = tmp_path / "m.onnx"

@@ -156,6 +156,21 @@ def test_a_plan_of_nothing_is_an_error(field):
         Plan(**{"epochs": 1, "batch": 1, field: 0})
 
 
+@pytest.mark.parametrize("field", ["epochs", "batch", "seed", "every"])
+@pytest.mark.parametrize("value", ["2", 1.5, None, True])
+def test_the_numbers_of_a_plan_are_integers(field, value):
+    with pytest.raises(OptionError, match=f"impossible {field}; found {value!r}; expected an int"):
+        Plan(**{"epochs": 1, "batch": 1, field: value})
+
+
+def test_a_plan_of_numpys_numbers_is_saved(tmp_path):
+    path = tmp_path / "c.safetensors"
+    plan = Plan(epochs=1, batch=np.int64(16), seed=np.int32(3), checkpoint=path)
+    with TrainingSession(train_op()) as session:
+        train(session, DATA, plan)
+        assert resume(session, plan).epoch == 1
+
+
 def test_labels_may_be_class_numbers_or_one_hot_and_classes_last_or_second():
     logits = np.eye(3, dtype=np.float32)[[0, 1, 2, 2]]
     labels = np.array([0, 1, 2, 0])

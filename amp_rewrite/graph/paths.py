@@ -1,0 +1,29 @@
+"""Paths as users give them."""
+
+from __future__ import annotations
+
+import os
+
+from amp_rewrite.errors import AmpError
+
+
+def path_text(given: object, error: type[AmpError]) -> str:
+    """Return a path as text.
+
+    Args:
+        given: What a user passed for a path.
+        error: What to raise.
+
+    Raises:
+        AmpError: `error`: it is no path, or no path can be so.
+    """
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise error(
+            "a path must be a string or a path object",
+            found=f"an object of type {type(given).__name__}",
+            remedy="name a file",
+        )
+    if "\0" in path:
+        raise error("a path cannot hold a null character", where=repr(path), remedy="name a file")
+    return path
