@@ -59,8 +59,8 @@ def multiplied_for(
 ) -> tuple[Pairs, float]:
     """Return gradients times the number that an update multiplies them by, and this number.
 
-    It is 1 where something was done to the gradients after they were unscaled. Equal indices are
-    summed before, as they are without a loss scale, so that the sums are the same.
+    It is 1 where something is done to the gradients between the two. Equal indices are summed
+    before, as they are without a loss scale, so that the sums are the same.
 
     Args:
         inner: The optimizer that applies them.
@@ -68,14 +68,26 @@ def multiplied_for(
         graph: Where the gradients are.
         pairs: (gradient, variable).
     """
-    factor = inner._gradient_factor()  # pyright: ignore[reportPrivateUsage] a child's hook
+    factor = _factor_of(inner)
     given = [unwrap(gradient) for gradient, _ in pairs if gradient is not None]
-    direct = all(is_unscaled(values_of(gradient)) for gradient in given)
-    if factor == 1 or not direct or type(inner).apply_reduced is not Optimizer.apply_reduced:
+    if factor == 1 or not all(is_unscaled(values_of(gradient)) for gradient in given):
         return pairs, 1.0
     pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
     raw = [None if g is None else unscaled_times(b, unwrap(g), factor) for g, _ in pairs]
     return [(wrap(graph, g), v) for g, (_, v) in zip(raw, pairs, strict=True)], factor
+
+
+def _factor_of(inner: Optimizer) -> float:
+    """Return the number that an optimizer multiplies gradients by; 1 if it does not at once.
+
+    Clipping comes first, which may have been turned on after the optimizer was wrapped; so does an
+    `apply_reduced` of a user's own, whether a class, an optimizer inside or an instance has it.
+    """
+    clips = any(
+        limit is not None for limit in (inner.clipnorm, inner.clipvalue, inner.global_clipnorm)
+    )
+    own = getattr(inner.apply_reduced, "__func__", None) is not Optimizer.apply_reduced
+    return 1.0 if clips or own else inner._gradient_factor()  # pyright: ignore[reportPrivateUsage] a child's hook
 
 
 def applied(

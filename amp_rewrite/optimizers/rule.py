@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +58,10 @@ class Number:
         if number == self.factor:
             return self.multiple
         return self.b.mul(self.multiple, number / self.factor)
+
+    def with_gradient(self, gradient: ir.Value) -> Number:
+        """Return the same with another gradient: what a rule gives to the rule it is a child of."""
+        return replace(self, multiple=gradient, factor=1.0)
 
 
 class NoSlots(NamedTuple):

@@ -13,6 +13,7 @@ from amp_rewrite import optimizers
 from amp_rewrite.graph.save import to_proto
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.optimizers import Adam, Optimizer
+from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]
@@ -65,6 +66,26 @@ class Doubled(Adam):
         return gradient * 2.0
 
 
+class Decayed(Adam):
+    """Adds a tenth of the variable to its gradient, and leaves the rest to Adam."""
+
+    def _update(self, number, shared, slots):
+        b = number.b
+        gradient = b.add(number.gradient, b.mul(number.value, 0.1))
+        return super()._update(number.with_gradient(gradient), shared, slots)
+
+
+class Plain(OptimizerWrapper):
+    """A wrapper that changes nothing."""
+
+
+def patched() -> Optimizer:
+    """Return an instance whose `apply_reduced` is not that of its class."""
+    optimizer, other = Adam(), Doubled()
+    optimizer.apply_reduced = other.apply_reduced
+    return optimizer
+
+
 @pytest.mark.parametrize("scale", [8.0, "dynamic"])
 def test_a_rule_of_the_users_own_gets_the_gradient(
     scale: object, four_variables: Make, feeds_of: FeedsOf
@@ -78,18 +99,51 @@ def test_a_rule_of_the_users_own_gets_the_gradient(
     np.testing.assert_allclose(moved, 0.5 * feeds["g2"], rtol=1e-5)
 
 
+def first_moments(optimizer: Optimizer, model: ir.Model, feeds: Feeds) -> np.ndarray:
+    """Return the first moment of the variable "matrix" after one step."""
+    with amp.TrainingSession(optimizer.minimize(amp.value(model, "loss"))) as session:
+        session.run(feeds)
+        state = session.state_dict()
+    return state["matrix/Adam"]
+
+
 @pytest.mark.parametrize("scale", [8.0, "dynamic"])
+@pytest.mark.parametrize("make", [Doubled, patched, lambda: Plain(Doubled())])
 def test_an_optimizer_that_changes_gradients_itself_gets_them_unscaled(
+    make: Callable[[], Optimizer], scale: object, four_variables: Make, feeds_of: FeedsOf
+) -> None:
+    feeds = feeds_of(np.random.default_rng(0))
+    plain = first_moments(make(), four_variables(), feeds)
+    scaled = first_moments(LossScaleOptimizer(make(), scale), four_variables(), feeds)
+    np.testing.assert_array_equal(plain, scaled)
+    np.testing.assert_allclose(plain, 0.1 * 2 * feeds["g2"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [8.0, "dynamic"])
+def test_a_rule_may_give_another_gradient_to_its_parent(
     scale: object, four_variables: Make, feeds_of: FeedsOf
 ) -> None:
     feeds = feeds_of(np.random.default_rng(0))
-    slots = []
-    for optimizer in (Doubled(), LossScaleOptimizer(Doubled(), scale)):
-        with amp.TrainingSession(optimizer.minimize(amp.value(four_variables(), "loss"))) as s:
-            s.run(feeds)
-            slots.append(s.state_dict()["matrix/Adam"])
-    np.testing.assert_array_equal(slots[0], slots[1])
-    np.testing.assert_allclose(slots[0], 0.1 * 2 * feeds["g2"], rtol=1e-5)
+    matrix = four_variables().graph.initializers["matrix"].const_value
+    assert matrix is not None
+    for optimizer in (Decayed(), LossScaleOptimizer(Decayed(), scale)):
+        moments = first_moments(optimizer, four_variables(), feeds)
+        expected = 0.1 * (feeds["g2"] + 0.1 * matrix.numpy())
+        np.testing.assert_allclose(moments, expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("limit", ["clipnorm", "clipvalue", "global_clipnorm"])
+@pytest.mark.parametrize("scale", [8.0, "dynamic"])
+def test_clipping_that_is_turned_on_after_wrapping_limits_the_gradient(
+    limit: str, scale: object, four_variables: Make, feeds_of: FeedsOf
+) -> None:
+    feeds = feeds_of(np.random.default_rng(0))
+    moments = []
+    for optimizer in (Adam(), LossScaleOptimizer(Adam(), scale)):
+        setattr(optimizer, limit, 0.1)
+        moments.append(first_moments(optimizer, four_variables(), feeds))
+    np.testing.assert_array_equal(moments[0], moments[1])
+    assert abs(moments[0]).max() <= 0.1 * 0.1 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("mode", ["if", "select"])
