@@ -67,8 +67,7 @@ class UpdateFunctions:
         body_shared = numbers[0] if isinstance(shared, ir.Value) else type(shared)(*numbers)
         value, new = self._optimizer._update(inner, body_shared, type(slots)(*states))  # pyright: ignore[reportPrivateUsage]
         inputs = [*values, *states, *numbers]
-        # An output is computed: what an update leaves alone is copied.
-        graph.outputs.extend(inner.b.op("Identity", v) if v in inputs else v for v in (value, *new))
+        _add_outputs(inner.b, graph, (value, *new), inputs)
         used = [i for i, v in enumerate(inputs) if v.uses()]
         graph.inputs.extend(inputs[i] for i in used)
         return self._register(graph), used
@@ -85,6 +84,16 @@ class UpdateFunctions:
         model.graph.opset_imports.setdefault(DOMAIN, 1)
         model.ir_version = max(model.ir_version, _OLDEST_IR)
         return function
+
+
+def _add_outputs(
+    b: Builder, graph: ir.Graph, results: Sequence[ir.Value], inputs: Sequence[ir.Value]
+) -> None:
+    """Make results the outputs of a graph: an output is computed inside, and is one output only."""
+    taken = {*inputs}
+    for result in results:
+        graph.outputs.append(b.op("Identity", result) if result in taken else result)
+        taken.add(result)
 
 
 def _input(name: str, like: ir.Value, rank: int | None = None) -> ir.Value:

@@ -1,10 +1,12 @@
 """A step has one node per variable for its update: the call of a function in the same file."""
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 import onnx.inliner
+import onnx_ir as ir
 import onnxruntime
 import pytest
 
@@ -95,3 +97,30 @@ def test_a_rule_of_a_user_becomes_a_function_too():
     step = step_of(SignDescent(name="Sign"))
     assert calls(step) == {"Sign": len(SHAPES)}
     assert [node.op_type for node in step.functions[0].node] == ["Sign", "Mul", "Sub"]
+
+
+class Averages(NamedTuple):
+    before: ir.Value  # the variable as it was: its shape and type
+    after: ir.Value  # the variable as it is: the same
+
+
+def test_a_rule_may_return_one_value_twice_and_what_it_was_given():
+    class Remembering(amp.optimizers.Optimizer):
+        slots = Averages
+
+        def _update(self, number, shared, slots):
+            value = number.b.sub(number.value, number.b.mul(number.gradient, shared))
+            return value, Averages(number.value, value)
+
+    model = forward()
+    op = Remembering(name="Remembering").minimize(amp.value(model, "loss"))
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(8, 6)).astype(np.float32), "t": rng.integers(0, 3, 8)}
+    with amp.TrainingSession(op) as session:
+        first = session.state_dict()
+        session.run(feeds)
+        second = session.state_dict()
+    for name in SHAPES:
+        assert not np.array_equal(first[name], second[name])
+        np.testing.assert_array_equal(second[f"{name}/Remembering"], first[name])
+        np.testing.assert_array_equal(second[f"{name}/Remembering_1"], second[name])
