@@ -30,7 +30,8 @@ def finite_and_norm(
 
     The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares are not negative, so
     that nothing cancels. It is not finite either if the sum overflows, in float32 at a norm of
-    1.8e19: such a step counts as not finite too, since nothing useful could be done with it.
+    1.8e19 / factor: such a step counts as not finite too, since nothing useful could be done with
+    it. A session whose step needs no norm checks sums in its place; see `check_by_sums`.
 
     The norm that `clip_by_global_norm` has computed is used where there is one. Gradients that
     `clip_by_value` has limited count as they were before it; where a user's arithmetic may hide an
