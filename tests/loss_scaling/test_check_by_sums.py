@@ -12,7 +12,7 @@ import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
-from amp_rewrite.train.step import whole_step
+from amp_rewrite.train.step import Step, read_step, whole_step
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]
@@ -24,9 +24,9 @@ def op_of(model: ir.Model, mode: str = "if") -> optimizers.TrainOp:
     return optimizer.minimize(amp.value(model, "loss"))
 
 
-def kinds_of(op: optimizers.TrainOp, *fetches: str) -> Counter[str]:
+def kinds_of(step: Step, *fetches: str) -> Counter[str]:
     """Return how often each operator occurs in what a session runs for some fetches."""
-    model = whole_step(op).cut(fetches, defaults=False)[0]
+    model = step.cut(fetches, defaults=False)[0]
     before = Counter(node.op_type for node in model.graph)
     assert before["ReduceSumSquare"] == 4
     check_by_sums(model)
@@ -37,15 +37,33 @@ def kinds_of(op: optimizers.TrainOp, *fetches: str) -> Counter[str]:
 
 
 def test_a_norm_that_is_only_checked_is_not_computed(four_variables: Make) -> None:
-    kinds = kinds_of(op_of(four_variables()), "loss", "grads_finite")
+    kinds = kinds_of(whole_step(op_of(four_variables())), "loss", "grads_finite")
     assert not kinds["ReduceSumSquare"]
     assert not kinds["Sqrt"]
     assert kinds["ReduceSum"] == 4 + 1  # one per gradient, and their sum
     assert kinds["Concat"] == kinds["Abs"] == 1
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_a_step_file_is_checked_by_sums_too(precision: str, four_variables: Make) -> None:
+    made = amp.build_step(op_of(four_variables()), precision=precision)
+    loaded = read_step(ir.to_proto(made).SerializeToString())
+    kinds = kinds_of(loaded, "loss", "grads_finite")
+    assert not kinds["ReduceSumSquare"]
+    assert kinds["ReduceSum"] == 4 + 1
+
+
+@pytest.mark.parametrize("mode", ["if", "select"])
+def test_an_injected_loss_scale_is_checked_by_sums_too(mode: str, four_variables: Make) -> None:
+    op = optimizers.Adam().minimize(amp.value(four_variables(), "loss"))
+    injected = amp.inject_loss_scaling(amp.build_step(op), conditional=mode)
+    kinds = kinds_of(read_step(injected), "loss", "grads_finite")
+    assert not kinds["ReduceSumSquare"]
+    assert kinds["ReduceSum"] == 4 + 1
+
+
 def test_a_norm_that_is_fetched_is_the_check(four_variables: Make) -> None:
-    kinds = kinds_of(op_of(four_variables()), "loss", "gradient_norm")
+    kinds = kinds_of(whole_step(op_of(four_variables())), "loss", "gradient_norm")
     assert kinds["ReduceSumSquare"] == 4
     assert not kinds["ReduceSum"]  # one pass over the gradients
 
@@ -55,7 +73,7 @@ def test_a_norm_that_clips_is_the_check(four_variables: Make) -> None:
     pairs = optimizer.compute_gradients(amp.value(four_variables(), "loss"))
     clipped = optimizers.clip_by_global_norm([g for g, _ in pairs], 0.5)[0]
     op = optimizer.apply_gradients(zip(clipped, [v for _, v in pairs], strict=True))
-    kinds = kinds_of(op, "loss", "grads_finite")
+    kinds = kinds_of(whole_step(op), "loss", "grads_finite")
     assert kinds["ReduceSumSquare"] == 4
     assert not kinds["ReduceSum"]
 
@@ -96,3 +114,28 @@ def test_gradients_of_two_types_are_added_in_the_wider_one(bad: float) -> None:
             feeds[name].reshape(-1)[index] = bad
             assert not session.run(feeds)["grads_finite"]
         assert session.global_step == 1
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 5), (5, 1), (2, 3, 4), (2, 1, 2, 2), (0,), (3, 0)])
+def test_a_number_at_the_end_of_any_shape_is_found(shape: tuple[int, ...]) -> None:
+    lengths = ",".join(map(str, shape))
+    kind = f"float[{lengths}]" if shape else "float"
+    graph = onnx.parser.parse_graph(
+        f"""one ({kind} g, float[2, 2] h) => (float loss) {{
+            p = Mul(w, g)
+            q = Mul(v, h)
+            sp = ReduceSum<keepdims=0>(p)
+            sq = ReduceSum<keepdims=0>(q)
+            loss = Add(sp, sq)
+        }}"""
+    )
+    for name, lengths in (("w", shape), ("v", (2, 2))):
+        graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(lengths, np.float32), name))
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = amp.load(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    with amp.TrainingSession(op_of(model)) as session:
+        for key in ("g", "h"):
+            feeds = {"g": np.ones(shape, np.float32), "h": np.ones((2, 2), np.float32)}
+            assert session.run(feeds)["grads_finite"]
+            feeds[key].reshape(-1)[-1:] = np.nan
+            assert bool(session.run(feeds)["grads_finite"]) is (feeds[key].size == 0)
