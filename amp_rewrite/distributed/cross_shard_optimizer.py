@@ -20,10 +20,10 @@ from amp_rewrite.grad.replicas import (
     replica_count,
 )
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.loss_scaling.optimizer import LossScaleOptimizer
 from amp_rewrite.optimizers import registry
 from amp_rewrite.optimizers.apply import check_pairs
 from amp_rewrite.optimizers.compute import Loss, check_loss
+from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, Variable
@@ -235,13 +235,15 @@ class CrossShardOptimizer(OptimizerWrapper):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return an optimizer made from what `get_config` returned."""
-        arguments, inner = dict(config), config["opt"]
-        if inner["class_name"] == LossScaleOptimizer.__name__:
-            arguments["opt"] = LossScaleOptimizer.from_config(inner["config"])
-        else:
-            arguments["opt"] = registry.get(inner)
-        return cls(**arguments)
+        """Return an optimizer made from what `get_config` returned.
+
+        Raises:
+            OptimizerTypeError: It is no mapping, or a key is missing or unknown.
+            OptimizerValueError: The class of the inner optimizer is unknown.
+        """
+        given = arguments(cls, config, OptimizerTypeError)
+        given["opt"] = registry.get(given["opt"])
+        return cls(**given)
 
 
 def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:

@@ -25,12 +25,13 @@ def get(identifier: object) -> LossScale | None:
 
     Raises:
         LossScaleValueError: It denotes no loss scale.
+        LossScaleTypeError: It is a configuration with a missing or unknown key.
     """
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
     if isinstance(identifier, int | float) and not isinstance(identifier, bool):
         return FixedLossScale(identifier)
-    if identifier == "dynamic":
+    if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale()
     found = _from_config(identifier) if isinstance(identifier, Mapping) else None
     if found is None:
@@ -49,7 +50,7 @@ def serialize(loss_scale: LossScale) -> dict[str, Any]:
 
 def _from_config(given: Mapping[Any, Any]) -> LossScale | None:
     if set(given) == {"class_name", "config"}:
-        kind = _CLASSES.get(given["class_name"])
+        kind = _CLASSES.get(str(given["class_name"]))
         return None if kind is None else kind.from_config(given["config"])
     if "loss_scale_value" in given:
         return FixedLossScale.from_config(given)

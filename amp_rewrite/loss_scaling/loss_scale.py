@@ -11,6 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
+from amp_rewrite.loss_scaling.errors import LossScaleTypeError
+from amp_rewrite.optimizers.config import arguments
 
 PREFIX = "loss_scale/"
 """The names of the states are this and a field of LossScaleState."""
@@ -86,8 +88,12 @@ class LossScale(ABC):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return a loss scale made from what `get_config` returned."""
-        return cls(**config)
+        """Return a loss scale made from what `get_config` returned.
+
+        Raises:
+            LossScaleTypeError: It is no mapping, or a key is missing or unknown.
+        """
+        return cls(**arguments(cls, config, LossScaleTypeError))
 
     def __repr__(self) -> str:
         """Return the call that makes a loss scale like this one."""

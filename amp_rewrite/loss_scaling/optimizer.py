@@ -15,7 +15,7 @@ from amp_rewrite.grad.part import Part, part_of
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.loss_scaling.check import check_optimizer, check_scale
 from amp_rewrite.loss_scaling.conditional import check_mode, conditional
-from amp_rewrite.loss_scaling.errors import LossScaleValueError
+from amp_rewrite.loss_scaling.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.get import get, serialize
 from amp_rewrite.loss_scaling.gradients import (
@@ -31,9 +31,12 @@ from amp_rewrite.loss_scaling.loss_scale import (
     LossScaleState,
     fetches_of,
 )
+from amp_rewrite.loss_scaling.restore import restored
 from amp_rewrite.loss_scaling.unscale import unscaled
+from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.apply import check_pairs
 from amp_rewrite.optimizers.compute import Loss, check_float, check_loss
+from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, Variable
 from amp_rewrite.optimizers.train_op import TrainOp
@@ -126,10 +129,11 @@ class LossScaleOptimizer(OptimizerWrapper):
         Indices of sparse gradients are kept.
 
         Raises:
-            OptimizerTypeError: One is neither a value nor IndexedSlices nor None.
+            OptimizerTypeError: They are no list, or one is neither a value nor IndexedSlices nor
+                None.
             LossScaleValueError: They do not tell which model they belong to.
         """
-        given = list(grads)
+        given = check.listed(grads, "gradients")
         raw = [None if g is None else unwrap(g) for g in given]
         if all(g is None for g in raw):
             return given
@@ -229,10 +233,11 @@ class LossScaleOptimizer(OptimizerWrapper):
         Raises:
             OptimizerValueError: The class of the inner optimizer is unknown.
             LossScaleValueError: The class of the loss scale is unknown.
+            LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
         """
-        given = dict(config)
-        optimizer = _made(given.pop("optimizer"), custom_objects, optimizers.get)
-        loss_scale = _made(given.pop("loss_scale"), custom_objects, get)
+        given = arguments(cls, config, LossScaleTypeError, needed=("loss_scale",))
+        optimizer = restored(given.pop("optimizer"), custom_objects, optimizers.get)
+        loss_scale = restored(given.pop("loss_scale"), custom_objects, get)
         return cls(optimizer, loss_scale, **given)
 
     def __repr__(self) -> str:
@@ -293,13 +298,6 @@ class LossScaleOptimizer(OptimizerWrapper):
 def _without_scale(fetches: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
     """Return fetches with the loss in place of what `get_scaled_loss` made of it."""
     return {key: value.meta.get(_SCALED, value) for key, value in fetches.items()}
-
-
-def _made(
-    given: Any, custom: Mapping[str, type[Any]] | None, known: Callable[[object], Any]
-) -> Any:
-    kind = (custom or {}).get(given["class_name"]) if isinstance(given, Mapping) else None
-    return known(given) if kind is None else kind.from_config(given["config"])
 
 
 MixedPrecisionLossScaleOptimizer = LossScaleOptimizer

@@ -12,7 +12,7 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.part import Part
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.optimizers import clipping
+from amp_rewrite.optimizers import check, clipping
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.gradient import (
     Gradient,
@@ -169,11 +169,12 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
     """Return the training graph, and pairs with handles resolved.
 
     Raises:
-        OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
+        OptimizerTypeError: They are no pairs, or a gradient is neither a value nor IndexedSlices
+            nor None.
         OptimizerValueError: There are no pairs or no gradients, a variable occurs twice, or a
             gradient has another shape than its variable.
     """
-    given = list(grads_and_vars)
+    given = check.pairs(grads_and_vars)
     if not given:
         raise OptimizerValueError("No variables provided.")
     for gradient, variable in given:

@@ -1,9 +1,11 @@
-"""Checks of hyperparameters."""
+"""Checks of what optimizers are given."""
 
 from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterable
+from typing import Any
 
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 
@@ -39,3 +41,39 @@ def number(
             remedy=f"pass another {name}",
         )
     return given
+
+
+def listed(given: Iterable[Any], what: str) -> list[Any]:
+    """Return an iterable as a list.
+
+    Args:
+        given: What a user passed.
+        what: What it has to hold.
+
+    Raises:
+        OptimizerTypeError: It is no iterable.
+    """
+    if not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptimizerTypeError(
+            f"{what} must come in a list",
+            found=f"an object of type {type(given).__name__}",
+            remedy="pass what compute_gradients returned",
+        )
+    return list(given)
+
+
+def pairs(given: Iterable[Any]) -> list[Any]:
+    """Return (gradient, variable) pairs as a list.
+
+    Raises:
+        OptimizerTypeError: They are no pairs.
+    """
+    found = listed(given, "(gradient, variable) pairs")
+    for pair in found:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:  # pyright: ignore[reportUnknownArgumentType]
+            raise OptimizerTypeError(
+                "not a (gradient, variable) pair",
+                found=f"an object of type {type(pair).__name__}",  # pyright: ignore[reportUnknownArgumentType]
+                remedy="pass what compute_gradients returned",
+            )
+    return found

@@ -10,6 +10,7 @@ import numpy as np
 
 from amp_rewrite.grad.training_graph import State
 from amp_rewrite.optimizers import check, schedules
+from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.slot_members import SlotMembers
 
@@ -149,8 +150,12 @@ class KerasMembers(SlotMembers):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return an optimizer made from what `get_config` returned."""
-        return cls(**config)
+        """Return an optimizer made from what `get_config` returned.
+
+        Raises:
+            OptimizerTypeError: It is no mapping, or a key is missing or unknown.
+        """
+        return cls(**arguments(cls, config, OptimizerTypeError))
 
     def _set_rate(self, value: Any) -> None:
         if isinstance(value, Mapping):

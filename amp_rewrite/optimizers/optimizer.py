@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.apply import Step, check_pairs, clip, train_op
 from amp_rewrite.optimizers.compute import (
     Loss,
@@ -204,7 +205,7 @@ class Optimizer(KerasMembers):
         self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
     ) -> list[tuple[Gradient, Variable]]:
         """Return pairs whose gradients are those of all shards; here there is one shard."""
-        return list(grads_and_vars)
+        return check.pairs(grads_and_vars)
 
     def apply_reduced(
         self,

@@ -75,7 +75,7 @@ def get(identifier: object, **arguments: Any) -> Optimizer:
     """
     if isinstance(identifier, Optimizer):
         return identifier
-    if isinstance(identifier, Mapping):
+    if isinstance(identifier, Mapping) and isinstance(identifier.get("config", {}), Mapping):
         arguments = {**dict(identifier.get("config", {})), **arguments}
         identifier = identifier.get("class_name")
         wrapper = next((w for w in _wrappers() if w.__name__ == identifier), None)

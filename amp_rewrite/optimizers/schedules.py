@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder import Builder
 from amp_rewrite.optimizers import check
-from amp_rewrite.optimizers.errors import OptimizerValueError
+from amp_rewrite.optimizers.config import arguments, mapping
+from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 
 
 class Schedule(ABC):
@@ -176,11 +177,13 @@ def from_config(config: Mapping[str, Any]) -> Schedule:
 
     Raises:
         OptimizerValueError: The class is unknown.
+        OptimizerTypeError: It is no mapping, or a key is missing or unknown.
     """
-    parameters = dict(config)
+    parameters = mapping(config, "schedule", OptimizerTypeError)
     name = parameters.pop("class_name", None)
-    if name not in _SCHEDULES:
+    if not isinstance(name, str) or name not in _SCHEDULES:
         raise OptimizerValueError(
             "unknown schedule", found=repr(name), expected=" or ".join(_SCHEDULES)
         )
-    return _SCHEDULES[name](**parameters)
+    kind = _SCHEDULES[name]
+    return kind(**arguments(kind, parameters, OptimizerTypeError))

@@ -1,0 +1,70 @@
+"""Configurations: what `get_config` returns, and `from_config` makes an object from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from amp_rewrite.errors import AmpError
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def arguments(
+    kind: type[Any], config: Any, error: type[AmpError], needed: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return a configuration as arguments of a class.
+
+    Args:
+        kind: The class; a constructor that takes any keyword checks them itself.
+        config: What a user passed; not changed.
+        error: What to raise.
+        needed: Keys that must be there besides the arguments without a default.
+
+    Raises:
+        AmpError: `error`: it is no mapping, or a key is missing or unknown.
+    """
+    given = mapping(config, kind.__name__, error)
+    parameters = inspect.signature(kind).parameters.values()
+    named = {p.name: p.default for p in parameters if p.kind in _NAMED}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for key in given:
+        if not isinstance(key, str) or not (takes_any or key in named):
+            raise error(
+                f"the configuration has an unknown key {key!r}",
+                where=kind.__name__,
+                expected=", ".join(named) or "no key",
+                remedy="pass what get_config returned",
+            )
+    required = {name for name, default in named.items() if default is inspect.Parameter.empty}
+    missing = [name for name in named if name not in given and name in required.union(needed)]
+    if missing:
+        raise error(
+            f"the configuration has no key {missing[0]!r}",
+            where=kind.__name__,
+            found=", ".join(given) or "no key",
+            remedy="pass what get_config returned",
+        )
+    return given
+
+
+def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
+    """Return a copy of a configuration.
+
+    Args:
+        config: What a user passed.
+        where: What it is the configuration of.
+        error: What to raise.
+
+    Raises:
+        AmpError: `error`: it is no mapping.
+    """
+    if not isinstance(config, Mapping):
+        raise error(
+            "a configuration must be a mapping",
+            where=where,
+            found=f"an object of type {type(config).__name__}",
+            remedy="pass what get_config returned",
+        )
+    return dict(config)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
