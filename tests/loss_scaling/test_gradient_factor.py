@@ -162,3 +162,24 @@ def test_the_norm_is_that_of_the_gradients(
         with amp.TrainingSession(make().minimize(amp.value(four_variables(), "loss"))) as session:
             norms.append(session.run(feeds, "gradient_norm")["gradient_norm"])
     np.testing.assert_allclose(norms, norms[0], rtol=1e-6)
+
+
+def test_a_norm_with_one_gradient_clipped_is_that_before_clipping(
+    four_variables: Make, feeds_of: FeedsOf
+) -> None:
+    feeds = feeds_of(np.random.default_rng(0))
+    found = []
+    for optimizer in (Adam(), LossScaleOptimizer(Adam(), 8.0), LossScaleOptimizer(Adam())):
+        pairs = optimizer.compute_gradients(amp.value(four_variables(), "loss"))
+        limited = [
+            (optimizers.clip_by_value(g, -0.1, 0.1) if v.name == "vector" else g, v)
+            for g, v in pairs
+        ]
+        with amp.TrainingSession(optimizer.apply_gradients(limited)) as session:
+            norm = session.run(feeds, "gradient_norm")["gradient_norm"]
+            found.append((norm, session.state_dict()["vector/Adam"]))
+    norms, moments = zip(*found, strict=True)
+    np.testing.assert_allclose(norms, norms[0], rtol=1e-6)
+    assert abs(moments[0]).max() <= 0.1 * 0.1 * (1 + 1e-6)
+    for other in moments[1:]:
+        np.testing.assert_array_equal(other, moments[0])
