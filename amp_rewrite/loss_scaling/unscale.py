@@ -38,12 +38,11 @@ def unscaled_times(b: Builder, gradient: Raw, factor: float) -> Raw:
         factor: Above 0.
     """
     values = values_of(gradient)
-    product = values.producer() if is_unscaled(values) else None
-    if product is None:
+    node = values.producer() if is_unscaled(values) else None
+    if node is None:
         return with_values(gradient, b.shaped_like(b.mul(values, factor), values))
-    scaled, reciprocal = product.inputs
+    scaled, reciprocal = node.inputs
     assert scaled is not None, "a product has two operands"
     assert reciprocal is not None, "a product has two operands"
-    result = b.shaped_like(b.mul(scaled, b.mul(reciprocal, factor)), values)
-    mark_unscaled(result)
-    return with_values(gradient, result)
+    product = b.mul(scaled, b.mul(reciprocal, factor))
+    return with_values(gradient, b.shaped_like(product, values))
