@@ -99,7 +99,12 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, help="measure one, in this process")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
+    unknown = sorted(set(options.networks) - set(NETWORKS))
+    if unknown:
+        parser.error(f"no network {', '.join(unknown)}; there are {', '.join(NETWORKS)}")
     if options.kind is not None:
+        if len(options.networks) != 1:
+            parser.error("--kind measures one network")
         print(step_time(options.networks[0], options.kind, options.threads, options.steps))
         return
     found: dict[str, dict[str, dict[str, float]]] = {}
