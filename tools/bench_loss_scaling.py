@@ -75,7 +75,7 @@ def measure(name: str, threads: int, steps: int, rounds: int) -> dict[str, dict[
         for kind in order:
             arguments = [name, "--kind", kind, "--threads", str(threads), "--steps", str(steps)]
             child = [sys.executable, __file__, *arguments]
-            done = subprocess.run(child, capture_output=True, text=True, check=True)
+            done = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True)
             times[kind].append(float(done.stdout))
     found: dict[str, dict[str, float]] = {}
     for kind, own in times.items():

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder import Builder
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.keras import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer
@@ -17,7 +18,7 @@ BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
 
 
 _HALF = 0.5
-"""The decay from which it is taken out of the second moment: gradients must not become large."""
+"""The decay from which it is taken out of a moment: what is added is divided by it."""
 
 
 class AdamSlots(NamedTuple):
@@ -89,7 +90,7 @@ class Adam(Optimizer):
         self.touches_rows_only = self.lazy
 
     def _gradient_factor(self) -> float:
-        return math.sqrt((1 - self.beta2) / (1 if self.beta2 < _HALF else self.beta2))
+        return math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
 
     def _initial_others(self) -> dict[str, np.ndarray]:
         return {BETA1_POWER: np.array(self.beta1), BETA2_POWER: np.array(self.beta2)}
@@ -116,19 +117,16 @@ class Adam(Optimizer):
     ) -> tuple[ir.Value, AdamSlots]:
         """Return m / (sqrt(v) + epsilon), and the next slots.
 
-        Few tensors in the variable's shape exist at a time: with a factor taken out, each sum can
+        Few tensors in the variable's shape exist at a time: with its decay taken out, each sum can
         be made in place of its first term; and ONNX Runtime, which orders nodes from the results
         backwards, is done with m before it begins with v if the nodes of m come last.
         """
         b, factor = number.b, self._gradient_factor()
         gradient = number.gradient_times(factor)
-        if self.beta2 < _HALF:
-            v = b.add(b.mul(slots.v, self.beta2), b.square(gradient))
-        else:
-            v = b.mul(b.add(b.square(gradient), slots.v), self.beta2)
+        v = _decayed(b, slots.v, self.beta2, b.square(gradient))
         root = b.add(b.sqrt(v), epsilon)
-        share = (1 - self.beta1) / factor
-        m = b.mul(b.add(b.mul(slots.m, self.beta1 / share), gradient), share)
+        share = (1 - self.beta1) / _taken_out(self.beta1) / factor
+        m = _decayed(b, slots.m, self.beta1, b.mul(gradient, share))
         return b.div(m, root), AdamSlots(m, v)
 
     def _update(
@@ -136,3 +134,15 @@ class Adam(Optimizer):
     ) -> tuple[ir.Value, AdamSlots]:
         b, (direction, new) = number.b, self._direction(number, slots, shared.epsilon)
         return b.sub(number.value, b.mul(direction, shared.rate)), new
+
+
+def _taken_out(decay: float) -> float:
+    """Return the factor that a moment is computed without at first."""
+    return 1.0 if decay < _HALF else decay
+
+
+def _decayed(b: Builder, moment: ir.Value, decay: float, added: ir.Value) -> ir.Value:
+    """Return decay * moment + what is added, which comes divided by `_taken_out(decay)`."""
+    if decay < _HALF:
+        return b.add(b.mul(moment, decay), added)
+    return b.mul(b.add(added, moment), decay)
