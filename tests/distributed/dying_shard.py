@@ -10,20 +10,20 @@ from pathlib import Path
 import amp_rewrite as amp
 
 sys.path.append(str(Path(__file__).parent))
-import shard_programs as programs
+import shard_models as models
 
 
 def main(engine, how, checkpoint):
     shards = getattr(amp.distributed, engine)(timeout=3)
     with contextlib.nullcontext() if how == "hangs without a block" else shards:
-        op = programs.cross(amp.optimizers.Adam(0.1)).minimize(
-            amp.value(programs.loaded(programs.LINEAR), "loss")
+        op = models.cross(amp.optimizers.Adam(0.1)).minimize(
+            amp.value(models.loaded(models.LINEAR), "loss")
         )
         with amp.TrainingSession(op, threads=1, shards=shards) as session:
             for step in range(1, 41):
                 if step == 20 and shards.rank == 1:
                     die(how)
-                session.run(programs.own_batch(shards))
+                session.run(models.own_batch(shards))
                 if step % 5 == 0:
                     session.save(checkpoint, {"step": step})
 

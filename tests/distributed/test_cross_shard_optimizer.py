@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from shard_programs import LINEAR, TABLE, loaded
+from shard_models import LINEAR, TABLE, loaded
 
 import amp_rewrite as amp
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import shard_models as models
 import shard_programs as programs
 from launch import start
 
@@ -62,7 +63,7 @@ def batches(shards):
     parts = []
     for rank in range(shards):
         One.rank = rank
-        parts.append(programs.own_batch(One))
+        parts.append(models.own_batch(One))
     return {name: np.concatenate([part[name] for part in parts]) for name in ("x", "t")}
 
 
@@ -75,7 +76,7 @@ def linear_gradient(feeds):
 
 def test_losses_are_those_of_one_process_with_the_global_batch(results, reference):
     expected = reference(
-        "float32", lambda: programs.losses(None, programs.plain_cnn(), programs.momentum())
+        "float32", lambda: programs.losses(None, models.plain_cnn(), models.momentum())
     )
     for shard in results["curve"]:
         assert len(shard["losses"]) == 100
@@ -92,7 +93,7 @@ def test_all_shards_hold_the_same_bits(results, name):
 def test_normalisation_over_equal_parts_is_that_of_the_whole_batch(results, reference):
     shards = len(results["curve_normalised"])
     expected = reference(
-        f"normalised {shards}", lambda: programs.repeated(None, programs.momentum(), shards)
+        f"normalised {shards}", lambda: programs.repeated(None, models.momentum(), shards)
     )
     found = results["curve_normalised"][0]
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-4)
@@ -101,8 +102,8 @@ def test_normalisation_over_equal_parts_is_that_of_the_whole_batch(results, refe
 
 
 def float16_reference():
-    optimizer = programs.scaled(programs.slow_momentum())
-    return programs.losses(None, programs.plain_cnn(), optimizer, **programs.FLOAT16)
+    optimizer = models.scaled(models.slow_momentum())
+    return programs.losses(None, models.plain_cnn(), optimizer, **programs.FLOAT16)
 
 
 @pytest.mark.parametrize("name", ["curve_float16", "low_precision"])
@@ -141,9 +142,9 @@ def test_groups_sum_inside_each_group_only(results):
 
 def test_sparse_gradients_touch_the_rows_of_all_shards_and_no_others(results):
     shards = len(results["sparse"])
-    parts = [programs.table_batch(rank) for rank in range(shards)]
+    parts = [models.table_batch(rank) for rank in range(shards)]
     feeds = {name: np.concatenate([part[name] for part in parts]) for name in ("i", "t")}
-    loss = amp.value(programs.loaded(programs.TABLE), "loss")
+    loss = amp.value(models.loaded(models.TABLE), "loss")
     op = amp.optimizers.Adam(0.1, lazy=True).minimize(loss, var_list=["w"])
     with amp.TrainingSession(op) as session:
         for _ in range(3):
@@ -235,15 +236,15 @@ def test_every_shard_reports_the_error(results, name):
 
 def test_a_checkpoint_is_for_any_number_of_shards(tmp_path, run_programs):
     two = run_programs("mpi", 2, *NAMES)["checkpoint"][0]
-    loss = amp.value(programs.loaded(programs.LINEAR), "loss")
+    loss = amp.value(models.loaded(models.LINEAR), "loss")
     with amp.TrainingSession(amp.optimizers.Adam(0.1).minimize(loss)) as session:
         for _ in range(2):
             session.run(batches(2))
         np.testing.assert_allclose(session.state_dict()["w"], two["w"], rtol=1e-5)
         session.save(tmp_path / "one.safetensors")
     with amp.distributed.shard_context(4):
-        loss = amp.value(programs.loaded(programs.LINEAR), "loss")
-        op = programs.cross(amp.optimizers.Adam(0.1)).minimize(loss)
+        loss = amp.value(models.loaded(models.LINEAR), "loss")
+        op = models.cross(amp.optimizers.Adam(0.1)).minimize(loss)
     with amp.TrainingSession(op) as session:
         session.restore(tmp_path / "one.safetensors")
         assert session.global_step == 2

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir
 import pytest
 import train_models
-from shard_programs import LINEAR, digits, loaded, plain_cnn
+from shard_models import LINEAR, digits, loaded, plain_cnn
 from twin import Done, Twin, arrays
 
 import amp_rewrite as amp
