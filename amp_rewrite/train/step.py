@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.captures import ancestors, inputs_of
-from amp_rewrite.grad.part import PART_KEY, Part
 from amp_rewrite.grad.replicas import define, undefine
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.load import Source, load
 from amp_rewrite.rewrite.options import Lists, RewriteOptions
@@ -25,10 +21,10 @@ from amp_rewrite.train.errors import StepError
 from amp_rewrite.train.export import forward_of, keep_forward
 from amp_rewrite.train.info import STEP_KEY, StateInfo, StepInfo, read_info
 from amp_rewrite.train.precision import in_precision
+from amp_rewrite.train.state_values import describe, make_input, next_value
 
 if TYPE_CHECKING:
     from amp_rewrite.api import RewriteResult
-    from amp_rewrite.grad.training_graph import State
     from amp_rewrite.optimizers.train_op import TrainOp
 
 LOSS = "loss"
@@ -188,10 +184,10 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
         update = train_op.updates.get(name)
         if update is None and (state.role in _CONSTANT_UNLESS_UPDATED or state.value not in read):
             continue
-        value = _make_input(model.graph, values[str(state.value.name)], state)
+        value = make_input(model.graph, values[str(state.value.name)], state)
         following = value if update is None else values[str(update.name)]
-        output = _next_value(model.graph, following, state, known)
-        states.append(_describe(state, output))
+        output = next_value(model.graph, following, state, known)
+        states.append(describe(state, output))
     states += replace_dropouts(model, seed)
     info = _info(train_op, model, states)
     model.metadata_props[STEP_KEY] = info.to_json()
@@ -249,67 +245,3 @@ def _name_values(graph: ir.Graph) -> None:
                 stem = f"{node.name or node.op_type}_{index}_out_{position}"
                 value.name = stem if stem not in used else f"{stem}_{len(used)}"
                 used.add(value.name)
-
-
-def _make_input(graph: ir.Graph, value: ir.Value, state: State) -> ir.Value:
-    """Make the value of a state a graph input whose default is the initial value."""
-    tensor = as_tensor(state.initial, state.name)
-    if not value.is_graph_input():
-        graph.inputs.append(value)
-    if value.name != state.name:
-        graph.initializers.pop(str(value.name), None)
-        value.name = state.name
-    value.const_value = tensor
-    value.type = ir.TensorType(tensor.dtype)
-    value.shape = ir.Shape(tensor.shape.numpy())
-    graph.initializers[state.name] = value
-    return value
-
-
-def as_tensor(initial: ir.TensorProtocol | np.ndarray, name: str) -> ir.TensorProtocol:
-    """Return an initial value as a tensor of its own that may be renamed."""
-    if isinstance(initial, np.ndarray | np.generic):
-        return ir.tensor(np.asarray(initial), name=name)
-    copied = copy.copy(initial)
-    copied.name = name
-    return copied
-
-
-def _next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str]) -> ir.Value:
-    """Return the value that becomes the output of a state, under its name.
-
-    A value that users know by its own name, or that is no result of a node, is copied.
-    """
-    name = f"{state.name}:next"
-    if state.value.dtype is not None and value.dtype not in (None, state.value.dtype):
-        raise StepError(
-            "the update has another type than the state",
-            where=state.name,
-            found=value.dtype,
-            expected=state.value.dtype,
-        )
-    free = value.producer() is not None and value.name not in known
-    if free and not str(value.name).endswith(":next"):
-        value.name = name
-    elif value.producer() is None or value.name != name:
-        origin: dict[str, str] = {PART_KEY: Part.UPDATE}
-        node = ir.node("Identity", [value], name=f"next/{state.name}", metadata_props=origin)
-        graph.append(node)
-        node.outputs[0].name = name
-        value = node.outputs[0]
-    value.type, value.shape = (
-        graph.initializers[state.name].type,
-        graph.initializers[state.name].shape,
-    )
-    return value
-
-
-def _describe(state: State, output: ir.Value) -> StateInfo:
-    tensor = as_tensor(state.initial, state.name)
-    return StateInfo(
-        name=state.name,
-        output=str(output.name),
-        role=state.role,
-        dtype=elements.tensor(tensor.dtype)[len("tensor(") : -1],
-        shape=tuple(tensor.shape.numpy()),
-    )
