@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_rewrite.errors import ListError
+from amp_rewrite.errors import ListError, OptionError
 from amp_rewrite.oplists import ListName, OpLists, load_lists, parse
 
 HEAD = "version: 1\nprecision: float16\ntarget: cuda\n"
@@ -200,6 +201,12 @@ def test_a_wrong_file_says_what_and_where(tmp_path: Path, text: str, message: st
         load(tmp_path, text)
     assert "\n" not in str(caught.value)
     assert caught.value.where is not None
+
+
+@pytest.mark.parametrize("given", [3, 0, True, b"mine.yaml", [None], [["mine.yaml"]]])
+def test_lists_that_are_no_paths_are_one_error(given: Any) -> None:
+    with pytest.raises(OptionError, match="lists must be paths of list files"):
+        load_lists(given)
 
 
 def test_a_file_that_is_no_text_is_one_error(tmp_path: Path) -> None:

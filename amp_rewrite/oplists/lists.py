@@ -231,13 +231,12 @@ def load_lists(
     Raises:
         ListError: A file is unreadable, has unknown keys or operators, or is about another
             precision or target; or an operator is on two final lists.
-        OptionError: A precision, target, level or environment variable has an impossible value.
+        OptionError: A path, precision, target, level or environment variable has an impossible
+            value.
     """
     precision, target = low_dtype(precision).name, _target(target)
-    if isinstance(paths, str | Path):
-        paths = [paths]
     device = "cuda" if target == "schema" else target
-    given = paths or [f"{precision}_{device}"]
+    given = _paths(paths) or [f"{precision}_{device}"]
     merged = list_files.read(given, precision=precision, target=device)
     if merged.problems:
         raise merged.problems[0]
@@ -245,6 +244,24 @@ def load_lists(
         precision, target, merged.entries, node_rules=merged.node_rules, files=merged.files
     )
     return lists.configured(level, os.environ if environ is None else environ)
+
+
+def _paths(given: Sequence[str | Path] | str | Path | None) -> list[str | Path]:
+    """Return paths as a list, an empty one for None.
+
+    Raises:
+        OptionError: They are no paths.
+    """
+    if given is None:
+        return []
+    paths: Sequence[str | Path] = [given] if isinstance(given, str | Path) else given
+    if not isinstance(paths, Sequence) or not all(isinstance(p, str | Path) for p in paths):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "lists must be paths of list files, or names of built-in ones",
+            found=repr(given),
+            remedy="pass a path or a list of paths",
+        )
+    return list(paths)
 
 
 def _target(target: str) -> str:
