@@ -15,9 +15,8 @@ from amp_rewrite.global_state import (
     set_global_policy,
 )
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.training_graph import GraphValue, value
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import save, to_proto
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.list_check import CheckReport, check_lists
 from amp_rewrite.loss_scaling import (
@@ -29,16 +28,17 @@ from amp_rewrite.loss_scaling import (
     MixedPrecisionLossScaleOptimizer,
 )
 from amp_rewrite.loss_scaling import get as get_loss_scale
-from amp_rewrite.numerics.calibrate import Calibration, calibrate
-from amp_rewrite.numerics.localise import localise
-from amp_rewrite.numerics.search import tune
-from amp_rewrite.numerics.verify import verify
-from amp_rewrite.numerics.verify_report import VerifyReport
+from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
+from amp_rewrite.numerics.search.localise import localise
+from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.policy import Policy
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import Report
 from amp_rewrite.train import TrainingSession, build_step
+from amp_rewrite.training.training_graph import GraphValue, value
 from amp_rewrite.training_info import (
     lower_training_operators,
     read_training_info,

@@ -15,13 +15,17 @@ import onnx_ir as ir
 from amp_rewrite.graph.build import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.functions import inline_all
-from amp_rewrite.graph.load import load
+from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.graph.step_metadata import describe_precision, state_names
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
+from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.epsilons import underflows
+from amp_rewrite.paint.float32_parts import float32_parts, gradients_of_float32
 from amp_rewrite.paint.painting import Painting
+from amp_rewrite.paint.passes.move_casts import move_casts
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.report.build import build_report
@@ -29,11 +33,7 @@ from amp_rewrite.report.records import Report
 from amp_rewrite.rewrite.apply import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
-from amp_rewrite.rewrite.epsilons import underflows
-from amp_rewrite.rewrite.move_casts import move_casts
 from amp_rewrite.rewrite.options import PROVIDERS, Lists, RewriteOptions, names_of
-from amp_rewrite.rewrite.training import float32_parts, gradients_of_float32
-from amp_rewrite.rewrite.weights import ConstantFacts
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,10 @@ program does not have to parse the line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+_SHOWN = 8  # skipped steps in the text of a LossScaleError
+
 
 class AmpError(Exception):
     """Base class of every deliberate error.
@@ -89,3 +93,85 @@ class RuntimeMissingError(AmpError):
 
 class DataError(AmpError):
     """Data for a model cannot be read, or do not fit its inputs."""
+
+
+class UnknownValueError(OptionError):
+    """A name denotes no value of the model."""
+
+
+class GradientError(AmpError):
+    """A graph cannot be differentiated; `where` is the node concerned."""
+
+
+class OptimizerValueError(AmpError, ValueError):
+    """An optimizer, a schedule or a clipping function is given an impossible value."""
+
+
+class OptimizerTypeError(AmpError, TypeError):
+    """An optimizer is given an object of a kind that it does not take."""
+
+
+class LossError(OptionError, ValueError):
+    """A loss cannot be computed from what was given."""
+
+
+class LossScaleValueError(AmpError, ValueError):
+    """A loss scale, or an optimizer that is to be wrapped, is impossible."""
+
+
+class LossScaleTypeError(AmpError, TypeError):
+    """Loss scaling is given an object of a kind that it does not take."""
+
+
+class LossScaleError(AmpError):
+    """The loss scale has collapsed: too many steps in a row were skipped at its floor.
+
+    Attributes:
+        history: (number of the step in this session, its loss scale) of the skipped steps, the
+            latest last.
+    """
+
+    def __init__(self, history: Sequence[tuple[int, float]], floor: float, limit: int) -> None:
+        """Describe the skipped steps."""
+        self.history = tuple(history)
+        shown = ", ".join(f"step {step}: {scale:g}" for step, scale in self.history[-_SHOWN:])
+        super().__init__(
+            f"{limit} steps in a row were skipped at the lowest loss scale, {floor:g}",
+            where="loss scale",
+            found=f"gradients that are not finite ({shown})",
+            expected="finite gradients at some loss scale",
+            remedy="look for NaN in the data and for a diverging loss, lower the learning rate, or "
+            "set floor below 1",
+        )
+
+
+class StepError(AmpError):
+    """A training step cannot be built, or a model is not one."""
+
+
+class FeedError(AmpError):
+    """What is fed to a step does not fit its inputs."""
+
+
+class FetchError(AmpError):
+    """A step is asked for a value that it does not compute."""
+
+
+class CheckpointError(AmpError):
+    """A checkpoint cannot be read, or belongs to another model."""
+
+
+class DivergenceError(AmpError):
+    """Training has led to a loss that is not finite."""
+
+
+class InjectError(AmpError, ValueError):
+    """A training graph is not what was said of it, or cannot take a loss scale."""
+
+
+class TrainingInfoError(AmpError):
+    """A model's training_info, or an operator of ai.onnx.preview.training, is not usable."""
+
+
+class ShardError(AmpError):
+    """Shards differ, one of them has ended or does not answer, or an engine is not there."""

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, low_dtype
-from amp_rewrite.errors import AmpWarning
-from amp_rewrite.loss_scaling.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.errors import AmpWarning, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.optimizer import LossScaleOptimizer
 from amp_rewrite.optimizers.optimizer import Optimizer

@@ -9,9 +9,9 @@ import typer
 
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
-from amp_rewrite.graph.save import check_output_path
-from amp_rewrite.numerics.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
-from amp_rewrite.numerics.calibrate import calibrate as run
+from amp_rewrite.graph.io.save import check_output_path
+from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
+from amp_rewrite.numerics.ranges.calibrate import calibrate as run
 
 _SHOWN = 20
 

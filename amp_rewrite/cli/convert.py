@@ -10,11 +10,11 @@ import typer
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.errors import InvariantError, OptionError
-from amp_rewrite.graph.atomic import check_target
 from amp_rewrite.graph.functions import inline_all
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import check_output_path, save
-from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.graph.invariants.check_model import verify_invariants
+from amp_rewrite.graph.io.atomic import check_target
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import check_output_path, save
 from amp_rewrite.report.strict import shortcomings
 from amp_rewrite.report.text import print_report
 from amp_rewrite.report.write import write_text

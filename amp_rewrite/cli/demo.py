@@ -11,10 +11,10 @@ import typer
 
 from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
-from amp_rewrite.demo_model import demo_model
+from amp_rewrite.cli.demo_model import demo_model
 from amp_rewrite.errors import RuntimeMissingError
-from amp_rewrite.graph.save import save
-from amp_rewrite.numerics.verify import verify
+from amp_rewrite.graph.io.save import save
+from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.text import print_report
 

@@ -10,8 +10,8 @@ import typer
 
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar, seconds
-from amp_rewrite.numerics.localisation import Localisation, NodeError
-from amp_rewrite.numerics.localise import localise as run
+from amp_rewrite.numerics.search.localisation import Localisation, NodeError
+from amp_rewrite.numerics.search.localise import localise as run
 from amp_rewrite.report.write import write_text
 
 

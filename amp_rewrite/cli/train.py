@@ -15,17 +15,17 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
 from amp_rewrite.distributed import started
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import check_output_path, check_writable
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import check_output_path, check_writable
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.ort.device import CPU
 from amp_rewrite.train.data import DataSet
-from amp_rewrite.train.device import CPU
 from amp_rewrite.train.evaluation import summary
-from amp_rewrite.train.info import STEP_KEY
 from amp_rewrite.train.loop import Plan, Progress, resume
 from amp_rewrite.train.loop import train as run
 from amp_rewrite.train.metrics import MetricsFile
-from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.train.step.step_info import STEP_KEY
 from amp_rewrite.training_info import has_training_info, read_training_info
 
 

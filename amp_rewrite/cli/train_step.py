@@ -11,16 +11,16 @@ import typer
 from amp_rewrite.cli import common
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.grad.training_graph import State, training_graph
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import check_output_path, check_writable, save
+from amp_rewrite.errors import StepError
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import check_output_path, check_writable, save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.rewrite.options import RewriteOptions
-from amp_rewrite.train.errors import StepError
-from amp_rewrite.train.info import STEP_KEY, StepInfo, read_info
-from amp_rewrite.train.precision import chosen_precision, in_precision
 from amp_rewrite.train.recipe import loss_of, minimize, optimizer_of, scaled, variables_of
-from amp_rewrite.train.step import Step, step_model, whole_step
+from amp_rewrite.train.step.build_step import Step, step_model, whole_step
+from amp_rewrite.train.step.precision import chosen_precision, in_precision
+from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo, read_info
+from amp_rewrite.training.training_graph import State, training_graph
 
 
 def train_step(

@@ -11,10 +11,10 @@ from rich.progress import Progress, TaskID
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import seconds, timed_bar
 from amp_rewrite.dtypes import low_dtype
-from amp_rewrite.graph.save import check_output_path
-from amp_rewrite.numerics.search import tune as run
-from amp_rewrite.numerics.tolerance import METRICS, Tolerance
-from amp_rewrite.numerics.tuning import Step, Tuning
+from amp_rewrite.graph.io.save import check_output_path
+from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
+from amp_rewrite.numerics.search.tune import tune as run
+from amp_rewrite.numerics.search.tuning import Step, Tuning
 
 
 def tune(

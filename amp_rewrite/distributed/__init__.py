@@ -3,8 +3,8 @@
 from amp_rewrite.distributed.collective import Collective
 from amp_rewrite.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
 from amp_rewrite.distributed.data import ShardedData
-from amp_rewrite.distributed.errors import ShardError
 from amp_rewrite.distributed.shards import ShardOptions, Shards, mpi, shard_context, started, torch
+from amp_rewrite.errors import ShardError
 
 __all__ = [
     "MEAN",

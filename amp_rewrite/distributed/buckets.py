@@ -8,8 +8,8 @@ from math import prod
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import ancestors, inputs_of
-from amp_rewrite.grad.replicas import SUM, Groups, groups_of, is_collective
+from amp_rewrite.graph.traverse import ancestors, inputs_of
+from amp_rewrite.training.replicas import SUM, Groups, groups_of, is_collective
 
 _ORDER = "amp_rewrite.order"
 """The key of a sum's number in the order of sums of the whole step."""

@@ -9,27 +9,26 @@ from typing import Any, Self, cast
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import AmpWarning
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.part import Part
-from amp_rewrite.grad.replicas import (
+from amp_rewrite.graph.part import Part
+from amp_rewrite.optimizers import registry
+from amp_rewrite.optimizers.apply import check_pairs
+from amp_rewrite.optimizers.compute import Loss, check_loss
+from amp_rewrite.optimizers.config import arguments
+from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
+from amp_rewrite.optimizers.optimizer import Optimizer, Variable
+from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.optimizers.wrapper import OptimizerWrapper
+from amp_rewrite.train.session.sharding import CURRENT
+from amp_rewrite.training.replicas import (
     Groups,
     cross_replica_gather,
     cross_replica_sum,
     replica_count,
 )
-from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.optimizers import registry
-from amp_rewrite.optimizers.apply import check_pairs
-from amp_rewrite.optimizers.compute import Loss, check_loss
-from amp_rewrite.optimizers.config import arguments
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
-from amp_rewrite.optimizers.optimizer import Optimizer, Variable
-from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.optimizers.wrapper import OptimizerWrapper
-from amp_rewrite.train.sharding import CURRENT
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 SUM, MEAN = "sum", "mean"
 _SCOPE = "cross_replica"

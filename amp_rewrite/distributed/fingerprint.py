@@ -12,8 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.distributed.collective import Collective, gather_text
-from amp_rewrite.distributed.errors import ShardError
-from amp_rewrite.train.step import Step
+from amp_rewrite.errors import ShardError
+from amp_rewrite.train.step.build_step import Step
 
 if TYPE_CHECKING:
     from amp_rewrite.distributed.shards import ShardOptions

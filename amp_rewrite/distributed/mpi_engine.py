@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.distributed.collective import Array, as_bytes
-from amp_rewrite.distributed.errors import ShardError
+from amp_rewrite.errors import ShardError
 
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """Where Open MPI, and MPICH and its kin, say how many processes they have started."""

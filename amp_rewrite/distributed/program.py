@@ -11,16 +11,16 @@ import onnx_ir as ir
 
 from amp_rewrite.distributed.buckets import buckets_of
 from amp_rewrite.distributed.collective import Collective
-from amp_rewrite.distributed.errors import ShardError
 from amp_rewrite.distributed.memory import Memory, memory_of
 from amp_rewrite.distributed.stages import Stage, isolate, stages_of
-from amp_rewrite.emulate.runtime import one_line
-from amp_rewrite.grad.replicas import Groups
+from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.train.device import Device
-from amp_rewrite.train.info import StepInfo
-from amp_rewrite.train.program import Program, States
-from amp_rewrite.train.tensors import to_ort_value
+from amp_rewrite.ort.device import Device
+from amp_rewrite.ort.sessions import one_line
+from amp_rewrite.ort.tensors import to_ort_value
+from amp_rewrite.train.session.program import Program, States
+from amp_rewrite.train.step.step_info import StepInfo
+from amp_rewrite.training.replicas import Groups
 
 
 class StageProgram(Program):

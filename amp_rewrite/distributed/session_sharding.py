@@ -14,30 +14,28 @@ import onnx_ir as ir
 from amp_rewrite.distributed.buckets import is_numbered, number_sums
 from amp_rewrite.distributed.collective import Array, Collective, broadcast_text, gather_text
 from amp_rewrite.distributed.cross_shard_optimizer import check_permutation
-from amp_rewrite.distributed.errors import ShardError
 from amp_rewrite.distributed.fingerprint import compare_steps
 from amp_rewrite.distributed.low_precision import lower_sums
 from amp_rewrite.distributed.program import Halfway, ShardedProgram
 from amp_rewrite.distributed.state_check import compare_states
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.errors import AmpError
-from amp_rewrite.grad.replicas import Groups, groups_of, is_collective, resolve
+from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.train.checkpoint import Checkpoint
-from amp_rewrite.train.cut import values_by_name
-from amp_rewrite.train.dropout import spread_masks
-from amp_rewrite.train.errors import CheckpointError, FetchError
-from amp_rewrite.train.info import StepInfo
-from amp_rewrite.train.program import Program
-from amp_rewrite.train.states import States
-from amp_rewrite.train.step import Step
+from amp_rewrite.train.session.checkpoint import Checkpoint
+from amp_rewrite.train.session.program import Program
+from amp_rewrite.train.session.states import States
+from amp_rewrite.train.step.build_step import Step
+from amp_rewrite.train.step.cut import values_by_name
+from amp_rewrite.train.step.dropout import spread_masks
+from amp_rewrite.train.step.step_info import StepInfo
+from amp_rewrite.training.replicas import Groups, groups_of, is_collective, resolve
 
 if TYPE_CHECKING:
     from amp_rewrite.distributed.shards import ShardOptions
 
 
 class SessionSharding:
-    """See `amp_rewrite.train.sharding.Sharding`."""
+    """See `amp_rewrite.train.session.sharding.Sharding`."""
 
     def __init__(
         self,

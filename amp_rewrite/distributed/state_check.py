@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 
 from amp_rewrite.distributed.collective import Collective
-from amp_rewrite.distributed.errors import ShardError
-from amp_rewrite.train.states import States
+from amp_rewrite.errors import ShardError
+from amp_rewrite.train.session.states import States
 
 _SHOWN = 3
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.distributed.collective import Array, as_bytes
-from amp_rewrite.distributed.errors import ShardError
+from amp_rewrite.errors import ShardError
 
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

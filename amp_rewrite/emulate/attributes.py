@@ -9,7 +9,7 @@ import onnx_ir as ir
 from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.tensorproto import SparseTensor
+from amp_rewrite.graph.io.tensorproto import SparseTensor
 from amp_rewrite.graph.tensors import ConvertedTensor
 
 LOW_MEMBERS: frozenset[ir.DataType] = frozenset(t.ir for t in dtypes.LOW.values())

@@ -8,8 +8,8 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types
-from amp_rewrite.rewrite.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.rewrite.retype import retype_value
 
 

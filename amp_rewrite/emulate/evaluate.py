@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from amp_rewrite.emulate.evaluator import Evaluator
-from amp_rewrite.graph.load import Source
+from amp_rewrite.graph.io.load import Source
 
 
 def evaluate(

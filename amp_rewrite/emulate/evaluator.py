@@ -10,9 +10,9 @@ from amp_rewrite.emulate.boundary import widen_boundary
 from amp_rewrite.emulate.feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.emulate.fetches import choose_outputs, narrowed
 from amp_rewrite.emulate.model import emulate_model
-from amp_rewrite.emulate.runtime import CPU, Session
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.load import Source, load
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.ort.sessions import CPU, Session
 
 
 class Evaluator:

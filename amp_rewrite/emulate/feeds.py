@@ -13,8 +13,8 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types
-from amp_rewrite.rewrite.constants import FIRST_IR_WITH_OVERRIDES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

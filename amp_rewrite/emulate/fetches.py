@@ -13,8 +13,8 @@ from amp_rewrite.emulate.feeds import Array
 from amp_rewrite.emulate.names import FreeNames
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.convert import to_low
 from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.rounding import to_low
 
 
 @dataclass(frozen=True, slots=True)

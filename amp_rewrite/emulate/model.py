@@ -17,9 +17,9 @@ from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of, schema_variable
-from amp_rewrite.rewrite.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.rewrite.retype import retype_value
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.captures import subgraphs
-from amp_rewrite.grad.errors import GradientError, place
-from amp_rewrite.grad.unused import remove_unused_nodes
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.graph.unused import remove_unused_nodes
 
 _RANDOM = frozenset(
     {

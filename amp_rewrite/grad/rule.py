@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 
 Gradient: TypeAlias = ir.Value | IndexedSlices

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.errors import GradientError
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
 
 _END = int(np.iinfo(np.int64).max)
 _REDUCTION = 16

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.accumulate import accumulate
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.captures import captured, inputs_of
 from amp_rewrite.grad.conditional import if_gradients
-from amp_rewrite.grad.errors import GradientError, place
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.rule import Gradient, Gradients
 from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import captured, inputs_of
 
 BROADCASTING: frozenset[str] = frozenset(
     {

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW, DType
 from amp_rewrite.errors import LoadError
-from amp_rewrite.graph.convert import Array, to_low
+from amp_rewrite.graph.rounding import Array, to_low
 
 CHUNK = 1 << 20
 """How many elements a chunk has by default: 4 MiB of float32."""

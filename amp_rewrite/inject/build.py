@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.captures import ancestors
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.inject.names import Found
 from amp_rewrite.inject.regions import Regions
 from amp_rewrite.inject.states import add_scale

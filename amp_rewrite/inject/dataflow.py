@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import inputs_of, subgraphs
+from amp_rewrite.graph.traverse import inputs_of, subgraphs
 
 
 class Dataflow:

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.part import Part
-from amp_rewrite.grad.prepare import record_types
-from amp_rewrite.grad.replicas import is_collective
-from amp_rewrite.graph.load import Source, load
+from amp_rewrite.errors import InjectError
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.part import Part
 from amp_rewrite.inject.build import add_loss_scale
-from amp_rewrite.inject.errors import InjectError
 from amp_rewrite.inject.names import find, names_of
 from amp_rewrite.inject.outputs import set_outputs
 from amp_rewrite.inject.parts import mark_parts
@@ -24,10 +22,12 @@ from amp_rewrite.inject.states import make_inputs
 from amp_rewrite.loss_scaling.conditional import check_mode
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import PREFIX
-from amp_rewrite.train.cut import values_by_name
-from amp_rewrite.train.info import STEP_KEY, read_info
-from amp_rewrite.train.precision import in_precision
-from amp_rewrite.train.step import Step
+from amp_rewrite.train.step.build_step import Step
+from amp_rewrite.train.step.cut import values_by_name
+from amp_rewrite.train.step.precision import in_precision
+from amp_rewrite.train.step.step_info import STEP_KEY, read_info
+from amp_rewrite.training.prepare import record_types
+from amp_rewrite.training.replicas import is_collective
 
 _OLDEST = 13
 """Builders write the operators of this opset and later ones."""

@@ -21,9 +21,9 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import captured
-from amp_rewrite.grad.errors import place
-from amp_rewrite.inject.errors import InjectError
+from amp_rewrite.errors import InjectError
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import captured
 
 _PRODUCT = frozenset({"Conv", "ConvTranspose", "Einsum", "MatMul", "Mul"})
 _SUM = {

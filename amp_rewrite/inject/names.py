@@ -10,9 +10,9 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import dtype_name
-from amp_rewrite.inject.errors import InjectError
-from amp_rewrite.train.cut import values_by_name
-from amp_rewrite.train.info import STEP_KEY, StepInfo
+from amp_rewrite.errors import InjectError
+from amp_rewrite.train.step.cut import values_by_name
+from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo
 
 T = TypeVar("T")
 

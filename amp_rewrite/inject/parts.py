@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.part import PART_KEY, Part
+from amp_rewrite.graph.part import PART_KEY, Part
 from amp_rewrite.inject.dataflow import nodes_in
 from amp_rewrite.inject.regions import Regions
 

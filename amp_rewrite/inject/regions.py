@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import ancestors
+from amp_rewrite.errors import InjectError
+from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.inject.dataflow import Dataflow
-from amp_rewrite.inject.errors import InjectError
 from amp_rewrite.inject.linearity import proportional
 from amp_rewrite.inject.names import Found
 

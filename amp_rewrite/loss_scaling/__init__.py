@@ -1,7 +1,7 @@
 """Loss scales, the finite check, the conditional update and LossScaleOptimizer."""
 
+from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.loss_scaling.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.fixed import FixedLossScale
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState

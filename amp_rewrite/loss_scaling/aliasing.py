@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 
 _RUNNING = (3, 4)
 """The inputs of BatchNormalization that are running statistics."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rewrite.loss_scaling.errors import LossScaleValueError
+from amp_rewrite.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.loss_scale import LossScale
 from amp_rewrite.optimizers.optimizer import Optimizer
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.part import Part
-from amp_rewrite.grad.unused import remove_unused_nodes
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.unused import remove_unused_nodes
 from amp_rewrite.loss_scaling.finite import is_check
 
 _SCOPE = "finite"
@@ -18,7 +18,7 @@ def check_by_sums(model: ir.Model) -> None:
     A sum is finite only if every element is: infinities of both signs make NaN. Unlike the norm it
     does not overflow before the sum of magnitudes exceeds the largest number. ONNX Runtime's CPU
     provider sums rows on all threads, close to where the gradient was computed, but squares and
-    sums a whole tensor on one: a step of the MLP of tools/bench_loss_scaling.py takes 3 % less.
+    sums a whole tensor on one: a step of benchmarks/bench_loss_scaling.py's MLP takes 3 % less.
 
     Args:
         model: A step that computes what it needs and nothing else.

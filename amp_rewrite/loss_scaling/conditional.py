@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import onnx_ir as ir
 
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptionError
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.captures import subgraphs
+from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.loss_scaling.aliasing import copy_overwritten
 
 MODES = ("if", "select")

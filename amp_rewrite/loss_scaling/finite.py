@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.replicas import cross_replica_sum
 from amp_rewrite.loss_scaling.hidden import hidden
 from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm, unclipped
 from amp_rewrite.optimizers.gradient import Raw, summed, values_of
+from amp_rewrite.training.replicas import cross_replica_sum
 
 _CHECK_KEY = "amp_rewrite.check"
 """The key in the metadata_props of a node that compares a norm with the largest number."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.loss_scaling.errors import LossScaleValueError
+from amp_rewrite.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from amp_rewrite.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.loss_scaling.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.fixed import FixedLossScale
 from amp_rewrite.loss_scaling.loss_scale import LossScale
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.loss_scaling.hidden import is_unscaled
 from amp_rewrite.loss_scaling.unscale import unscaled_times
 from amp_rewrite.optimizers.clipping import known_norm
 from amp_rewrite.optimizers.gradient import merged, unwrap, values_of, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, Variable
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 Pairs = list[tuple[Any, State]]
 

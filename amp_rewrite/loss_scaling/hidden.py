@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.part import Part, part_of
-from amp_rewrite.grad.replicas import Groups, groups_of, is_collective
+from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.training.replicas import Groups, groups_of, is_collective
 
 _UNSCALED = "amp_rewrite.unscaled"
 """Key in the meta of values: they are gradients as the backward pass leaves them, unscaled."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.loss_scaling.errors import LossScaleTypeError
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import LossScaleTypeError
 from amp_rewrite.optimizers.config import arguments
 
 PREFIX = "loss_scale/"

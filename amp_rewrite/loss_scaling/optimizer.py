@@ -10,12 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import optimizers
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.part import Part, part_of
-from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.loss_scaling.check import check_optimizer, check_scale
 from amp_rewrite.loss_scaling.conditional import check_mode, conditional
-from amp_rewrite.loss_scaling.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.get import get, serialize
 from amp_rewrite.loss_scaling.gradients import (
@@ -41,6 +40,7 @@ from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, Variable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 _SCOPE = "loss_scale"
 _SCALED = "amp_rewrite.scaled"

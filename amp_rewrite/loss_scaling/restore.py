@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amp_rewrite.loss_scaling.errors import LossScaleTypeError
+from amp_rewrite.errors import LossScaleTypeError
 
 
 def restored(given: Any, custom_objects: Any, known: Callable[[object], Any]) -> Any:

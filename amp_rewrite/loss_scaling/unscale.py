@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.loss_scaling.hidden import is_unscaled, mark_unscaled
 from amp_rewrite.optimizers.gradient import Raw, values_of, with_values
 

@@ -6,17 +6,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import dtype_name
-from amp_rewrite.errors import OptionError
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph, training_graph
+from amp_rewrite.errors import LossError
+from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
 
 NAME = "loss"
 REDUCTIONS = ("mean", "sum", "none")
-
-
-class LossError(OptionError, ValueError):
-    """A loss cannot be computed from what was given."""
 
 
 def operands(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.part import Part
-from amp_rewrite.grad.training_graph import GraphValue
+from amp_rewrite.graph.part import Part
 from amp_rewrite.losses.operands import (
     check_reduction,
     check_same_shape,
@@ -13,6 +12,7 @@ from amp_rewrite.losses.operands import (
     operands,
     reduced,
 )
+from amp_rewrite.training.training_graph import GraphValue
 
 
 def sigmoid_cross_entropy(

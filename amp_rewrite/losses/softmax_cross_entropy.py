@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.part import Part
-from amp_rewrite.grad.training_graph import GraphValue
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import LossError
+from amp_rewrite.graph.part import Part
 from amp_rewrite.losses.operands import (
-    LossError,
     check_reduction,
     differ,
     named,
     operands,
 )
+from amp_rewrite.training.training_graph import GraphValue
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.numerics.probe import Prober
+from amp_rewrite.numerics.ranges.probe import Prober
 
 _REARRANGES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 

@@ -1,5 +1,6 @@
 """Optimizers: gradients of a loss, and the updates that minimize it, as nodes of the model."""
 
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.optimizers.adadelta import Adadelta
 from amp_rewrite.optimizers.adagrad import Adagrad
@@ -12,7 +13,6 @@ from amp_rewrite.optimizers.clipping import (
     clip_with_norm,
     global_norm,
 )
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.gradient_descent import GradientDescent
 from amp_rewrite.optimizers.group import group
 from amp_rewrite.optimizers.lamb import LAMB

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.keras import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer

@@ -9,11 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.part import Part
-from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.graph.part import Part
 from amp_rewrite.optimizers import check, clipping
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.gradient import (
     Gradient,
     Raw,
@@ -26,6 +25,7 @@ from amp_rewrite.optimizers.gradient import (
 from amp_rewrite.optimizers.rule import Number, Scalars
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_function import UpdateFunctions
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.optimizer import Optimizer, Variable

@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 
 
 def number(

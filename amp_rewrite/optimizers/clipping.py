@@ -12,12 +12,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.part import Part, part_of
-from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
+from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.optimizers import check
-from amp_rewrite.optimizers.errors import OptimizerValueError
 from amp_rewrite.optimizers.gradient import (
     Gradient,
     Raw,
@@ -28,6 +27,7 @@ from amp_rewrite.optimizers.gradient import (
     with_values,
     wrap,
 )
+from amp_rewrite.training.training_graph import GraphValue, TrainingGraph
 
 SCOPE = "clip"
 _NORM = "amp_rewrite.norm"

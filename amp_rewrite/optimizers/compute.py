@@ -8,13 +8,13 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import dtype_name
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.grad.walk import gradients
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.gradient import Raw, values_of
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import OptimizerTypeError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.scatter import scatter_rows
-from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
-from amp_rewrite.optimizers.errors import OptimizerTypeError
+from amp_rewrite.training.training_graph import GraphValue, TrainingGraph
 
 Gradient: TypeAlias = GraphValue | IndexedSlices | None
 """A value, IndexedSlices whose fields are values, or None: as users hold it."""

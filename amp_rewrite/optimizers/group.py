@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.part import Part
-from amp_rewrite.grad.training_graph import TrainingGraph
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.graph.part import Part
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training.training_graph import TrainingGraph
 
 NORM = "gradient_norm"
 _SHARED = ("global_step", "statistic")

@@ -8,11 +8,11 @@ from typing import Any, Self, TypedDict
 
 import numpy as np
 
-from amp_rewrite.grad.training_graph import State
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import check, schedules
 from amp_rewrite.optimizers.config import arguments
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers.slot_members import SlotMembers
+from amp_rewrite.training.training_graph import State
 
 Rate = float | schedules.Schedule
 """A learning rate: a number or a schedule."""

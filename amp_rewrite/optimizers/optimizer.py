@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.apply import Step, check_pairs, clip, train_op
 from amp_rewrite.optimizers.compute import (
@@ -16,11 +16,11 @@ from amp_rewrite.optimizers.compute import (
     listed,
     raw_gradients,
 )
-from amp_rewrite.optimizers.errors import OptimizerValueError
 from amp_rewrite.optimizers.gradient import Gradient, wrap
 from amp_rewrite.optimizers.keras import Clipping, KerasMembers, Rate
 from amp_rewrite.optimizers.slot_members import Variable
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 _AGGREGATION = (None, 0, 1, 2)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.optimizers.adadelta import Adadelta
 from amp_rewrite.optimizers.adagrad import Adagrad
 from amp_rewrite.optimizers.adam import Adam
 from amp_rewrite.optimizers.adamw import AdamW
-from amp_rewrite.optimizers.errors import OptimizerValueError
 from amp_rewrite.optimizers.gradient_descent import GradientDescent
 from amp_rewrite.optimizers.keras import Rate
 from amp_rewrite.optimizers.lamb import LAMB

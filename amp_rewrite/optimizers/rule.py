@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.training_graph import State
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.training.training_graph import State
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import check
 from amp_rewrite.optimizers.config import arguments, mapping
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
 
 
 class Schedule(ABC):

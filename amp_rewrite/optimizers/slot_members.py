@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rewrite.grad.training_graph import GraphValue, State
-from amp_rewrite.optimizers.errors import OptimizerValueError
+from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.optimizers.rule import UpdateRule
 from amp_rewrite.optimizers.slots import OptimizerStates, initial_array
+from amp_rewrite.training.training_graph import GraphValue, State
 
 Variable = State | GraphValue | str
 """A variable: a state, an initializer's value or its name."""

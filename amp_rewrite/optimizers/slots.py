@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.grad.training_graph import State, TrainingGraph
-from amp_rewrite.optimizers.errors import OptimizerValueError
+from amp_rewrite.errors import OptimizerValueError
+from amp_rewrite.training.training_graph import State, TrainingGraph
 
 
 class OptimizerStates:

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.training_graph import GraphValue, TrainingGraph
+from amp_rewrite.training.training_graph import GraphValue, TrainingGraph
 
 
 @dataclass(frozen=True)

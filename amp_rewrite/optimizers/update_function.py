@@ -11,7 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.optimizers.rule import Number
 
 if TYPE_CHECKING:
-    from amp_rewrite.grad.builder import Builder
+    from amp_rewrite.builder.builder import Builder
     from amp_rewrite.optimizers.optimizer import Optimizer
 
 DOMAIN = "amp_rewrite"

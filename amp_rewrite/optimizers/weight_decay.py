@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from amp_rewrite.optimizers.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 
 
 def patterns(expressions: Iterable[str]) -> tuple[str, ...]:

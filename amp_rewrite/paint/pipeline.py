@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.drop_islands import DropIslands
-from amp_rewrite.paint.drop_unsupported import DropUnsupported
-from amp_rewrite.paint.fill_between import FillBetween
-from amp_rewrite.paint.follow_allow import FollowAllow
-from amp_rewrite.paint.grow_clear import GrowClear
-from amp_rewrite.paint.match_sequences import (
+from amp_rewrite.paint.painting import Painting
+from amp_rewrite.paint.passes.drop_islands import DropIslands
+from amp_rewrite.paint.passes.drop_unsupported import DropUnsupported
+from amp_rewrite.paint.passes.fill_between import FillBetween
+from amp_rewrite.paint.passes.follow_allow import FollowAllow
+from amp_rewrite.paint.passes.grow_clear import GrowClear
+from amp_rewrite.paint.passes.match_sequences import (
     MatchSequences,
     deny_opaque_clusters,
     sequence_clusters,
 )
-from amp_rewrite.paint.painting import Painting
-from amp_rewrite.paint.retarget_casts import RetargetCasts
-from amp_rewrite.paint.seed_allow import SeedAllow
-from amp_rewrite.paint.spread_deny import SpreadDeny
+from amp_rewrite.paint.passes.retarget_casts import RetargetCasts
+from amp_rewrite.paint.passes.seed_allow import SeedAllow
+from amp_rewrite.paint.passes.spread_deny import SpreadDeny
 
 
 class PaintPass(Protocol):

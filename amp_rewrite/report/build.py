@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.grad.part import part_of
 from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.part import part_of
 from amp_rewrite.graph.ports import subgraphs_of
 from amp_rewrite.oplists import ListName
+from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
 from amp_rewrite.report.compute import compute_share
@@ -26,7 +27,6 @@ from amp_rewrite.report.records import (
 )
 from amp_rewrite.rewrite.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewrite.options import RewriteOptions
-from amp_rewrite.rewrite.weights import ConstantFacts
 
 
 def build_report(

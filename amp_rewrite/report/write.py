@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.atomic import Replacement
+from amp_rewrite.graph.io.atomic import Replacement
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.painting import Painting
-from amp_rewrite.rewrite.constants import constant_tensor
 from amp_rewrite.rewrite.names import Names
 from amp_rewrite.rewrite.options import RewriteOptions
-from amp_rewrite.rewrite.weights import ConstantFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.convert import to_low
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.elements import from_ir, to_ir, with_element
+from amp_rewrite.graph.rounding import to_low
 
 TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
     ("Bernoulli", "T2"): "dtype",

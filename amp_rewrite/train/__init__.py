@@ -1,8 +1,8 @@
 """Training steps as ONNX models, and the session that runs them."""
 
-from amp_rewrite.train.errors import CheckpointError, FeedError, FetchError, StepError
-from amp_rewrite.train.session import TrainingSession
-from amp_rewrite.train.step import build_step
+from amp_rewrite.errors import CheckpointError, FeedError, FetchError, StepError
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.train.step.build_step import build_step
 
 __all__ = [
     "CheckpointError",

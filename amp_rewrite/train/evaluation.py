@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amp_rewrite.errors import DataError
-from amp_rewrite.train.errors import FeedError, FetchError
-from amp_rewrite.train.step import LOSS
+from amp_rewrite.errors import DataError, FeedError, FetchError
+from amp_rewrite.train.step.build_step import LOSS
 
 if TYPE_CHECKING:
     from amp_rewrite.train.data import DataSet
-    from amp_rewrite.train.session import TrainingSession
+    from amp_rewrite.train.session.training_session import TrainingSession
 
 Array = np.ndarray[Any, Any]
 

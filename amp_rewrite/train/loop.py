@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.errors import OptionError
-from amp_rewrite.train.check import integer
+from amp_rewrite.errors import CheckpointError, DivergenceError, OptionError, StepError
 from amp_rewrite.train.data import DataSet
-from amp_rewrite.train.errors import CheckpointError, DivergenceError, StepError
 from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
 from amp_rewrite.train.metrics import MetricsFile
-from amp_rewrite.train.session import TrainingSession
-from amp_rewrite.train.step import LOSS
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.train.step.arguments import integer
+from amp_rewrite.train.step.build_step import LOSS
 
 _SCALE = ("loss_scale", "skipped_steps")
 """What is watched of a loss scale: the names of fetches, and of the states' roles."""

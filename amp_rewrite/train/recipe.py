@@ -12,7 +12,6 @@ import onnx_ir as ir
 from amp_rewrite import losses, optimizers
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
-from amp_rewrite.grad.training_graph import GraphValue, State, TrainingGraph, training_graph
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
@@ -29,6 +28,7 @@ from amp_rewrite.optimizers.schedules import (
     StepSchedule,
 )
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph, training_graph
 
 _LOSSES: Mapping[str, Callable[[ir.Model, str, str], GraphValue]] = {
     "softmax-cross-entropy": losses.softmax_cross_entropy,

@@ -1,6 +1,6 @@
 """ONNX's own training format: ModelProto.training_info and ai.onnx.preview.training."""
 
-from amp_rewrite.training_info.errors import TrainingInfoError
+from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.training_info.lower import lower_training_operators
 from amp_rewrite.training_info.read import has_training_info, read_training_info
 from amp_rewrite.training_info.write import write_training_info

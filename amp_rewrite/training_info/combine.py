@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import to_proto
-from amp_rewrite.training_info.errors import TrainingInfoError
+from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.training_info.sequence import follow, read_names
 
 

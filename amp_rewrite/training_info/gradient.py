@@ -7,10 +7,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.grad import Builder, gradients
-from amp_rewrite.grad.captures import inputs_of, subgraphs
-from amp_rewrite.grad.weights import nodes_before
-from amp_rewrite.training_info.errors import TrainingInfoError, place
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import inputs_of, subgraphs
+from amp_rewrite.training.weights import nodes_before
 
 Scope = Sequence[ir.Graph]
 """A graph and those around it, the innermost one first."""

@@ -10,9 +10,9 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from amp_rewrite.emulate.runtime import Session
+from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.ort.sessions import Session
 from amp_rewrite.training_info.combine import model_of
-from amp_rewrite.training_info.errors import TrainingInfoError
 
 _SMALL = 16  # elements; larger tensors are initialized only if all their elements are equal
 

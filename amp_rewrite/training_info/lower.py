@@ -8,13 +8,14 @@ import onnx_ir as ir
 from onnx_ir.passes import PassError
 from onnx_ir.passes.common import InlinePass
 
+from amp_rewrite.builder.annotate import annotate
+from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.grad import Builder
-from amp_rewrite.grad.annotate import annotate
-from amp_rewrite.grad.captures import subgraphs
-from amp_rewrite.grad.weights import modernise
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.load import Source, load
-from amp_rewrite.training_info.errors import TrainingInfoError, place
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.gradient import Scope, lower_gradient, resolve
 from amp_rewrite.training_info.optimizers import OPTIMIZERS
 

@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.grad import Builder
-from amp_rewrite.training_info.errors import TrainingInfoError, place
+from amp_rewrite.graph.names import place
 
 Lowering: TypeAlias = Callable[[ir.Node, Builder], list[ir.Value]]
 """(node, builder) -> what takes the place of its outputs, in order."""

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.grad.training_graph import TrainingGraph, training_graph
+from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.load import Source, load
+from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training.training_graph import TrainingGraph, training_graph
 from amp_rewrite.training_info.combine import combine_all, values_by_name
-from amp_rewrite.training_info.errors import TrainingInfoError
 from amp_rewrite.training_info.initialization import run_initialization
 from amp_rewrite.training_info.lower import lower
 from amp_rewrite.training_info.roles import KEY, Roles, find_roles

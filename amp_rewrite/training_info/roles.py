@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.training_info.errors import TrainingInfoError
+from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.training_info.lower import is_gradient, is_optimizer
 
 KEY = "amp_rewrite.training"

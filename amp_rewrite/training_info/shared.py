@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.captures import inputs_of
+from amp_rewrite.graph.traverse import inputs_of
 
 
 def shared_nodes(training: ir.Graph, inference: ir.Graph) -> set[ir.Node]:

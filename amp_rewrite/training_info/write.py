@@ -10,13 +10,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.grad.unused import remove_unused_nodes
-from amp_rewrite.grad.weights import modernise
+from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.save import to_proto
-from amp_rewrite.train.dropout import COUNTER
+from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.graph.unused import remove_unused_nodes
+from amp_rewrite.train.step.dropout import COUNTER
+from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.combine import values_by_name
-from amp_rewrite.training_info.errors import TrainingInfoError
 from amp_rewrite.training_info.initialization import write_initialization
 from amp_rewrite.training_info.roles import KEY, Roles
 from amp_rewrite.training_info.shared import shared_nodes

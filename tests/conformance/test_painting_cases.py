@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import painting_cases as cases
 import pytest
 
 import amp_rewrite as amp
@@ -18,15 +16,6 @@ from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.rewrite.options import RewriteOptions
-
-_spec = importlib.util.spec_from_file_location(
-    "painting_cases", Path(__file__).with_name("painting_cases.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-cases = importlib.util.module_from_spec(_spec)
-sys.modules["painting_cases"] = cases
-_spec.loader.exec_module(cases)
 
 CASES = {case["name"]: case for case in cases.document()["cases"]}
 RUNNABLE = sorted(name for name, case in CASES.items() if "expect_error" not in case)

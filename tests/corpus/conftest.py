@@ -20,9 +20,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools" / "corpus"
 
-# Shared code of these tests, and the corpus tools; importmode importlib does not add them.
-sys.path += [str(Path(__file__).parent), str(TOOLS)]
-
 
 @dataclass(frozen=True)
 class Corpus:

@@ -13,7 +13,7 @@ import runs
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import DType, low_dtype
-from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
 
 CHUNKS = 24

@@ -16,7 +16,7 @@ CALIBRATED = {
 
 
 def _bench():
-    path = Path(__file__).parents[2] / "tools" / "bench_numerics.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "bench_numerics.py"
     spec = importlib.util.spec_from_file_location("bench_numerics", path)
     assert spec is not None
     assert spec.loader is not None

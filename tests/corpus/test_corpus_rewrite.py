@@ -17,7 +17,7 @@ import runs
 
 import amp_rewrite as amp
 from amp_rewrite.graph.added import SUFFIX
-from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.graph.invariants.check_model import verify_invariants
 
 MODELS = (*catalog.REAL, "loop_capture")
 BYTES_PER_CAST = 400

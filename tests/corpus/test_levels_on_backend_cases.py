@@ -12,7 +12,7 @@ import onnx.backend.test.case.node
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
 
 LEVELS = ("UNSAFE_FORCE_ALL", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY", "default")

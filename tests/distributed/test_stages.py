@@ -23,13 +23,13 @@ from amp_rewrite.distributed.buckets import buckets_of
 from amp_rewrite.distributed.low_precision import lower_sums
 from amp_rewrite.distributed.memory import DeviceMemory
 from amp_rewrite.distributed.stages import isolate, stages_of
-from amp_rewrite.grad.replicas import SUM, is_collective, replica_nodes, resolve
+from amp_rewrite.errors import FetchError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.save import to_proto
-from amp_rewrite.train.device import Device
-from amp_rewrite.train.errors import FetchError
-from amp_rewrite.train.precision import in_precision
-from amp_rewrite.train.step import whole_step
+from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.ort.device import Device
+from amp_rewrite.train.step.build_step import whole_step
+from amp_rewrite.train.step.precision import in_precision
+from amp_rewrite.training.replicas import SUM, is_collective, replica_nodes, resolve
 
 FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}
 

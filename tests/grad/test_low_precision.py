@@ -9,7 +9,7 @@ from gradient_table import differentiate, forward
 
 import amp_rewrite as amp
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import ListName, load_lists
 
 TABLES = (

@@ -5,7 +5,7 @@ import onnx.parser
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.build import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.load import load
+from amp_rewrite.graph.io.load import load
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.paint.ties import kernel_ties
 

@@ -5,7 +5,7 @@ import onnx.parser
 import pytest
 
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.load import load
+from amp_rewrite.graph.io.load import load
 
 HEAD = '<ir_version: 10, opset_import: ["" : %d, "c" : 1]>'
 

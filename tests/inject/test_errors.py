@@ -8,10 +8,10 @@ import pytest
 from onnx import parser
 
 import amp_rewrite as amp
+from amp_rewrite.errors import StepError
 from amp_rewrite.inject import InjectError, inject_loss_scaling
 from amp_rewrite.loss_scaling import LossScaleOptimizer, LossScaleValueError
-from amp_rewrite.train.errors import StepError
-from amp_rewrite.train.info import read_info
+from amp_rewrite.train.step.step_info import read_info
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 STEP = """

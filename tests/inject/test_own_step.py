@@ -9,11 +9,11 @@ import pytest
 import train_models
 
 import amp_rewrite as amp
-from amp_rewrite.grad.part import PART_KEY, Part
+from amp_rewrite.errors import StepError
+from amp_rewrite.graph.part import PART_KEY, Part
 from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
-from amp_rewrite.train.errors import StepError
-from amp_rewrite.train.info import read_info
+from amp_rewrite.train.step.step_info import read_info
 
 NETWORKS = {
     "mlp": lambda: (train_models.mlp((6, 12, 3)), "x"),

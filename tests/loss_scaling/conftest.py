@@ -1,18 +1,13 @@
 """A model whose gradients are what is fed: dense ones, a scalar and a sparse one."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
-from amp_rewrite.graph.load import load
-
-TOOLS = Path(__file__).parents[2] / "tools"
-sys.path.insert(0, str(TOOLS))  # train_models, which the benchmark uses too
+from amp_rewrite.graph.io.load import load
 
 TEXT = """forward (float g0, float[5] g1, float[4,3] g2, float[n,3] g3, int64[n] ids)
     => (float loss) {

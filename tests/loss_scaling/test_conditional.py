@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.loss_scaling.conditional import conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 

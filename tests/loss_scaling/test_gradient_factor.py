@@ -10,7 +10,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
-from amp_rewrite.graph.save import to_proto
+from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.optimizers import Adam, Optimizer
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper

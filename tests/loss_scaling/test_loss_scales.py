@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.loss_scaling import DynamicLossScale, FixedLossScale, LossScale, LossScaleState
 
 MAX = np.finfo(np.float32).max

@@ -12,7 +12,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     LossScale,
@@ -20,7 +20,7 @@ from amp_rewrite.loss_scaling import (
     LossScaleState,
 )
 from amp_rewrite.train import CheckpointError, FetchError
-from amp_rewrite.train.info import read_info
+from amp_rewrite.train.step.step_info import read_info
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from amp_rewrite.graph.load import load
+from amp_rewrite.graph.io.load import load
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import onnx_ir as ir
 import pytest
 
 from amp_rewrite import optimizers
-from amp_rewrite.grad.training_graph import value
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.training.training_graph import value
 
 G = np.array([[3.0, -4.0], [0.0, 12.0]], np.float32)  # its norm is 13
 Make = Callable[..., ir.Model]

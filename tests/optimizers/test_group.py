@@ -5,11 +5,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from amp_rewrite.grad.training_graph import value
-from amp_rewrite.graph.load import load
+from amp_rewrite.graph.io.load import load
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.optimizers import Adam, GradientDescent, group
 from amp_rewrite.train import TrainingSession
+from amp_rewrite.training.training_graph import value
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n, 3] x) => (float loss)

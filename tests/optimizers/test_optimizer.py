@@ -10,10 +10,10 @@ import pytest
 
 from amp_rewrite import optimizers
 from amp_rewrite.errors import AmpError
-from amp_rewrite.grad.training_graph import GraphValue, training_graph, value
-from amp_rewrite.graph.load import load
+from amp_rewrite.graph.io.load import load
 from amp_rewrite.optimizers import Adam, GradientDescent, IndexedSlices, Momentum, Optimizer
-from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.training.training_graph import GraphValue, training_graph, value
 
 TWO_LAYERS = """<ir_version: 8, opset_import: ["": 17]>
 forward (float[n, 3] x) => (float[n, 2] y, float loss)

@@ -8,9 +8,9 @@ import onnx_ir as ir
 import pytest
 
 from amp_rewrite import optimizers
-from amp_rewrite.grad.training_graph import value
 from amp_rewrite.loss_scaling import LossScaleOptimizer
-from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.training.training_graph import value
 
 STEPS, ROWS, COLUMNS = 25, 6, 3
 RATE = 0.0625  # exact in float32, so that the formulas need not round it

@@ -9,7 +9,6 @@ import onnx_ir as ir
 import pytest
 
 from amp_rewrite import optimizers
-from amp_rewrite.grad.training_graph import value
 from amp_rewrite.optimizers import (
     ConstantSchedule,
     CosineSchedule,
@@ -18,7 +17,8 @@ from amp_rewrite.optimizers import (
     Schedule,
     StepSchedule,
 )
-from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.training.training_graph import value
 
 
 def cosine(step: float) -> float:

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from amp_rewrite import optimizers
-from amp_rewrite.grad.training_graph import value
-from amp_rewrite.train.session import TrainingSession
+from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.training.training_graph import value
 
 torch: Any = pytest.importorskip("torch")
 

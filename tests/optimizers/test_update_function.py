@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.graph.save import to_proto
+from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.optimizers.update_function import DOMAIN
 from amp_rewrite.train import build_step
 

@@ -13,7 +13,7 @@ import onnx.parser
 import onnx.printer
 
 import amp_rewrite as amp
-from amp_rewrite.graph.verify import verify_invariants
+from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>'

@@ -20,15 +20,15 @@ from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
-from amp_rewrite.train import device as devices
-from amp_rewrite.train.batch_norm import spell_out_batch_norms
-from amp_rewrite.train.captured import CapturedProgram, capturing
-from amp_rewrite.train.cuda_driver import CudaDevice, cuda_device
-from amp_rewrite.train.cut import cut
-from amp_rewrite.train.device import CPU, CUDA, Device, load_libraries, warn_if_slow
-from amp_rewrite.train.info import read_info
-from amp_rewrite.train.static import make_static
-from amp_rewrite.train.tensors import empty
+from amp_rewrite.ort import device as devices
+from amp_rewrite.ort.cuda_driver import CudaDevice, cuda_device
+from amp_rewrite.ort.device import CPU, CUDA, Device, load_libraries, warn_if_slow
+from amp_rewrite.ort.tensors import empty
+from amp_rewrite.train.session.captured import CapturedProgram, capturing
+from amp_rewrite.train.session.static import make_static
+from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
+from amp_rewrite.train.step.cut import cut
+from amp_rewrite.train.step.step_info import read_info
 
 NETWORKS: dict[str, Any] = {
     "mlp": (lambda: train_models.mlp((8, 16, 3)), {"x": (4, 8), "t": (4,)}),

@@ -9,8 +9,8 @@ import pytest
 import train_models
 
 import amp_rewrite as amp
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import to_proto
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.train import TrainingSession, build_step
 from amp_rewrite.train.data import DataSet
 from amp_rewrite.train.evaluation import evaluate

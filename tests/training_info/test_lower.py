@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import parser
 
-from amp_rewrite.emulate.runtime import Session
 from amp_rewrite.grad import GradientError
-from amp_rewrite.graph.save import to_proto
+from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.ort.sessions import Session
 from amp_rewrite.training_info import TrainingInfoError, lower_training_operators
 
 DOMAIN = "ai.onnx.preview.training"

@@ -11,7 +11,7 @@ import training_models as models
 from onnx import external_data_helper, numpy_helper
 
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.load import load
+from amp_rewrite.graph.io.load import load
 from amp_rewrite.train import TrainingSession
 from amp_rewrite.training_info import (
     TrainingInfoError,

@@ -12,11 +12,11 @@ from onnx import numpy_helper
 
 from amp_rewrite import optimizers
 from amp_rewrite.grad import gradients
-from amp_rewrite.grad.training_graph import training_graph, value
-from amp_rewrite.graph.load import load
-from amp_rewrite.graph.save import save, to_proto
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.train import TrainingSession
+from amp_rewrite.training.training_graph import training_graph, value
 from amp_rewrite.training_info import (
     TrainingInfoError,
     read_training_info,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.errors import GradientError, place
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands
 from amp_rewrite.grad.rules.convolution_weight import weight_gradient
@@ -21,6 +21,7 @@ from amp_rewrite.grad.rules.window import (
     static,
     tail,
 )
+from amp_rewrite.graph.names import place
 
 
 def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:

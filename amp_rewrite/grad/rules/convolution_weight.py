@@ -40,7 +40,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder, Shape
+from amp_rewrite.builder.builder import Builder, Shape
 from amp_rewrite.grad.rules.window import Lengths, Window, spatial, static, tail
 
 _END = 2**31

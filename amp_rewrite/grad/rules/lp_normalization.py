@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
+from amp_rewrite.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands
 

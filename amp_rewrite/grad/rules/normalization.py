@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.errors import GradientError, place
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands
 from amp_rewrite.grad.rules.outputs import extra_output
+from amp_rewrite.graph.names import place
 
 _DEFAULT_EPSILON = 1e-5
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.nodes import Dim
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.builder.nodes import Dim
 
 
 def extra_output(

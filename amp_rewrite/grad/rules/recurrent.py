@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.errors import GradientError, place
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received
 from amp_rewrite.grad.unroll import OPERATORS, obstacle
+from amp_rewrite.graph.names import place
 
 
 def refused(node: ir.Node, gs: Received, b: Builder) -> Gradients:

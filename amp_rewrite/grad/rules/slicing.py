@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.errors import GradientError, place
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands
 from amp_rewrite.grad.scatter import scatter_axis
+from amp_rewrite.graph.names import place
 
 
 def slice_(node: ir.Node, gs: Received, b: Builder) -> Gradients:

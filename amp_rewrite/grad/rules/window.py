@@ -8,8 +8,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.grad.builder import Builder
-from amp_rewrite.grad.errors import GradientError, place
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.names import place
 
 Lengths = tuple[int, ...]
 

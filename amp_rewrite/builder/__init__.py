@@ -1,0 +1,1 @@
+"""Making ONNX nodes: operators by name, with types, shapes and names."""

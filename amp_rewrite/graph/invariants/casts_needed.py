@@ -1,0 +1,63 @@
+"""Invariants of the Casts that the pass adds: each of them is needed, and is there once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.added import is_added_cast
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.invariants.violation import Violation, graphs, place
+
+
+def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:
+    for scope, graph in graphs(model):
+        for node in graph:
+            if is_added_cast(node):
+                yield scope, node
+
+
+def cast_target(node: ir.Node) -> ir.DataType | None:
+    """Return the element type that a Cast converts to; None if it does not say."""
+    attribute = node.attributes.get("to")
+    return None if attribute is None else ir.DataType(attribute.as_int())
+
+
+def check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
+    """No added Cast reads another added Cast: float32 -> low -> float32 only loses precision."""
+    return tuple(
+        Violation("no-cast-chains", place(scope, node.name), f"reads {node.inputs[0].name}")
+        for scope, node in _added_casts(rewritten)
+        if node.inputs[0] is not None and is_added_cast(node.inputs[0].producer())
+    )
+
+
+def check_no_duplicate_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
+    """No two added Casts in one scope convert one value to one type."""
+    seen: dict[tuple[str, ir.Value | None, ir.DataType | None], str | None] = {}
+    found: list[Violation] = []
+    for scope, node in _added_casts(rewritten):
+        key = scope, node.inputs[0], cast_target(node)
+        if key in seen:
+            message = f"does the same as {seen[key]}"
+            found.append(Violation("no-duplicate-casts", place(scope, node.name), message))
+        seen.setdefault(key, node.name)
+    return tuple(found)
+
+
+def check_no_useless_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
+    """Every added Cast changes the type, and something reads its output."""
+    types = infer_types(rewritten)
+    found: list[Violation] = []
+    for scope, node in _added_casts(rewritten):
+        where, source, output = place(scope, node.name), node.inputs[0], node.outputs[0]
+        target = cast_target(node)
+        if source is not None and target is not None:
+            known = types.get(source)
+            if known == elements.tensor(target):
+                found.append(Violation("no-useless-casts", where, f"its input is {known} already"))
+        if not output.uses() and not output.is_graph_output():
+            found.append(Violation("no-useless-casts", where, "nothing reads it"))
+    return tuple(found)

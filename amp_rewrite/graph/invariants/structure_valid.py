@@ -1,0 +1,205 @@
+"""Invariants of a rewritten model's structure: valid, sorted, unique names, same interface."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+import onnx
+import onnx.checker
+import onnx.helper
+import onnx.shape_inference
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import LOW
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.invariants.violation import (
+    AnyGraph,
+    Violation,
+    graphs,
+    place,
+    scope_of,
+    subgraphs,
+)
+from amp_rewrite.graph.io.write import ModelWriter
+
+KeepIoTypes = bool | Collection[str]
+
+_INLINE_BYTES = 1 << 16
+"""Larger initializers are left out of the proto that the checker sees."""
+
+_FIRST_IR_WITH_FREE_INITIALIZERS = 4
+"""Before it every initializer had to be a graph input as well (onnx/docs/IR.md)."""
+
+
+def _slim_proto(model: ir.Model) -> onnx.ModelProto:
+    """Return the model as a proto in which large initializers are graph inputs.
+
+    Neither reads external data nor exceeds protobuf's 2 GB because of weights; names, types,
+    shapes and all nodes stay.
+    """
+    writer, deferred = ModelWriter(model), list[ir.Value]()
+    proto = writer.header()
+    writer.graph(proto.graph, model.graph, deferred)
+    for value in deferred:
+        tensor = value.const_value
+        if tensor is None:
+            continue
+        if tensor.nbytes <= _INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
+            writer.tensor(proto.graph.initializer.add(), tensor)
+        elif not value.is_graph_input():
+            shape = list(tensor.shape.numpy())
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(value.name or "", tensor.dtype.value, shape)
+            )
+    return proto
+
+
+def _checker_error(model: ir.Model) -> str | None:
+    try:
+        onnx.checker.check_model(_slim_proto(model), full_check=True)
+    except (
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return None
+
+
+def check_checker(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+    """`onnx.checker.check_model(full_check=True)` passes wherever it passes on the original.
+
+    Initializers over 64 KiB are given to it as graph inputs; that their data is whole is
+    `initializers-intact`'s business.
+    """
+    error = _checker_error(rewritten)
+    if error is None or _checker_error(original) is not None:
+        return ()
+    return (Violation("checker", rewritten.graph.name or "graph", error),)
+
+
+def _interface(model: ir.Model, values: Collection[ir.Value]) -> list[ir.Value]:
+    """Return what a caller sees: an initializer of IR 3 is an input in name only."""
+    if (model.ir_version or 0) >= _FIRST_IR_WITH_FREE_INITIALIZERS:
+        return list(values)
+    return [v for v in values if not v.is_initializer()]
+
+
+def check_io_contract(
+    original: ir.Model, rewritten: ir.Model, *, keep_io_types: KeepIoTypes = True
+) -> tuple[Violation, ...]:
+    """Graph inputs and outputs keep names, order, shapes and types.
+
+    A float32 element may become low where `keep_io_types` does not hold: for every value if it is
+    False, for those it does not name if it is a collection.
+    """
+    found: list[Violation] = []
+    for kind in ("inputs", "outputs"):
+        before = _interface(original, getattr(original.graph, kind))
+        after = _interface(rewritten, getattr(rewritten.graph, kind))
+        names = [v.name for v in before], [v.name for v in after]
+        if names[0] != names[1]:
+            message = f"were {names[0]}, are {names[1]}"
+            found.append(Violation("io-contract", f"graph {kind}", message))
+            continue
+        for old, new in zip(before, after, strict=True):
+            kept = keep_io_types if isinstance(keep_io_types, bool) else old.name in keep_io_types
+            found += _compare_interface(old, new, kept)
+    return tuple(found)
+
+
+def _compare_interface(old: ir.Value, new: ir.Value, kept: bool) -> Iterator[Violation]:
+    where = old.name or "(unnamed)"
+    types = elements.from_ir(old.type), elements.from_ir(new.type)
+    allowed = {types[0]}
+    if not kept and types[0] in elements.FLOAT32_TYPES:
+        allowed |= {elements.with_element(types[0], low) for low in LOW.values()}
+    if types[1] not in allowed:
+        yield Violation("io-contract", where, f"type was {types[0]}, is {types[1]}")
+    if old.shape != new.shape:
+        yield Violation("io-contract", where, f"shape was {old.shape}, is {new.shape}")
+
+
+def check_sorted(rewritten: ir.Model) -> tuple[Violation, ...]:
+    """Every value is defined before it is used, in its graph or an enclosing one."""
+    found = list(_unsorted("", rewritten.graph, set()))
+    for function in rewritten.functions.values():
+        found += _unsorted(f"function {function.name}", function, set())
+    return tuple(found)
+
+
+def _unsorted(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Iterator[Violation]:
+    own = set(graph.inputs)
+    if isinstance(graph, ir.Graph):
+        own |= set(graph.initializers.values())
+    visible |= own
+    for node in graph:
+        for value in node.inputs:
+            if value is not None and value not in visible:
+                message = f"reads {value.name} before it is defined"
+                yield Violation("sorted", place(scope, node.name or node.op_type), message)
+        for attribute, subgraph in subgraphs(node):
+            yield from _unsorted(scope_of(scope, node, attribute), subgraph, visible)
+        visible.update(node.outputs)
+        own.update(node.outputs)
+    for value in graph.outputs:
+        if value not in visible:
+            yield Violation("sorted", place(scope, value.name), "is an output and never defined")
+    visible -= own
+
+
+def check_unique_names(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+    """No node or value name is used again, unless the original does so as often.
+
+    Values: within a graph and its enclosing graphs. Nodes: within the model; nodes without a name
+    do not count.
+    """
+    found: list[Violation] = []
+    for kind, repeated in (("node", _repeated_nodes), ("value", _repeated_values)):
+        before = repeated(original)
+        found += [
+            Violation("unique-names", name, f"{kind} name is used {times + 1} times")
+            for name, times in repeated(rewritten).items()
+            if times > before[name]
+        ]
+    return tuple(found)
+
+
+def _repeated_nodes(model: ir.Model) -> Counter[str]:
+    uses = Counter(node.name for _, graph in graphs(model) for node in graph if node.name)
+    return Counter({name: times - 1 for name, times in uses.items() if times > 1})
+
+
+def _repeated_values(model: ir.Model) -> Counter[str]:
+    repeated = Counter[str]()
+    for graph in (model.graph, *model.functions.values()):
+        _count_repeated(graph, {}, repeated)
+    return repeated
+
+
+def _count_repeated(graph: AnyGraph, visible: dict[str, ir.Value], repeated: Counter[str]) -> None:
+    """Count definitions of names that are visible already; `visible` is restored at the end."""
+    own: list[str] = []
+    for value in _defined(graph):
+        if not value.name or visible.get(value.name) is value:
+            continue
+        if value.name in visible:
+            repeated[value.name] += 1
+            continue
+        visible[value.name] = value
+        own.append(value.name)
+    for node in graph:
+        for _, subgraph in subgraphs(node):
+            _count_repeated(subgraph, visible, repeated)
+    for name in own:
+        del visible[name]
+
+
+def _defined(graph: AnyGraph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    if isinstance(graph, ir.Graph):
+        yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs

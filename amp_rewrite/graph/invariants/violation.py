@@ -1,0 +1,66 @@
+"""What an invariant reports, and the walk over every graph of a model that invariants share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One place where a rewritten model breaks an invariant.
+
+    Attributes:
+        invariant: The invariant's name in `amp_rewrite.graph.invariants.check_model.INVARIANTS`.
+        where: The node, value or other place concerned, with its scope.
+        message: What is wrong there.
+    """
+
+    invariant: str
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        """Return the violation as one line."""
+        return f"{self.invariant}: {self.where}: {self.message}"
+
+
+AnyGraph = ir.Graph | ir.Function
+
+
+def place(scope: str, name: str | None) -> str:
+    """Return where a node or value is: its scope's path and its name."""
+    return f"{scope}/{name or '(unnamed)'}" if scope else name or "(unnamed)"
+
+
+def subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """Yield the attribute name and the graph of each subgraph of a node."""
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield name, attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for index, graph in enumerate(attribute.as_graphs()):
+                yield f"{name}[{index}]", graph
+
+
+def scope_of(scope: str, node: ir.Node, attribute: str) -> str:
+    """Return the path of a subgraph, for example `loop.body/cond.then_branch`."""
+    return place(scope, f"{node.name or node.op_type}.{attribute}")
+
+
+def _inside(scope: str, graph: AnyGraph) -> Iterator[tuple[str, AnyGraph]]:
+    yield scope, graph
+    for node in graph:
+        for attribute, subgraph in subgraphs(node):
+            yield from _inside(scope_of(scope, node, attribute), subgraph)
+
+
+def graphs(model: ir.Model) -> Iterator[tuple[str, AnyGraph]]:
+    """Yield every graph with its scope: the main one, subgraphs at any depth, functions."""
+    yield from _inside("", model.graph)
+    for function in model.functions.values():
+        yield from _inside(f"function {function.domain}::{function.name}", function)

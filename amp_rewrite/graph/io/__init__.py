@@ -1,0 +1,1 @@
+"""Models and files: reading and writing, external data, whole or not at all."""

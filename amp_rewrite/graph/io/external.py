@@ -1,0 +1,117 @@
+"""External data: find the file, stay in the model's folder, check the size; read nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.errors import LoadError
+from amp_rewrite.graph.io.typeproto import props, text
+
+
+class ExternalFiles:
+    """The data files of one model; each is looked at once."""
+
+    def __init__(self, base_dir: str | None) -> None:
+        """Resolve locations against `base_dir`; None refuses every external tensor."""
+        self.base_dir = None if base_dir is None else os.path.abspath(base_dir)
+        self._sizes: dict[str, int] = {}
+
+    def tensor(
+        self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, where: str
+    ) -> ir.ExternalTensor:
+        """Return the tensor that `proto` refers to.
+
+        Raises:
+            LoadError: The file is missing, too short or outside the folder, or the reference is
+                malformed.
+        """
+        if self.base_dir is None:
+            raise LoadError(
+                "the tensor is external data, but it is unknown of which folder",
+                where=where,
+                remedy="load the model from its file, or pass base_dir",
+            )
+        entries = props(proto.external_data)
+        location = entries.get("location", "")
+        if not location or "\0" in location:
+            raise LoadError("external data without a location", where=where, found=repr(location))
+        offset = _number(entries, "offset", 0, where)
+        expected = math.ceil(size * dtype.bitwidth / 8)
+        length = _number(entries, "length", expected, where)
+        if length != expected:
+            raise LoadError(
+                "the length of external data does not match type and dimensions",
+                where=where,
+                found=f"{length} bytes in {location!r}",
+                expected=f"{expected} bytes for {dtype.name} {list(proto.dims)}",
+            )
+        available = self._size(location, where)
+        if offset + length > available:
+            raise LoadError(
+                "the external data file is too short",
+                where=where,
+                found=f"{available} bytes in {os.path.join(self.base_dir, location)!r}",
+                expected=f"{length} bytes from offset {offset}",
+                remedy="copy the data file again",
+            )
+        return ir.ExternalTensor(
+            location,
+            offset,
+            length,
+            dtype,
+            shape=ir.Shape(proto.dims),
+            name=proto.name,
+            doc_string=text(proto.doc_string) if proto.HasField("doc_string") else None,
+            metadata_props=props(proto.metadata_props) or None,
+            base_dir=self.base_dir,
+        )
+
+    def _size(self, location: str, where: str) -> int:
+        """Return the size of a data file, after checking where it lies."""
+        if location not in self._sizes:
+            self._sizes[location] = self._examine(location, where)
+        return self._sizes[location]
+
+    def _examine(self, location: str, where: str) -> int:
+        base = self.base_dir or ""
+        path = os.path.join(base, location)
+        lexical = os.path.normpath(path)
+        inside = not os.path.isabs(location) and _is_inside(lexical, os.path.normpath(base))
+        if not inside or not _is_inside(os.path.realpath(path), os.path.realpath(base)):
+            raise LoadError(
+                "external data outside the model's folder",
+                where=where,
+                found=repr(location),
+                expected=f"a file in {base!r}",
+                remedy="move the data next to the model",
+            )
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise LoadError(
+                "the external data file cannot be read",
+                where=where,
+                found=f"{path!r}: {error.strerror}",
+                remedy="put the data file next to the model",
+            ) from error
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError("external data must be a regular file", where=where, found=repr(path))
+        return status.st_size
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path != folder and os.path.commonpath([path, folder]) == folder
+
+
+def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
+    found = entries.get(key)
+    if found is None:
+        return default
+    if not (found.isascii() and found.isdigit() and len(found) < 20):
+        raise LoadError(f"external data with a malformed {key}", where=where, found=repr(found))
+    return int(found)

@@ -1,0 +1,71 @@
+"""Parts that several protobuf messages have in common: doc strings, metadata, imports, lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.graph.io.typeproto import text, write_type
+
+
+def write_doc(proto: Any, source: Any, doc: str | None) -> None:
+    """Write a doc string; an unchanged one as the bytes that it was."""
+    if doc is None:
+        return
+    original = source.doc_string
+    if text(original) != doc:
+        proto.doc_string = doc
+    elif isinstance(original, str):
+        proto.doc_string = original
+    else:
+        tag = type(proto).DESCRIPTOR.fields_by_name["doc_string"].number << 3 | 2
+        proto.MergeFromString(varint(tag) + varint(len(original)) + original)
+
+
+def varint(number: int) -> bytes:
+    """Return a number as protobuf encodes it."""
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def write_props(entries: Any, current: Mapping[str, str], source: Iterable[Any]) -> None:
+    """Write metadata; unchanged ones exactly as they were, repeated keys included."""
+    original = list(source)
+    if {text(e.key): text(e.value) for e in original} == current:
+        entries.extend(original)
+        return
+    for key, value in current.items():
+        entries.add(key=key, value=value)
+
+
+def write_opsets(
+    entries: Any, current: Mapping[str, int], source: Sequence[onnx.OperatorSetIdProto]
+) -> None:
+    """Write the imports in their original order and spelling, then the new ones."""
+    left = dict(current)
+    for entry in source:
+        domain = "" if entry.domain == "ai.onnx" else text(entry.domain)
+        if domain in left:
+            copied = entries.add(version=left.pop(domain))
+            if entry.HasField("domain"):
+                copied.domain = entry.domain
+    for domain, version in left.items():
+        entries.add(domain=domain, version=version)
+
+
+def write_type_and_shape(proto: onnx.TypeProto, value: ir.TypeAndShape) -> None:
+    """Fill the type of a type attribute."""
+    if value.type is not None:
+        write_type(proto, value.type, value.shape)  # pyright: ignore[reportArgumentType]
+
+
+def to_bytes(value: str | bytes) -> bytes:
+    """Return a string attribute as it is stored."""
+    return value.encode("utf-8") if isinstance(value, str) else bytes(value)

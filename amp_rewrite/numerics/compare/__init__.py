@@ -1,0 +1,1 @@
+"""Verify: how far a rewritten model is from the original."""

@@ -1,0 +1,230 @@
+"""What `verify` found: frozen records, as text and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, OutputComparison, Tolerances
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGrowth:
+    """How much a node of the rewritten model magnifies the error.
+
+    Attributes:
+        node: Its name.
+        op: Its operator.
+        error_in: The largest error among its inputs: |rewritten - original| / |original|
+            (Euclidean, over the finite elements of all feeds).
+        error_out: The largest error among its outputs.
+        growth: error_out over error_in, where the latter counts as at least half the precision's
+            epsilon: what rounding alone may add.
+    """
+
+    node: str
+    op: str
+    error_in: float
+    error_out: float
+    growth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Infinity:
+    """A value inside the rewritten model with infinities or NaNs that the original does not have.
+
+    Attributes:
+        value: Its name in the rewritten model.
+        node: The node that makes it; "" for an input or a weight.
+        op: That node's operator.
+        inf: How many elements are infinite and finite in the original, over all feeds.
+        nan: The same for NaN.
+    """
+
+    value: str
+    node: str
+    op: str
+    inf: int
+    nan: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceComparison:
+    """The rewritten model on real hardware, against its emulation.
+
+    Attributes:
+        providers: The execution providers that ran it.
+        outputs: How far the device's outputs are from the emulated ones.
+        error: Why it could not be run there, or None.
+    """
+
+    providers: tuple[str, ...]
+    outputs: tuple[OutputComparison, ...]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The result of `verify`.
+
+    Attributes:
+        precision: The lowest precision that the rewritten model uses.
+        feeds: How many feeds were run.
+        data: Where they came from.
+        tolerances: What the outputs may differ by.
+        outputs: One comparison per output.
+        infinities: Values inside that became infinite or NaN, in topological order. They count as
+            failures even if a later node absorbs them and the outputs are finite: the numbers that
+            they replace are lost, and another input may let them through.
+        growth: The nodes that magnify the error most, the worst first.
+        device: The comparison with real hardware, or None if there is none.
+    """
+
+    precision: str
+    feeds: int
+    data: str
+    tolerances: Tolerances
+    outputs: tuple[OutputComparison, ...]
+    infinities: tuple[Infinity, ...] = ()
+    growth: tuple[NodeGrowth, ...] = ()
+    device: DeviceComparison | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within tolerance and nothing became infinite or NaN."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What does not hold, one line each."""
+        lines = [_failure(output) for output in self.outputs if not output.ok]
+        if self.infinities:
+            first = self.infinities[0]
+            kind = "infinite" if first.inf else "NaN"
+            place = f" ({first.op} {first.node})" if first.op else ""
+            finite = all(not o.inf and not o.nan for o in self.outputs)
+            lines.append(
+                f"{len(self.infinities)} values inside overflow, first {first.value}{place}: "
+                f"{first.inf or first.nan} elements are {kind} where the original is finite"
+                + ("; the outputs absorb it" if finite else "")
+            )
+        return tuple(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data; NaN and infinities are None."""
+        content = {"version": VERSION, "ok": self.ok, "failures": list(self.failures)}
+        return content | _plain(asdict(self))
+
+    def to_json(self) -> str:
+        """Return the report as JSON, version 1: keys may be added, never renamed."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+
+    def to_text(self, width: int = 120) -> str:
+        """Return the report as tables, `width` columns wide."""
+        stream = io.StringIO()
+        console = Console(file=stream, width=width, color_system=None, force_terminal=False)
+        print_verify(self, console)
+        return stream.getvalue().rstrip("\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _failure(output: OutputComparison) -> str:
+    if output.shape_differs:
+        return f"output {output.name} has another shape"
+    lost = output.inf + output.nan
+    if lost:
+        return f"output {output.name}: {lost} elements are infinite or NaN, finite in the original"
+    outside = output.elements - round(output.within * output.elements)
+    if output.distance is not None and output.distance > DISTANCE:
+        return f"output {output.name} is {output.distance:.2g} of its size away from the original"
+    if output.top1 is not None and output.top1 < AGREEMENT:
+        return f"output {output.name}: only {output.top1:.1%} of the rows have the same top-1 class"
+    return (
+        f"output {output.name}: {outside} of {output.elements} elements are out of tolerance, "
+        f"the worst is off by {output.max_abs:.3g}"
+    )
+
+
+def print_verify(report: VerifyReport, console: Console) -> None:
+    """Print a report on a console."""
+    limits = report.tolerances
+    unit = " of the largest magnitude" if limits.scaled else ""
+    plural = "" if report.feeds == 1 else "s"
+    console.print(
+        f"{report.precision}, emulated, against the original: {report.feeds} feed{plural} "
+        f"({report.data}); within: rtol {limits.rtol:.3g}, atol {limits.atol:.3g}{unit}",
+        markup=False,
+    )
+    console.print(_output_table(report.outputs))
+    if report.growth:
+        console.print(_growth_table(report.growth))
+    if report.device is not None:
+        _print_device(report.device, console)
+    for failure in report.failures:
+        console.print(f"failed: {failure}", markup=False)
+    if report.ok:
+        console.print("holds", style="green")
+
+
+def _print_device(device: DeviceComparison, console: Console) -> None:
+    names = ", ".join(device.providers)
+    if device.error is not None:
+        console.print(f"{names} could not run the model: {device.error}", markup=False)
+        return
+    console.print(f"{names} against the emulation:", markup=False)
+    console.print(_output_table(device.outputs))
+
+
+def _output_table(outputs: tuple[OutputComparison, ...]) -> Table:
+    table = _table(
+        "output", "max abs", "max rel", "cosine", "distance", "within", "NaN", "Inf", "top-1", ""
+    )
+    for o in outputs:
+        table.add_row(
+            _escaped(o.name),
+            f"{o.max_abs:.3g}",
+            f"{o.max_rel:.3g}",
+            "-" if o.cosine is None else f"{o.cosine:.6f}",
+            "-" if o.distance is None else f"{o.distance:.2g}",
+            f"{o.within:.2%}",
+            str(o.nan),
+            str(o.inf),
+            "-" if o.top1 is None else f"{o.top1:.1%}",
+            "ok" if o.ok else "failed",
+        )
+    return table
+
+
+def _growth_table(growth: tuple[NodeGrowth, ...]) -> Table:
+    table = _table("largest error growth", "operator", "error in", "error out", "times")
+    for g in growth:
+        error_in, error_out = f"{g.error_in:.2g}", f"{g.error_out:.2g}"
+        table.add_row(_escaped(g.node), g.op, error_in, error_out, f"{g.growth:.1f}")
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")

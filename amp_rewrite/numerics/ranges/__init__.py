@@ -1,0 +1,1 @@
+"""Calibrate: the range of every value over data."""

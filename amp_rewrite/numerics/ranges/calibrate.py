@@ -1,0 +1,221 @@
+"""Calibrate: measure the float32 model over data, and deny what does not fit the low type.
+
+A value does not fit if it overflows (its largest magnitude, times a margin, rounds to infinity), if
+it drowns in subnormals (a good part of its sum of magnitudes lies below the smallest normal), or
+if it is a divisor or the input of a logarithm with elements below the smallest normal. Every
+painted type variable that writes or reads it is denied, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.numerics.data import Data, batches, count
+from amp_rewrite.numerics.overlay import overlay_text, write_overlay
+from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
+from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.traits import ACCUMULATING
+from amp_rewrite.oplists import ListName, NodeRule
+from amp_rewrite.rewrite.options import Lists, RewriteOptions
+
+MARGIN = 1.5
+"""Unseen data reach further than seen ones: half a bit of headroom."""
+
+SUBNORMAL_SHARE = 0.1
+"""The share of the sum of magnitudes that may lie below the smallest normal."""
+
+Progress = Callable[[int, int | None], None]
+"""Called after each batch with how many are done, and how many there are if that is known."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration found.
+
+    Attributes:
+        rules: The type variables to keep float32, in execution order, with measured reasons.
+        ranges: Value name -> its range; values that hold the same elements are listed once.
+        unmeasured: Names of values that could not be measured (bodies of SequenceMap, say).
+        batches: How many batches were seen.
+        options: The options of the rewrite that it was made for.
+        model: The model as the file's comment calls it.
+    """
+
+    rules: tuple[NodeRule, ...]
+    ranges: Mapping[str, Range]
+    unmeasured: tuple[str, ...]
+    batches: int
+    options: RewriteOptions
+    model: str
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes concerned, in execution order."""
+        return tuple(dict.fromkeys(rule.node for rule in self.rules))
+
+    def to_yaml(self) -> str:
+        """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
+        comments = [
+            f"Made by `amp-rewrite calibrate` for {self.model}, from {_batches(self.batches)}.",
+            f"These nodes do not fit {self.options.precision} on the data measured.",
+        ]
+        if self.unmeasured:
+            comments.append(f"{len(self.unmeasured)} values could not be measured.")
+        return overlay_text(self.rules, self.options, comments)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_yaml()` to a file, as a whole or not at all.
+
+        Raises:
+            SaveError: The file cannot be written.
+        """
+        write_overlay(path, self.to_yaml())
+
+
+def calibrate(
+    model: Source,
+    data: Data,
+    *,
+    precision: str = "float16",
+    target: str = "cuda",
+    lists: Lists = None,
+    level: str = "default",
+    margin: float = MARGIN,
+    subnormal_share: float = SUBNORMAL_SHARE,
+    accumulate_low: Iterable[str] = ACCUMULATING,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Find the nodes of a model that the low type's range does not suffice for.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; never modified.
+        data: Batches (mappings from input names to arrays), or .npz files and folders of them.
+            They are read one at a time and only once; every one of them counts.
+        precision: "float16" or "bfloat16".
+        target: As for `rewrite`.
+        lists: As for `rewrite`.
+        level: As for `rewrite`.
+        margin: How many times larger than measured a value may become.
+        subnormal_share: The share of a value's sum of magnitudes that may be subnormal.
+        accumulate_low: Operators whose partial sums must fit the low type as well.
+        progress: Called after each batch.
+
+    Returns:
+        Node rules with measured reasons, and the ranges of all values.
+
+    Raises:
+        AmpError: The model, the data, a list or an option is wrong.
+    """
+    _check(margin, subnormal_share)
+    painter = Repainter.of(model, precision=precision, target=target, lists=lists, level=level)
+    meter = RangeMeter.of(painter, accumulate_low)
+    total = count(data)
+    for feeds in batches(data):
+        meter.add(feeds)
+        if progress is not None:
+            progress(meter.batches, total)
+    if not meter.batches:
+        raise DataError("the data hold no batch", remedy="pass at least one")
+    limits = _Limits(painter.low, margin, subnormal_share, meter.batches)
+    denied = _deny(painter, _unfit(meter, limits))
+    return Calibration(
+        rules=_rules(painter, denied),
+        ranges={value.name or "": found for value, found in meter.ranges().items()},
+        unmeasured=meter.unmeasured,
+        batches=meter.batches,
+        options=painter.options,
+        model=os.path.basename(model) if isinstance(model, str | os.PathLike) else "a model",
+    )
+
+
+@dataclass(frozen=True)
+class _Limits:
+    low: DType
+    margin: float
+    subnormal_share: float
+    batches: int
+
+    def reason(self, found: Range) -> str | None:
+        """Return why a range does not fit, or None if it does."""
+        return self.overflow(found.largest, "measured") or self._underflow(found)
+
+    def overflow(self, largest: float, what: str) -> str | None:
+        """Return why a magnitude is too large, or None if it is not."""
+        if largest * self.margin < self.low.overflow:
+            return None
+        limit = f"{self.low.max:.6g}" if self.low.max < 1e6 else f"{self.low.max:.4g}"
+        relation = ">" if largest >= self.low.overflow else f"x {self.margin:g} >"
+        return f"{what} {largest:.4g} {relation} {limit} over {_batches(self.batches)}"
+
+    def _underflow(self, found: Range) -> str | None:
+        smallest_normal = f"{self.low.smallest_normal:.3g}"
+        if found.smallest < self.low.smallest_normal:
+            return (
+                f"a divisor or logarithm of {found.smallest:.3g} < {smallest_normal} was measured "
+                f"over {_batches(self.batches)}"
+            )
+        if found.subnormal_share > self.subnormal_share:
+            return (
+                f"measured {found.subnormal_share:.0%} of the magnitude below {smallest_normal} in "
+                f"one of {_batches(self.batches)}, largest {found.largest:.3g}"
+            )
+        return None
+
+
+def _unfit(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
+    """Return every slot, painted or not, that a measured range forbids to become low."""
+    found: dict[Slot, str] = {}
+    ranges = meter.ranges()
+    for value, source in meter.source.items():
+        reason = limits.reason(ranges[source]) if source in ranges else None
+        if reason is not None:
+            for slot in meter.painter.carriers(value):
+                found.setdefault(slot, reason)
+    for node, largest in meter.partial_sums().items():
+        reason = limits.overflow(largest, "partial sums reached")
+        if reason is not None:
+            found |= dict.fromkeys(_result_slots(meter.painter, node), reason)
+    return found
+
+
+def _result_slots(painter: Repainter, node: int) -> list[Slot]:
+    outputs = painter.nodes[node].outputs
+    return [s for v in outputs for s in painter.carriers(v) if s.node == node]
+
+
+def _deny(painter: Repainter, unfit: Mapping[Slot, str]) -> dict[Slot, str]:
+    """Deny the unfit slots that the painting makes low, until it makes none of them low."""
+    denied: dict[Slot, str] = {}
+    while True:
+        low = painter.low_slots(painter.rewrite(_rules(painter, denied)))
+        new = {slot: why for slot, why in unfit.items() if slot in low and slot not in denied}
+        if not new:
+            return denied
+        denied |= new
+
+
+def _rules(painter: Repainter, denied: Mapping[Slot, str]) -> tuple[NodeRule, ...]:
+    return tuple(
+        NodeRule(
+            painter.nodes[slot.node].name or "", slot.variable, ListName.DENY, why, "calibrate"
+        )
+        for slot, why in sorted(denied.items())
+    )
+
+
+def _check(margin: float, subnormal_share: float) -> None:
+    if not margin >= 1:
+        raise OptionError("impossible margin", found=margin, expected="a number of at least 1")
+    if not 0 <= subnormal_share <= 1:
+        raise OptionError(
+            "impossible subnormal_share", found=subnormal_share, expected="a number from 0 to 1"
+        )
+
+
+def _batches(number: int) -> str:
+    return "1 batch" if number == 1 else f"{number} batches"

@@ -1,0 +1,253 @@
+"""The range of every value of a model over a data set: running statistics, no activations kept.
+
+All statistics are computed inside ONNX Runtime (probe.py); a batch returns two vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.numerics.data import Array, Feeds
+from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name
+from amp_rewrite.numerics.repaint import Repainter
+from amp_rewrite.numerics.sessions import Session
+from amp_rewrite.numerics.traits import partial_sum, same_elements, sensitive_values
+
+_FIRST_WHERE = 9
+
+Key = tuple[str, int]
+"""What a number is about: a statistic's name and the index of a value or of a node."""
+
+
+class Range(NamedTuple):
+    """What was measured of one value (or of the partial sums of one node).
+
+    Attributes:
+        largest: The largest finite magnitude over all batches.
+        smallest: The smallest nonzero magnitude; inf where it was not measured.
+        subnormal_share: In the worst batch, the share of the sum of magnitudes that lies below the
+            low type's smallest normal.
+        nonfinite: How many elements were infinite or NaN in float32.
+        elements: How many elements there were.
+    """
+
+    largest: float
+    smallest: float
+    subnormal_share: float
+    nonfinite: int
+    elements: int
+
+
+@dataclass
+class RangeMeter:
+    """Measures the values of a model batch by batch.
+
+    Attributes:
+        values: The values that are measured, in execution order; one stands for all that hold the
+            same elements (a Reshape's output, say).
+        source: Value -> the measured value that holds the same elements.
+        sums: Indices of the nodes whose partial sums are measured.
+        unmeasured: Names of values that cannot be reached: those in the bodies of operators that
+            the prober cannot see into.
+        batches: How many batches were seen.
+    """
+
+    painter: Repainter
+    values: tuple[ir.Value, ...]
+    source: dict[ir.Value, ir.Value]
+    sums: tuple[int, ...]
+    unmeasured: tuple[str, ...]
+    batches: int = 0
+    _session: Session | None = None
+    _keys: dict[str, list[Key]] = field(default_factory=dict[str, list[Key]])
+    _max: Array = field(default_factory=lambda: np.zeros(0))
+    _sum: Array = field(default_factory=lambda: np.zeros(0))
+    _worst: dict[int, float] = field(default_factory=dict[int, float])
+
+    @staticmethod
+    def of(painter: Repainter, accumulate_low: Iterable[str]) -> RangeMeter:
+        """Choose what to measure: whatever a paintable slot writes or reads, constants aside."""
+        paintable = painter.paintable(painter.rewrite())
+        wanted = [
+            v
+            for v in painter.values()
+            if any(s in paintable for s in painter.carriers(v)) and _is_measurable(painter, v)
+        ]
+        source = {v: same_elements(v) for v in wanted}
+        chosen = dict.fromkeys(source.values())
+        reachable = _reachable_graphs(painter.model.graph, painter.model)
+        measured = tuple(v for v in chosen if _home(v) in reachable)
+        missed = tuple(v.name or "" for v in chosen if _home(v) not in reachable)
+        ops = frozenset(accumulate_low)
+        sums = tuple(
+            i
+            for i, node in enumerate(painter.nodes)
+            if node.op_type in ops and node.graph in reachable and _has_slot(i, paintable)
+        )
+        return RangeMeter(painter, measured, source, sums, missed)
+
+    def add(self, feeds: Feeds) -> None:
+        """Run the float32 model on one batch and update the statistics.
+
+        Raises:
+            DataError: The batch does not fit the model.
+        """
+        session = self._session or self._open()
+        found = session.run(feeds)
+        if MAX in self._keys:
+            np.fmax(self._max, found[combine_name(MAX)].astype(np.float64), out=self._max)
+        if SUM in self._keys:
+            sums = found[combine_name(SUM)].astype(np.float64)
+            self._sum += sums
+            self._note_shares(sums)
+        self.batches += 1
+
+    def ranges(self) -> dict[ir.Value, Range]:
+        """Return what was measured of each value."""
+        largest, numbers = dict(zip(self._keys.get(MAX, ()), self._max, strict=True)), {}
+        numbers = dict(zip(self._keys.get(SUM, ()), self._sum, strict=True))
+        found: dict[ir.Value, Range] = {}
+        for i, value in enumerate(self.values):
+            found[value] = Range(
+                max(0.0, float(largest.get(("largest", i), 0.0))),
+                -float(largest.get(("smallest", i), -np.inf)),
+                self._worst.get(i, 0.0),
+                int(numbers.get(("nonfinite", i), 0)),
+                int(numbers.get(("elements", i), 0)),
+            )
+        return found
+
+    def partial_sums(self) -> dict[int, float]:
+        """Return node index -> the largest sum of magnitudes that its reduction formed."""
+        pairs = zip(self._keys.get(MAX, ()), self._max, strict=True)
+        return {key[1]: float(number) for key, number in pairs if key[0] == "partial"}
+
+    def _open(self) -> Session:
+        model = load(self.painter.model)
+        prober = Prober(model)
+        twins = _twins(self.painter, model)
+        sensitive = sensitive_values(self.painter.type_graph)
+        for i, value in enumerate(self.values):
+            careful = value in sensitive
+            _probe_value(prober, twins.values[value], i, self.painter.low, careful=careful)
+        for i in self.sums:
+            node = twins.nodes[i]
+            sums = partial_sum(prober, node)
+            if sums is not None and isinstance(node.graph, ir.Graph):
+                number = prober.reduce(node.graph, "ReduceMax", prober.flat(node.graph, sums))
+                prober.probe(node.graph, ("partial", i), MAX, number)
+        prober.finish()
+        self._keys = prober.keys  # pyright: ignore[reportAttributeAccessIssue] every key is a Key
+        self._max = np.full(len(self._keys.get(MAX, ())), -np.inf)
+        self._sum = np.zeros(len(self._keys.get(SUM, ())))
+        self._session = Session(model)
+        return self._session
+
+    def _note_shares(self, sums: Array) -> None:
+        numbers = dict(zip(self._keys[SUM], sums, strict=True))
+        for i in range(len(self.values)):
+            mass, normal = numbers[("mass", i)], numbers[("normal", i)]
+            if np.isfinite(mass) and mass > 0:
+                self._worst[i] = max(self._worst.get(i, 0.0), 1.0 - float(normal / mass))
+
+
+class _Twins(NamedTuple):
+    """The nodes and values of a copy, by those of the original."""
+
+    nodes: list[ir.Node]
+    values: dict[ir.Value, ir.Value]
+
+
+def _twins(painter: Repainter, copy: ir.Model) -> _Twins:
+    nodes = list(copy.graph.all_nodes())
+    pairs: dict[ir.Value, ir.Value] = {}
+    for old, new in _graph_pairs(painter.model.graph, copy.graph):
+        pairs.update(zip(old.inputs, new.inputs, strict=True))
+    by_index: list[ir.Node] = []
+    originals = list(painter.model.graph.all_nodes())
+    twin = dict(zip(originals, nodes, strict=True))
+    for node in painter.nodes:
+        by_index.append(twin[node])
+        pairs.update(zip(node.outputs, twin[node].outputs, strict=True))
+    return _Twins(by_index, pairs)
+
+
+def _graph_pairs(old: ir.Graph, new: ir.Graph) -> Iterable[tuple[ir.Graph, ir.Graph]]:
+    yield old, new
+    yield from zip(old.subgraphs(), new.subgraphs(), strict=True)
+
+
+def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, careful: bool) -> None:
+    """Add the statistics of one value; a careful one also looks for its smallest element."""
+    graph = _home(value)
+    if graph is None:
+        return
+
+    def reduce(op: str, of: ir.Value) -> ir.Value:
+        return prober.reduce(graph, op, of)
+
+    def as_float(of: ir.Value) -> ir.Value:
+        return prober.add(graph, "Cast", [of], [ir.AttrInt64("to", FLOAT32.ir.value)])
+
+    flat = prober.flat(graph, value)
+    finite = magnitude = prober.add(graph, "Abs", [flat])
+    if prober.opset >= _FIRST_WHERE:
+        is_finite = prober.add(
+            graph, "Less", [magnitude, prober.constant(np.inf)], dtype=ir.DataType.BOOL
+        )
+        finite = prober.add(graph, "Where", [is_finite, magnitude, prober.constant(0.0)])
+        is_not = prober.add(graph, "Not", [is_finite], dtype=ir.DataType.BOOL)
+        count = reduce("ReduceSum", as_float(is_not))
+        prober.probe(graph, ("nonfinite", index), SUM, count)
+    below = float(np.nextafter(np.float32(low.smallest_normal), np.float32(0)))
+    normal = prober.add(graph, "ThresholdedRelu", [finite], [ir.AttrFloat32("alpha", below)])
+    size = prober.add(graph, "Shape", [flat], dtype=ir.DataType.INT64)
+    prober.probe(graph, ("largest", index), MAX, reduce("ReduceMax", finite))
+    prober.probe(graph, ("mass", index), SUM, reduce("ReduceSum", finite))
+    prober.probe(graph, ("normal", index), SUM, reduce("ReduceSum", normal))
+    prober.probe(graph, ("elements", index), SUM, as_float(size))
+    if careful and prober.opset >= _FIRST_WHERE:
+        zero = prober.constant(0.0)
+        some = prober.add(graph, "Greater", [finite, zero], dtype=ir.DataType.BOOL)
+        nonzero = prober.add(graph, "Where", [some, finite, prober.constant(np.inf)])
+        smallest = prober.add(graph, "Neg", [reduce("ReduceMin", nonzero)])
+        prober.probe(graph, ("smallest", index), MAX, smallest)
+
+
+def _home(value: ir.Value) -> ir.Graph | None:
+    """Return the graph in which a value is defined."""
+    node = value.producer()
+    return value.graph if node is None else node.graph  # pyright: ignore[reportReturnType] no function bodies here
+
+
+def _has_slot(node: int, slots: frozenset[tuple[int, str]]) -> bool:
+    return any(slot[0] == node for slot in slots)
+
+
+def _is_measurable(painter: Repainter, value: ir.Value) -> bool:
+    types = painter.type_graph.types
+    is_tensor = types.get(value) == f"tensor({FLOAT32.onnx})"
+    return is_tensor and constant_tensor(painter.type_graph, value) is None
+
+
+def _reachable_graphs(graph: ir.Graph, model: ir.Model) -> frozenset[ir.Graph]:
+    """Return the graphs whose probes can be passed outward: branches, and bodies of loops."""
+    found = {graph}
+    scans = model.graph.opset_imports.get("", 1) >= _FIRST_WHERE
+    for node in graph:
+        if node.domain != "" or node.op_type not in ("If", "Loop", "Scan"):
+            continue
+        if node.op_type == "Scan" and not scans:
+            continue
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.GRAPH:
+                found |= _reachable_graphs(attribute.as_graph(), model)
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""Localise and tune: which nodes have to stay float32."""

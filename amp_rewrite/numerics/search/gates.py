@@ -1,0 +1,277 @@
+"""A float32 model in which every type variable can be made low at run time.
+
+Each slot (a node's type variable) has a gate, a boolean fed with the batch. Where it is open, the
+slot's inputs and results are rounded to the low type, as emulate/ does; where it is closed they
+pass unchanged. One loaded model so evaluates any painting, and any single node on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.exact import is_exact
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.tensors import ConvertedTensor
+from amp_rewrite.numerics.data import Array, Feeds
+from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.search.expose import expose
+from amp_rewrite.numerics.sessions import Session
+from amp_rewrite.paint.constant_facts import ConstantFacts
+
+_GATES = "amp-rewrite.gates"
+_FIRST_WHERE = 9
+
+NodeValue = tuple[int, int]
+"""An output of a node: the node's index in execution order, and which output."""
+
+
+@dataclass
+class GatedModel:
+    """A loaded model with gates.
+
+    Attributes:
+        slots: The slots that have gates, in order.
+        outputs: The names of the model's own outputs.
+        values: The node outputs that can be fetched, and under which name.
+    """
+
+    slots: tuple[Slot, ...]
+    outputs: tuple[str, ...]
+    values: dict[NodeValue, str]
+    _session: Session
+
+    @staticmethod
+    def of(painter: Repainter, slots: Collection[Slot], *, expose_all: bool = False) -> GatedModel:
+        """Build and load the model.
+
+        Args:
+            painter: The float32 model.
+            slots: The slots to give gates.
+            expose_all: Make the outputs of all nodes fetchable, those of loop bodies excepted.
+
+        Raises:
+            GraphError: The model's opset has no Where, or ONNX Runtime refuses the model.
+        """
+        model = load(painter.model)
+        opset = model.graph.opset_imports.get("", _FIRST_WHERE)
+        if slots and opset < _FIRST_WHERE:
+            raise GraphError(
+                "the opset is too old to emulate one node at a time",
+                found=opset,
+                expected=f"at least {_FIRST_WHERE}",
+                remedy="convert the model with onnx.version_converter",
+            )
+        outputs = tuple(v.name or "" for v in model.graph.outputs)
+        builder = _Builder(model, painter, tuple(sorted(slots)))
+        results = builder.run()
+        values = expose(model, results) if expose_all else {}
+        _restore_names(model, outputs)
+        return GatedModel(builder.slots, outputs, values, Session(model))
+
+    def run(
+        self, feeds: Feeds, low: Collection[Slot], fetch: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Return outputs (or what is fetched) with the slots in `low` rounded, all others not.
+
+        Raises:
+            DataError: The batch does not fit the model.
+        """
+        if self.slots:
+            gates = np.array([slot in low for slot in self.slots], np.bool_)
+            feeds = {**feeds, _GATES: gates}
+        return self._session.run(feeds, self.outputs if fetch is None else fetch)
+
+
+def _restore_names(model: ir.Model, outputs: tuple[str, ...]) -> None:
+    """Give the graph outputs their names back where a rounded value took the place of one."""
+    for name, value in zip(outputs, list(model.graph.outputs)[: len(outputs)], strict=True):
+        if value.name != name:
+            for node in model.graph:
+                for other in node.outputs:
+                    if other.name == name:
+                        other.name = f"{name}/before-rounding"
+            value.name = name
+
+
+@dataclass
+class _Builder:
+    model: ir.Model
+    painter: Repainter
+    slots: tuple[Slot, ...]
+    type_graph: TypeGraph = field(init=False)
+    rounded: dict[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
+    gates: dict[Slot, ir.Value] = field(default_factory=dict[Slot, ir.Value])
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        """Look at the copy before anything is changed."""
+        self.type_graph = build_type_graph(self.model)
+        self.low: DType = self.painter.low
+        self.facts = ConstantFacts(self.type_graph, self.low)
+
+    def run(self) -> dict[NodeValue, ir.Value]:
+        """Insert the gates; return what each float32 output of a node has become."""
+        nodes = tuple(self.type_graph.nodes.items())
+        position = {node: i for i, (node, _) in enumerate(nodes)}
+        reads = [
+            (node, k, value, self._slot(vertex, position))
+            for node, entry in nodes
+            for k, (value, vertex) in enumerate(zip(node.inputs, entry.inputs, strict=True))
+            if value is not None and vertex is not None
+        ]
+        writes = [
+            ((i, k), value, self._slot(vertex, position), is_exact(node))
+            for i, (node, entry) in enumerate(nodes)
+            for k, (value, vertex) in enumerate(zip(node.outputs, entry.outputs, strict=True))
+            if vertex is not None
+        ]
+        sinks = [
+            (graph, k, self._slot(vertex, position))
+            for graph, vertices in self.type_graph.sinks.items()
+            for k, vertex in enumerate(vertices)
+        ]
+        wanted = set(self.slots)
+        self._add_gates()
+        results = {
+            key: self._round_result(value, slot) if slot in wanted and not exact else value
+            for key, value, slot, exact in writes
+        }
+        for node, k, _, slot in reads:
+            if slot in wanted:
+                self._round_read(node, k, slot)
+        for graph, k, slot in sinks:
+            if slot in wanted:
+                graph.outputs[k] = self._gated(graph.outputs[k], slot, graph)
+        return results
+
+    def _slot(self, vertex: Vertex | None, position: dict[ir.Node, int]) -> Slot:
+        if vertex is None:
+            return Slot(-1, "")
+        return Slot(position[vertex.node], vertex.kind.variables[0])
+
+    def _add_gates(self) -> None:
+        if not self.slots:
+            return
+        shape = ir.Shape([len(self.slots)])
+        given = ir.Value(name=_GATES, type=ir.TensorType(ir.DataType.BOOL), shape=shape)
+        made: list[ir.Node] = []
+        for i, slot in enumerate(self.slots):
+            index = ir.AttrTensor("value", ir.Tensor(np.array(i, np.int64)))
+            constant = ir.Node("", "Constant", [], [index], outputs=[self._value()])
+            gate = ir.Node("", "Gather", [given, constant.outputs[0]], outputs=[self._value()])
+            self.gates[slot] = gate.outputs[0]
+            made += [constant, gate]
+        _prepend(self.model.graph, made)
+        self.model.graph.inputs.append(given)
+
+    def _round_read(self, node: ir.Node, index: int, slot: Slot) -> None:
+        value, graph = node.inputs[index], node.graph
+        if value is None or not isinstance(graph, ir.Graph) or not self._is_tensor(value):
+            return
+        node.replace_input_with(index, self._gated(value, slot, graph, before=node))
+
+    def _round_result(self, value: ir.Value, slot: Slot) -> ir.Value:
+        node = value.producer()
+        if node is None or not isinstance(node.graph, ir.Graph) or not self._is_tensor(value):
+            return value
+        uses = list(value.uses())
+        is_end = value.is_graph_output()
+        gated = self._gated(value, slot, node.graph, after=self._pair(value))
+        for use in uses:
+            use.node.replace_input_with(use.idx, gated)
+        if is_end:
+            for graph in (self.model.graph, *self.model.graph.subgraphs()):
+                for k, output in enumerate(graph.outputs):
+                    if output is value:
+                        graph.outputs[k] = gated
+        self.rounded[gated] = self.rounded[value]
+        return gated
+
+    def _is_tensor(self, value: ir.Value) -> bool:
+        known = self.type_graph.types.get(value)
+        return known is None or known == f"tensor({FLOAT32.onnx})"
+
+    def _gated(
+        self,
+        value: ir.Value,
+        slot: Slot,
+        graph: ir.Graph,
+        before: ir.Node | None = None,
+        after: ir.Node | None = None,
+    ) -> ir.Value:
+        """Add Where(gate, rounded, value) to a graph."""
+        rounded = self._rounded(value)
+        inputs = [self.gates[slot], rounded, value]
+        node = ir.Node("", "Where", inputs, outputs=[self._value()])
+        if before is not None:
+            graph.insert_before(before, node)
+        elif after is not None:
+            graph.insert_after(after, node)
+        else:
+            graph.append(node)
+        return node.outputs[0]
+
+    def _pair(self, value: ir.Value) -> ir.Node:
+        """Return the last node of the rounding of a value that a node makes."""
+        self._rounded(value)
+        made = self.rounded[value].producer()
+        if made is None:
+            raise GraphError("a result without a node", where=value.name)
+        return made
+
+    def _rounded(self, value: ir.Value) -> ir.Value:
+        if value not in self.rounded:
+            self.rounded[value] = self._round(value)
+        return self.rounded[value]
+
+    def _round(self, value: ir.Value) -> ir.Value:
+        """Add the rounded value next to where a value is made."""
+        tensor = constant_tensor(self.type_graph, value)
+        made = [self._constant(value, tensor)] if tensor is not None else self._casts(value)
+        producer, home = value.producer(), value.graph
+        if producer is not None and isinstance(producer.graph, ir.Graph):
+            producer.graph.insert_after(producer, made)
+        elif isinstance(home, ir.Graph):
+            _prepend(home, made)
+        return made[-1].outputs[0]
+
+    def _casts(self, value: ir.Value) -> list[ir.Node]:
+        to_low = ir.AttrInt64("to", self.low.ir.value)
+        narrow = ir.Node("", "Cast", [value], [to_low], outputs=[self._value()])
+        to_float = ir.AttrInt64("to", FLOAT32.ir.value)
+        widen = ir.Node("", "Cast", narrow.outputs, [to_float], outputs=[self._value()])
+        return [narrow, widen]
+
+    def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Node:
+        readers = [u.node for u in value.uses()]
+        vertices = [v for n in readers if n in self.type_graph.nodes for v in self._all(n)]
+        saturate = self.facts.saturates(value, tensor, vertices)
+        low = ConvertedTensor(tensor, self.low, saturate=saturate, name=value.name or "constant")
+        with np.errstate(over="ignore"):
+            rounded = low.numpy().astype(np.float32)
+        attribute = ir.AttrTensor("value", ir.Tensor(rounded))
+        return ir.Node("", "Constant", [], [attribute], outputs=[self._value()])
+
+    def _all(self, node: ir.Node) -> Iterable[Vertex]:
+        return self.type_graph.nodes[node].all
+
+    def _value(self) -> ir.Value:
+        self.count += 1
+        return ir.Value(name=f"amp-rewrite.gated.{self.count}")
+
+
+def _prepend(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    head = next(iter(graph), None)
+    if head is None:
+        graph.extend(nodes)
+    else:
+        graph.insert_before(head, nodes)

@@ -1,0 +1,257 @@
+"""Localise: which node spoils a mixed model, without a GPU and without guessing.
+
+The float32 model is loaded once with a gate at every low type variable (gates.py). All gates closed
+against all open gives the error of every node's output; opening the gates of one node alone gives
+what that node contributes to the outputs. Errors are distances ||low - float32|| / ||float32||
+(Euclidean), infinite where the float32 numbers are finite and the low ones are not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import DataError
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.numerics.data import Array, Data, Feeds, batches
+from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
+from amp_rewrite.numerics.search.localisation import Localisation, NodeError
+from amp_rewrite.numerics.search.painted import painted_slots, precision_of
+
+TOLERANCE = 4.0
+"""A distance above this many times the low type's rtol is a departure."""
+
+BUDGET = 60.0
+"""Seconds for opening the gates of single nodes."""
+
+_CHUNK = 64
+"""How many node outputs are fetched at once."""
+
+Progress = Callable[[int, int], None]
+"""Called with how many candidates were tried, and how many there are."""
+
+
+def localise(
+    original: Source,
+    rewritten: Source,
+    data: Data,
+    *,
+    tolerance: float | None = None,
+    budget: float = BUDGET,
+    progress: Progress | None = None,
+) -> Localisation:
+    """Find the first node that departs and the node that contributes most.
+
+    Args:
+        original: The float32 model.
+        rewritten: The mixed model; its nodes are found in the original by name.
+        data: Batches as for `calibrate`; a node's error is that of its worst batch.
+        tolerance: The distance from which an output departs; by default four times the low type's
+            rtol (0.016 for float16).
+        budget: Seconds for trying nodes alone; the most suspicious are tried first.
+        progress: Called after each node that was tried.
+
+    Raises:
+        AmpError: A model or the data are wrong, or the two models do not belong together.
+    """
+    mixed = load(rewritten)
+    painter = Repainter.of(original, precision=precision_of(mixed))
+    return localise_slots(
+        painter,
+        painted_slots(painter, mixed),
+        list(batches(data)),
+        tolerance=tolerance,
+        budget=budget,
+        progress=progress,
+    )
+
+
+def localise_slots(
+    painter: Repainter,
+    low: frozenset[Slot],
+    data: Sequence[Feeds],
+    *,
+    tolerance: float | None = None,
+    budget: float = BUDGET,
+    progress: Progress | None = None,
+    gated: GatedModel | None = None,
+) -> Localisation:
+    """Do what `localise` does, for a painting of a loaded model.
+
+    `gated` is the model with gates for `low` at least and all nodes exposed, if there is one.
+    """
+    if not data:
+        raise DataError("the data hold no batch", remedy="pass at least one")
+    limit = TOLERANCE * painter.low.rtol if tolerance is None else tolerance
+    gated = gated or GatedModel.of(painter, low, expose_all=True)
+    search = _Search(painter, gated, low, data, time.monotonic() + budget, progress)
+    distances = search.distances()
+    outputs = search.output_distances(low)
+    suspects = search.suspects(distances)
+    ranking = search.rank(suspects)
+    found = [search.error(painter.index[n], distances) for n in _inner_first(painter.model.graph)]
+    departed = (e for e in found if e.distance > limit or e.absorbed)
+    finite = all(math.isfinite(d) for d in outputs.values())
+    return Localisation(
+        first=next(departed, None),
+        most=ranking[0] if ranking else None,
+        ranking=tuple(ranking),
+        absorbed=tuple(e.node for e in found if e.absorbed) if finite else (),
+        outputs=outputs,
+        tolerance=limit,
+        tried=search.tried,
+    )
+
+
+def distance(reference: Array, found: Array) -> float:
+    """Return ||found - reference|| / ||reference|| over the elements finite in the reference.
+
+    Infinite if one of those is not finite in `found`; if the reference is all zero, 0 or infinite.
+    """
+    if reference.dtype.kind not in "fiub" or reference.shape != found.shape:
+        return 0.0 if reference.shape == found.shape else math.inf
+    finite = np.isfinite(reference)
+    a, b = reference[finite].astype(np.float64), found[finite].astype(np.float64)
+    if not np.isfinite(b).all():
+        return math.inf
+    norm = float(np.linalg.norm(a))
+    error = float(np.linalg.norm(b - a))
+    return error / norm if norm else (math.inf if error else 0.0)
+
+
+def count_nonfinite(gated: GatedModel, feeds: Feeds, low: Collection[Slot]) -> dict[str, int]:
+    """Return how many elements of each exposed value are infinite or NaN."""
+    counts: dict[str, int] = {}
+    for chunk in _chunks(gated.values.items()):
+        found = gated.run(feeds, low, [name for _, name in chunk])
+        counts |= {name: int((~np.isfinite(array)).sum()) for name, array in found.items()}
+    return counts
+
+
+@dataclass
+class _Search:
+    painter: Repainter
+    gated: GatedModel
+    low: frozenset[Slot]
+    data: Sequence[Feeds]
+    deadline: float
+    progress: Progress | None
+    tried: int = 0
+    references: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])
+
+    def __post_init__(self) -> None:
+        """Run the float32 model."""
+        self.references = [self.gated.run(feeds, ()) for feeds in self.data]
+        self.low_nodes = sorted({slot.node for slot in self.low})
+
+    def distances(self) -> dict[NodeValue, float]:
+        """Return the distance of every node output that can be fetched, over all batches."""
+        worst: dict[NodeValue, float] = {}
+        for chunk in _chunks(self.gated.values.items()):
+            names = [name for _, name in chunk]
+            for feeds in self.data:
+                plain = self.gated.run(feeds, (), names)
+                mixed = self.gated.run(feeds, self.low, names)
+                for key, name in chunk:
+                    found = distance(plain[name], mixed[name])
+                    worst[key] = max(worst.get(key, 0.0), found)
+        return worst
+
+    def output_distances(self, low: Collection[Slot]) -> dict[str, float]:
+        """Return the distance of every output of the model, over all batches."""
+        worst = dict.fromkeys(self.gated.outputs, 0.0)
+        for feeds, reference in zip(self.data, self.references, strict=True):
+            found = self.gated.run(feeds, low)
+            for name in worst:
+                worst[name] = max(worst[name], distance(reference[name], found[name]))
+        return worst
+
+    def error(self, index: int, distances: Mapping[NodeValue, float]) -> NodeError:
+        """Return what the distances say of a node."""
+        node = self.painter.nodes[index]
+        own = [distances[index, k] for k in range(len(node.outputs)) if (index, k) in distances]
+        if not own:
+            return NodeError(node.name or "", node.op_type, math.nan, math.nan)
+        mine, before = max(own), self._inputs_distance(index, distances)
+        growth = mine - before if math.isfinite(before) else 0.0
+        return NodeError(node.name or "", node.op_type, mine, growth, absorbed=math.isinf(mine))
+
+    def suspects(self, distances: Mapping[NodeValue, float]) -> list[tuple[int, NodeError]]:
+        """Return the low nodes, those behind which the error grew most first.
+
+        Nodes in loop bodies, whose outputs cannot be fetched, come before those that did nothing.
+        """
+        found = [(i, self.error(i, distances)) for i in self.low_nodes]
+        return sorted(found, key=lambda pair: (-_known(pair[1].growth), pair[0]))
+
+    def rank(self, suspects: Sequence[tuple[int, NodeError]]) -> list[NodeError]:
+        """Open the gates of one node after the other, and sort by what comes out."""
+        ranked: list[tuple[float, float, int, NodeError]] = []
+        for done, (i, error) in enumerate(suspects, 1):
+            alone = math.nan
+            if time.monotonic() < self.deadline or not self.tried:
+                slots = [slot for slot in self.low if slot.node == i]
+                alone = max(self.output_distances(slots).values(), default=0.0)
+                self.tried += 1
+            made_here = error.absorbed and error.growth > 0
+            key = math.inf if made_here else _known(alone)
+            untried = -_known(error.growth) if math.isnan(alone) else 0.0
+            ranked.append((-key, untried, i, _with(error, alone)))
+            if self.progress is not None:
+                self.progress(done, len(suspects))
+        return [error for *_, error in sorted(ranked, key=lambda r: r[:3])]
+
+    def _inputs_distance(self, index: int, distances: Mapping[NodeValue, float]) -> float:
+        node = self.painter.nodes[index]
+        worst = 0.0
+        for value in (*node.inputs, *_body_outputs(node)):
+            producer = None if value is None else value.producer()
+            if value is None or producer is None or producer not in self.painter.index:
+                continue
+            key = (self.painter.index[producer], producer.outputs.index(value))
+            worst = max(worst, distances.get(key, 0.0))
+        return worst
+
+
+def _inner_first(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Yield the nodes in topological order, the owner of a body behind the nodes in it."""
+    for node in graph:
+        for body in _bodies(node):
+            yield from _inner_first(body)
+        yield node
+
+
+def _body_outputs(node: ir.Node) -> list[ir.Value]:
+    return [value for body in _bodies(node) for value in body.outputs]
+
+
+def _bodies(node: ir.Node) -> list[ir.Graph]:
+    attributes = node.attributes.values()
+    return [a.as_graph() for a in attributes if a.type is ir.AttributeType.GRAPH]
+
+
+def _known(number: float) -> float:
+    return 0.0 if math.isnan(number) else number
+
+
+def _with(error: NodeError, contribution: float) -> NodeError:
+    return NodeError(
+        error.node, error.op, error.distance, error.growth, contribution, error.absorbed
+    )
+
+
+def _chunks(items: Iterable[tuple[NodeValue, str]]) -> Iterator[list[tuple[NodeValue, str]]]:
+    chunk: list[tuple[NodeValue, str]] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

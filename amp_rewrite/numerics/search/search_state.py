@@ -1,0 +1,142 @@
+"""What a search has tried, in a JSON file that is replaced as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.datafile import all_tensors
+from amp_rewrite.graph.tensors import byte_chunks
+from amp_rewrite.numerics.data import Feeds
+from amp_rewrite.numerics.repaint import Repainter
+from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.report.write import write_text
+
+VERSION = 1
+_SECONDS_BETWEEN_WRITES = 1.0
+
+
+def fingerprint(painter: Repainter, data: Sequence[Feeds], tolerance: Tolerance) -> str:
+    """Return a digest of everything that a loss depends on: model, options, data, metric.
+
+    The limit is left out: losses stay true under another one.
+    """
+    digest = hashlib.sha256()
+    for node in painter.nodes:
+        names = [None if v is None else v.name for v in (*node.inputs, *node.outputs)]
+        digest.update(repr((node.domain, node.op_type, node.name, names)).encode())
+    for tensor in all_tensors(painter.model):
+        digest.update(repr((tensor.name, tensor.dtype.name, tensor.shape.numpy())).encode())
+        if tensor.dtype is ir.DataType.STRING:
+            continue
+        for chunk in byte_chunks(tensor):
+            digest.update(chunk)
+    options = painter.options
+    told = (options.precision, options.target, options.level, str(options.lists), tolerance.metric)
+    digest.update(repr(told).encode())
+    for feeds in data:
+        for name in sorted(feeds):
+            digest.update(name.encode())
+            digest.update(feeds[name].tobytes())
+    return digest.hexdigest()
+
+
+@dataclass
+class SearchState:
+    """The trials of one search.
+
+    Attributes:
+        path: The file, or None to keep nothing.
+        digest: What the search is about.
+        losses: Kept nodes -> loss.
+        ranking: The nodes, the one that contributes most first; None before it is known.
+        contributions: Node -> its contribution alone, NaN if it was not tried.
+    """
+
+    path: Path | None
+    digest: str
+    losses: dict[frozenset[str], float] = field(default_factory=dict[frozenset[str], float])
+    ranking: list[str] | None = None
+    contributions: dict[str, float] = field(default_factory=dict[str, float])
+    _written: float = -math.inf
+
+    @staticmethod
+    def open(path: str | None, digest: str, *, resume: bool) -> SearchState:
+        """Return a new state, or the one in the file if the search resumes.
+
+        Raises:
+            OptionError: There is nothing to resume, or the file belongs to another search.
+        """
+        if not resume:
+            return SearchState(None if path is None else Path(path), digest)
+        if path is None or not Path(path).is_file():
+            raise OptionError(
+                "nothing to resume",
+                where=path,
+                expected="the state file of an earlier search with the same output",
+                remedy="leave --resume away",
+            )
+        return _read(Path(path), digest)
+
+    def add(self, keep: frozenset[str], loss: float) -> None:
+        """Remember a trial; the file is written at most once a second."""
+        self.losses[keep] = loss
+        if time.monotonic() - self._written >= _SECONDS_BETWEEN_WRITES:
+            self.write()
+
+    def set_ranking(self, ranking: list[str], contributions: Mapping[str, float]) -> None:
+        """Remember the ranking."""
+        self.ranking, self.contributions = ranking, dict(contributions)
+        self.write()
+
+    def write(self) -> None:
+        """Replace the file.
+
+        Raises:
+            SaveError: The file cannot be written.
+        """
+        self._written = time.monotonic()
+        if self.path is None:
+            return
+        document = {
+            "version": VERSION,
+            "search": self.digest,
+            "ranking": self.ranking,
+            "contributions": {k: str(v) for k, v in self.contributions.items()},
+            "trials": [{"keep": sorted(k), "loss": str(v)} for k, v in self.losses.items()],
+        }
+        write_text(self.path, json.dumps(document))
+
+
+def _read(path: Path, digest: str) -> SearchState:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        state = SearchState(path, document["search"])
+        state.ranking = document["ranking"]
+        state.contributions = {k: float(v) for k, v in document["contributions"].items()}
+        state.losses = {frozenset(t["keep"]): float(t["loss"]) for t in document["trials"]}
+        version = document["version"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OptionError(
+            "the state cannot be read",
+            where=path,
+            found=f"{type(error).__name__}: {error}",
+            remedy="leave --resume away",
+        ) from error
+    if version != VERSION or state.digest != digest:
+        raise OptionError(
+            "the state belongs to another search",
+            where=path,
+            expected="the same model, data, lists and metric",
+            remedy="leave --resume away",
+        )
+    return state

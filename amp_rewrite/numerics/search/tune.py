@@ -1,0 +1,278 @@
+"""Tune: the smallest set of nodes to keep float32 so that a tolerance holds.
+
+The search follows localise's ranking. Prefixes of it grow by doubling until one holds, bisection
+finds the shortest that does, and then members leave one by one as long as it still holds, the ones
+that contribute least first. What is left is minimal: no member can go. In a small model every
+smaller set is tried as well, so that it is a smallest one. Each trial is a real repainting, run in
+one loaded model with gates (gates.py), so that a trial costs a forward pass and no loading.
+
+Trials are remembered in a state file: a search that is started again repeats none of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from amp_rewrite.errors import DataError
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.numerics.data import Array, Data, Feeds, batches
+from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.search.gates import GatedModel
+from amp_rewrite.numerics.search.localise import count_nonfinite, localise_slots
+from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
+from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.search.tuning import Step, Tuning
+from amp_rewrite.oplists import ListName, NodeRule
+from amp_rewrite.rewrite.options import Lists
+
+EXHAUSTIVE = 2000
+"""How many smaller sets a search tries to see whether one of them holds."""
+
+_RANKING_SHARE = 0.3
+"""The share of the budget that ranking the nodes may take."""
+
+
+Progress = Callable[[Step], None]
+
+
+def tune(
+    model: Source,
+    data: Data,
+    tolerance: Tolerance,
+    *,
+    budget: float = 600.0,
+    output: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    precision: str = "float16",
+    target: str = "cuda",
+    lists: Lists = None,
+    level: str = "default",
+    progress: Progress | None = None,
+) -> Tuning:
+    """Find the smallest set of nodes to keep float32.
+
+    Args:
+        model: The float32 model.
+        data: Batches as for `calibrate`, all of which are kept in memory and count.
+        tolerance: What has to hold on every batch.
+        budget: Seconds; the best set found by then is returned.
+        output: An op list file that always holds the best set so far; next to it, with `.state`
+            appended, what was tried.
+        resume: Read that state and continue.
+        precision: As for `rewrite`.
+        target: As for `rewrite`.
+        lists: As for `rewrite`.
+        level: As for `rewrite`.
+        progress: Called after each trial.
+
+    Raises:
+        AmpError: The model, the data or an option is wrong, or the state belongs to another search.
+    """
+    painter = Repainter.of(model, precision=precision, target=target, lists=lists, level=level)
+    feeds = list(batches(data))
+    if not feeds:
+        raise DataError("the data hold no batch", remedy="pass at least one")
+    state = SearchState.open(
+        None if output is None else f"{os.fspath(output)}.state",
+        fingerprint(painter, feeds, tolerance),
+        resume=resume,
+    )
+    try:
+        found = _Search(painter, feeds, tolerance, budget, output, state, progress).run()
+    finally:
+        state.write()
+    if output is not None:
+        found.save(output)
+    return found
+
+
+@dataclass
+class _Search:
+    painter: Repainter
+    data: Sequence[Feeds]
+    tolerance: Tolerance
+    budget: float
+    output: str | os.PathLike[str] | None
+    state: SearchState
+    progress: Progress | None
+    best: tuple[str, ...] | None = None
+    paintable: frozenset[Slot] = frozenset()
+    gated: GatedModel = field(init=False)
+    exposed: GatedModel | None = None
+    nonfinite: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
+    references: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])
+    contributions: dict[str, float] = field(default_factory=dict[str, float])
+    started: float = field(default_factory=time.monotonic)
+    by_painting: dict[frozenset[Slot], float] = field(default_factory=dict[frozenset[Slot], float])
+
+    def run(self) -> Tuning:
+        """Rank, grow, bisect, shrink; a budget that ends early ends with the best so far."""
+        result = self.painter.rewrite()
+        low = self.painter.low_slots(result)
+        self.paintable = self.painter.paintable(result) if low else frozenset[Slot]()
+        self.gated = GatedModel.of(self.painter, self.paintable)
+        self.references = [self.gated.run(feeds, ()) for feeds in self.data]
+        before = self.loss(())
+        if before <= self.tolerance.limit:
+            self._note(())
+            return self._tuning(before, minimal=True, smallest=True)
+        ranking = self._ranking(low)
+        self._note(tuple(ranking))  # everything float32 always holds
+        shortest = self._shortest_prefix(ranking)
+        minimal = self._shrink(shortest)
+        smallest = minimal and self._smaller(ranking)
+        return self._tuning(before, minimal=minimal, smallest=smallest)
+
+    @property
+    def left(self) -> float:
+        """Seconds left of the budget."""
+        return self.budget - (time.monotonic() - self.started)
+
+    def loss(self, keep: Iterable[str]) -> float:
+        """Return the loss with these nodes in float32; each painting is run once."""
+        names = frozenset(keep)
+        known = self.state.losses.get(names)
+        if known is None:
+            low = self.painter.low_slots(self.painter.rewrite(self._rules(names)))
+            known = self.by_painting.get(low)
+            if known is None:
+                known = self.by_painting[low] = self._run(low)
+            self.state.add(names, known)
+        if self.progress is not None:
+            size = None if self.best is None else len(self.best)
+            self.progress(Step(len(self.state.losses), size, max(0.0, self.left)))
+        return known
+
+    def holds(self, keep: Sequence[str]) -> bool:
+        """Tell whether a set suffices; the best one is put on disk at once."""
+        good = self.loss(keep) <= self.tolerance.limit
+        if good and (self.best is None or len(keep) < len(self.best)):
+            self._note(tuple(keep))
+        return good
+
+    def _run(self, low: frozenset[Slot]) -> float:
+        worst = 0.0
+        for feeds, reference in zip(self.data, self.references, strict=True):
+            worst = max(worst, self.tolerance.worst(reference, self.gated.run(feeds, low)))
+            if math.isinf(worst):
+                break
+        if worst <= self.tolerance.limit and self._absorbs(low):
+            return math.inf
+        return worst
+
+    def _absorbs(self, low: frozenset[Slot]) -> bool:
+        """Tell whether a node overflows although the outputs hold."""
+        gated = self._exposed()
+        for batch, feeds in enumerate(self.data):
+            if batch not in self.nonfinite:
+                self.nonfinite[batch] = count_nonfinite(gated, feeds, ())
+            known = self.nonfinite[batch]
+            found = count_nonfinite(gated, feeds, low)
+            if any(count > known[name] for name, count in found.items()):
+                return True
+        return False
+
+    def _exposed(self) -> GatedModel:
+        if self.exposed is None:
+            self.exposed = GatedModel.of(self.painter, self.paintable, expose_all=True)
+        return self.exposed
+
+    def _ranking(self, low: frozenset[Slot]) -> list[str]:
+        if self.state.ranking is None:
+            worst = max(range(len(self.data)), key=lambda i: self._alone(i, low))
+            found = localise_slots(
+                self.painter,
+                low,
+                [self.data[worst]],
+                budget=max(0.0, self.left * _RANKING_SHARE),
+                gated=self._exposed(),
+            )
+            self.state.set_ranking(
+                list(dict.fromkeys(e.node for e in found.ranking)),
+                {e.node: e.contribution for e in found.ranking},
+            )
+        self.contributions = self.state.contributions
+        return self.state.ranking or []
+
+    def _alone(self, batch: int, low: frozenset[Slot]) -> float:
+        found = self.gated.run(self.data[batch], low)
+        return self.tolerance.worst(self.references[batch], found)
+
+    def _shortest_prefix(self, ranking: list[str]) -> tuple[str, ...]:
+        high = 1
+        while high < len(ranking) and self.left > 0 and not self.holds(ranking[:high]):
+            high *= 2
+        low, high = high // 2, min(high, len(ranking))
+        while high - low > 1 and self.left > 0:
+            middle = (low + high) // 2
+            if self.holds(ranking[:middle]):
+                high = middle
+            else:
+                low = middle
+        return self.best or tuple(ranking)
+
+    def _shrink(self, keep: tuple[str, ...]) -> bool:
+        """Leave out members, whole runs first; tell whether the end was reached in time."""
+        current = list(keep)
+        size = max(1, len(current) // 2)
+        while size:
+            at = len(current)
+            while at > 0:
+                if self.left <= 0:
+                    return False
+                start = max(0, at - size)
+                without = current[:start] + current[at:]
+                if self.holds(without):
+                    current = without
+                at = start
+            size = size // 2 if size > 1 else 0
+        return True
+
+    def _smaller(self, ranking: list[str]) -> bool:
+        """Try every smaller set if there are not too many; tell whether all were tried."""
+        size = len(self.best or ())
+        total = sum(math.comb(len(ranking), k) for k in range(1, size))
+        if total > EXHAUSTIVE:
+            return False
+        for k in range(1, size):
+            for keep in combinations(ranking, k):
+                if self.left <= 0:
+                    return False
+                if self.holds(keep):
+                    return True
+        return True
+
+    def _note(self, keep: tuple[str, ...]) -> None:
+        self.best = keep
+        if self.output is not None:
+            self._tuning(self.state.losses.get(frozenset(), 0.0)).save(self.output)
+
+    def _tuning(self, before: float, *, minimal: bool = False, smallest: bool = False) -> Tuning:
+        keep = self.best or ()
+        return Tuning(
+            keep=keep,
+            loss=self.state.losses.get(frozenset(keep), 0.0),
+            before=before,
+            tolerance=self.tolerance,
+            minimal=minimal,
+            smallest=smallest,
+            trials=len(self.state.losses),
+            rules=self._rules(keep),
+            options=self.painter.options,
+        )
+
+    def _rules(self, keep: Iterable[str]) -> tuple[NodeRule, ...]:
+        return tuple(
+            NodeRule(name, None, ListName.DENY, self._why(name), "tune") for name in sorted(keep)
+        )
+
+    def _why(self, name: str) -> str:
+        alone = self.contributions.get(name, math.nan)
+        if math.isnan(alone):
+            return f"needed for {self.tolerance.metric} at most {self.tolerance.limit:g}"
+        return f"alone in {self.painter.low.name} it moves the outputs by {alone:.3g}"

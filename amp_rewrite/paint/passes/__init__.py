@@ -1,0 +1,1 @@
+"""The painting passes, one a file."""

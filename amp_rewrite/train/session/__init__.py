@@ -1,0 +1,1 @@
+"""The session that runs a training step, with its state on the device."""

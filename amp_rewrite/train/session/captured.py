@@ -1,0 +1,184 @@
+"""Steps as CUDA graphs: captured once for each shape of the feeds, then replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.ort.device import CUDA, Provider
+from amp_rewrite.ort.sessions import RunError, one_line
+from amp_rewrite.ort.tensors import empty, to_array
+from amp_rewrite.train.session.program import Program, States
+from amp_rewrite.train.session.static import Shapes, make_static, open_values
+from amp_rewrite.train.step.step_info import StepInfo
+
+_GRAPH = "gpu_graph_id"
+"""The entry of RunOptions that says which captured graph of the session a run replays."""
+
+
+def capturing(providers: Sequence[Provider]) -> list[Provider]:
+    """Return providers with CUDA graph capture turned on.
+
+    Raises:
+        OptionError: The preferred one is not the CUDA provider.
+    """
+    name = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if name != CUDA:
+        raise OptionError(
+            "CUDA graphs need the CUDA execution provider",
+            found=name,
+            expected=f"providers=[{CUDA!r}]",
+            remedy="leave cuda_graph out on other devices",
+        )
+    options = {} if isinstance(providers[0], str) else dict(providers[0][1])
+    return [(name, options | {"enable_cuda_graph": "1"}), *providers[1:]]
+
+
+def check_capturable(graph: ir.Graph) -> None:
+    """Check that a graph holds no control flow.
+
+    Raises:
+        OptionError: It does.
+    """
+    for node in graph:
+        if any(True for _ in subgraphs(node)):
+            raise OptionError(
+                "a CUDA graph cannot hold control flow",
+                where=f"node {node.name!r}",
+                found=node.op_type,
+                remedy='build the step with conditional="select", or leave cuda_graph out',
+            )
+
+
+class CapturedProgram:
+    """A step that is compiled and captured for each shape of its feeds.
+
+    Feeds are copied into tensors whose addresses stay, and fetches are written to such tensors.
+
+    Attributes:
+        info: The description of the model.
+    """
+
+    def __init__(
+        self, model: ir.Model, info: StepInfo, sets: Sequence[States], **options: Any
+    ) -> None:
+        """Check the model; it is compiled when the shapes are known.
+
+        Args:
+            model: A step without defaults of states.
+            info: Its description.
+            sets: See `Program`.
+            **options: See `Program`; providers have capture turned on.
+
+        Raises:
+            OptionError: The model holds control flow.
+        """
+        check_capturable(model.graph)
+        self.info = info
+        self._model, self._sets, self._options = model, sets, options
+        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], _OneShape] = {}
+
+    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Do what `Program.run` does.
+
+        Raises:
+            RunError: ONNX Runtime reports an error, or the shape of a fetch depends on data.
+        """
+        shapes = {name: _shape(feed) for name, feed in feeds.items()}
+        key = tuple(sorted(shapes.items()))
+        if key not in self._known:
+            model = clone(self._model)
+            make_static(model, shapes)
+            self._known[key] = _OneShape(model, self.info, self._sets, shapes, **self._options)
+        return self._known[key].run(current, feeds)
+
+    def end_profiling(self) -> str:
+        """End profiling; return the path of the profile of the last shape."""
+        return [program.end_profiling() for program in self._known.values()][-1]
+
+
+class _OneShape(Program):
+    """A model for feeds of one shape, with an address for every feed and fetch."""
+
+    def __init__(
+        self,
+        model: ir.Model,
+        info: StepInfo,
+        sets: Sequence[States],
+        shapes: Shapes,
+        **options: Any,
+    ) -> None:
+        """Allocate feeds and fetches, load the model and bind all of it."""
+        unknown = open_values(model.graph)
+        if unknown:
+            raise RunError(
+                "a CUDA graph needs static shapes",
+                where=unknown[0].name,
+                found="a shape that depends on data",
+                remedy="do not fetch it, or leave cuda_graph out",
+            )
+        runtime, device = options["runtime"], options["device"]
+        inputs = {str(v.name): v for v in model.graph.inputs}
+        outputs = {str(v.name): v for v in model.graph.outputs}
+        wanted = {name: outputs[output] for name, output in info.fetches.items()}
+        self._types = {name: _dtype(value) for name, value in wanted.items()}
+        self._feeds = {
+            name: empty(shape, _dtype(inputs[name]), device, runtime.OrtValue)
+            for name, shape in shapes.items()
+        }
+        self._fetches = {
+            name: empty(_dims(value), self._types[name], device, runtime.OrtValue)
+            for name, value in wanted.items()
+        }
+        super().__init__(model, info, sets, **options)
+        self._graphs = [self._run_options(runtime, number) for number in range(len(sets))]
+
+    def _run_options(self, runtime: Any, number: int) -> Any:
+        """Return the options of a run that reads set `number`: its addresses are its own."""
+        options = runtime.RunOptions()
+        options.add_run_config_entry(_GRAPH, str(number + 1))
+        return options
+
+    def _bind(self, states: States, following: States | None) -> Any:
+        binding = super()._bind(states, following)
+        for name, value in self._feeds.items():
+            binding.bind_ortvalue_input(name, value)
+        return binding
+
+    def _bind_fetches(self, binding: Any) -> None:
+        for name, output in self.info.fetches.items():
+            binding.bind_ortvalue_output(output, self._fetches[name])
+
+    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Copy the feeds, replay the graph, and copy the fetches."""
+        binding = self._bindings[current]
+        for name, feed in feeds.items():
+            is_tensor = isinstance(feed, self._runtime.OrtValue)
+            self._feeds[name].update_inplace(feed if is_tensor else np.asarray(feed, order="C"))
+        with one_line("ONNX Runtime cannot run the step as a CUDA graph"):
+            self._session.run_with_iobinding(binding, self._graphs[current])
+            binding.synchronize_outputs()
+        return {name: to_array(v, self._types[name]) for name, v in self._fetches.items()}
+
+
+def _shape(feed: Any) -> tuple[int, ...]:
+    """Return the lengths of a feed; `shape` of an OrtValue is a method."""
+    lengths: Any = feed.shape
+    if callable(lengths):
+        lengths = lengths()
+    return tuple(int(n) for n in lengths)
+
+
+def _dtype(value: ir.Value) -> ir.DataType:
+    assert value.dtype is not None, "inputs and outputs of a step have types"
+    return value.dtype
+
+
+def _dims(value: ir.Value) -> tuple[int, ...]:
+    return tuple(int(d) for d in value.shape or () if isinstance(d, int))

@@ -1,0 +1,174 @@
+"""The compiled forms of a step, one for each set of fetches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.emulate.model import emulate_model
+from amp_rewrite.errors import OptionError
+from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
+from amp_rewrite.ort.device import Device, Provider
+from amp_rewrite.train.session.captured import CapturedProgram, capturing
+from amp_rewrite.train.session.program import Program
+from amp_rewrite.train.session.program import States as Tensors
+from amp_rewrite.train.session.sharding import Sharding, alone
+from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
+from amp_rewrite.train.step.build_step import Step
+from amp_rewrite.train.step.inference import inference_of
+from amp_rewrite.train.step.step_info import StepInfo
+
+AnyProgram: TypeAlias = Program | CapturedProgram
+
+_FATAL = 4
+_LARGE = 2**18
+"""Elements of a large state: 1 MiB of float32."""
+
+
+class Programs:
+    """Compiles what one run of a step asks for, once."""
+
+    def __init__(
+        self,
+        step: Step,
+        sets: Sequence[Tensors],
+        *,
+        runtime: Any,
+        options: Any,
+        providers: Sequence[Provider],
+        device: Device,
+        emulate: bool,
+        sharding: Sharding | None = None,
+        cuda_graph: bool = False,
+    ) -> None:
+        """Keep what programs are made from.
+
+        Args:
+            step: The step.
+            sets: See `Program`.
+            runtime: The onnxruntime module.
+            options: SessionOptions.
+            providers: Execution providers.
+            device: Where the states are.
+            emulate: Round low-precision values as a device with such arithmetic does.
+            sharding: The session's part in training on several shards, or None.
+            cuda_graph: Capture steps as CUDA graphs.
+
+        Raises:
+            OptionError: The device cannot capture, or the step is trained on several shards.
+        """
+        self._capturing = capturing(providers) if cuda_graph else None
+        if cuda_graph and sharding is not None:
+            raise OptionError(
+                "a CUDA graph cannot hold sums over shards",
+                remedy="leave cuda_graph out",
+            )
+        self._sharding = sharding
+        self._step, self._sets = step, sets
+        lacks_kernels = device.is_host and step.info.precision == BFLOAT16.name
+        self._emulate = emulate or lacks_kernels
+        self._where: dict[str, Any] = {
+            "runtime": runtime,
+            "options": options,
+            "providers": list(providers),
+            "device": device,
+        }
+        self._known: dict[tuple[bool, tuple[str, ...]], AnyProgram] = {}
+
+    def get(self, names: tuple[str, ...], *, updates: bool) -> AnyProgram:
+        """Return the program that fetches values, and computes the next states if `updates`.
+
+        Raises:
+            FetchError: A name is unknown.
+            RunError: ONNX Runtime cannot load the model.
+        """
+        key = updates, names
+        if key not in self._known:
+            step = self._step
+            if updates:
+                model, info = self._cut(names)
+            else:
+                model, info = inference_of(alone(step).model, step.info, names)
+            if self._where["device"].kind == "cuda":
+                spell_out_batch_norms(model)
+            model = emulate_model(model) if self._emulate else model
+            self._known[key] = self._compiled(model, info, updates=updates)
+        return self._known[key]
+
+    def _cut(self, names: tuple[str, ...]) -> tuple[ir.Model, StepInfo]:
+        always = () if self._sharding is None else self._sharding.always
+        model, info = self._step.cut((*names, *always), defaults=False)
+        if self._sharding is None:  # shards may fetch different values, but must check alike
+            check_by_sums(model)
+        return model, replace(info, fetches={name: info.fetches[name] for name in names})
+
+    def _compiled(self, model: ir.Model, info: StepInfo, *, updates: bool) -> AnyProgram:
+        where: dict[str, Any] = {**self._where, "updates": updates}
+        if updates and self._capturing is not None:
+            where["providers"] = self._capturing
+            return CapturedProgram(model, info, self._sets, **where)
+        sharding = self._sharding if updates else None
+        program = Program if sharding is None else sharding.program
+        return program(model, info, self._sets, **where)
+
+    def end_profiling(self) -> list[str]:
+        """End profiling, which the options began; return the paths of the profiles."""
+        return [program.end_profiling() for program in self._known.values()]
+
+    def clear(self) -> None:
+        """Release the runtime's sessions."""
+        self._known.clear()
+
+
+def default_options(runtime: Any, threads: int, step: Step, device: Device) -> Any:
+    """Return SessionOptions.
+
+    Args:
+        runtime: The onnxruntime module.
+        threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+        step: What the session runs.
+        device: Where it runs.
+    """
+    options = runtime.SessionOptions()
+    options.log_severity_level = _FATAL  # errors come as exceptions
+    options.intra_op_num_threads = threads
+    options.enable_mem_pattern = not (device.is_host and _updates_much_in_if(step))
+    return options
+
+
+def check_options(options: object, runtime: Any) -> None:
+    """Refuse what are no SessionOptions.
+
+    Args:
+        options: What a user passed.
+        runtime: The onnxruntime module.
+
+    Raises:
+        OptionError: They are none.
+    """
+    if not isinstance(options, runtime.SessionOptions):
+        raise OptionError(
+            "not the options of a session",
+            found=f"an object of type {type(options).__name__}",
+            expected="an onnxruntime.SessionOptions",
+            remedy="leave options out",
+        )
+
+
+def _updates_much_in_if(step: Step) -> bool:
+    """Return whether an If gives a large state its next value.
+
+    With memory patterns ONNX Runtime reserves one block of memory for what the graph computes and
+    one more for what the If computes. Without them the update uses the memory of activations that
+    are no longer needed: for a state of 3 MB the step touches 30 MB instead of 35, which is the
+    difference between fitting into a cache and not, and takes 6 % less time. Small networks pay
+    3 % for the allocations.
+    """
+    large = {s.output for s in step.info.states if math.prod(s.shape) >= _LARGE}
+    updates = (node.outputs for node in step.model.graph if node.op_type == "If")
+    return any(value.name in large for outputs in updates for value in outputs)

@@ -1,0 +1,140 @@
+"""The state tensors of a step, twice: what a step reads, and where it writes the next ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph import elements
+from amp_rewrite.ort.device import Device
+from amp_rewrite.ort.tensors import Array, empty, to_array, to_ort_value
+from amp_rewrite.train.step.step_info import StateInfo
+
+_NO_NUMBERS = "cOSUMm"
+"""numpy's kinds of complex numbers, objects, texts and times."""
+
+
+class States:
+    """Two sets of OrtValues on one device; a step reads one and writes the other.
+
+    Attributes:
+        info: State name -> its description.
+        sets: The two sets: state name -> OrtValue.
+        current: Which set holds the present values.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[StateInfo],
+        initial: Mapping[str, ir.TensorProtocol],
+        device: Device,
+        ort_value: Any,
+    ) -> None:
+        """Allocate both sets and fill the first.
+
+        Args:
+            states: The states.
+            initial: State name -> its value before the first step.
+            device: Where the tensors shall be.
+            ort_value: The class onnxruntime.OrtValue.
+        """
+        self.info = {state.name: state for state in states}
+        self._device, self._ort_value = device, ort_value
+        self.current = 0
+        self.sets: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        for name, state in self.info.items():
+            for tensors in self.sets:
+                tensors[name] = empty(state.shape, _dtype(state), device, ort_value)
+            self._write(name, initial[name].numpy())
+
+    def advance(self) -> None:
+        """Make what the last step wrote the present values."""
+        self.current = 1 - self.current
+
+    def read(self, name: str) -> Array:
+        """Return a copy of the present value of a state.
+
+        Raises:
+            OptionError: There is no such state.
+        """
+        state = self._known(name)
+        return to_array(self.sets[self.current][name], _dtype(state))
+
+    def read_all(self) -> dict[str, Array]:
+        """Return a copy of every state, by name."""
+        return {name: self.read(name) for name in self.info}
+
+    def write(self, name: str, value: Any) -> None:
+        """Replace the present value of a state.
+
+        Raises:
+            OptionError: There is no such state, the value is no tensor of numbers, or the shape
+                differs.
+        """
+        state = self._known(name)
+        array = _array(value, state)
+        if array.shape != state.shape:
+            raise OptionError(
+                "a state tensor cannot take a value of another shape",
+                where=name,
+                found=array.shape,
+                expected=state.shape,
+            )
+        self._write(name, array)
+
+    def release(self) -> None:
+        """Forget the tensors."""
+        self.sets = ({}, {})
+
+    def _known(self, name: str) -> StateInfo:
+        if not isinstance(name, str) or name not in self.info:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "the step has no such state",
+                found=repr(name),
+                expected="one of " + ", ".join(self.info),
+            )
+        return self.info[name]
+
+    def _write(self, name: str, array: Any) -> None:
+        """Copy an array to the device."""
+        owned = np.array(array, _dtype(self.info[name]).numpy(), order="C")
+        target = self.sets[self.current][name]
+        if owned.dtype.isbuiltin == 1:
+            target.update_inplace(owned)
+        else:  # numpy does not know bfloat16
+            target.update_inplace(to_ort_value(owned, self._device, self._ort_value))
+
+
+def _array(value: Any, state: StateInfo) -> Array:
+    """Return a value as an array of a state's type.
+
+    Raises:
+        OptionError: It is no tensor of numbers.
+    """
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, a device
+        raise _no_tensor(state, error) from error
+    if given.dtype.kind in _NO_NUMBERS:
+        raise _no_tensor(state, f"{given.dtype} {list(given.shape)}")
+    return given.astype(_dtype(state).numpy(), copy=False)
+
+
+def _no_tensor(state: StateInfo, found: object) -> OptionError:
+    return OptionError(
+        "a state cannot take what is no tensor of numbers",
+        where=state.name,
+        found=found,
+        expected=f"{_dtype(state).numpy()} {list(state.shape)}",
+        remedy="pass a numpy array",
+    )
+
+
+def _dtype(state: StateInfo) -> ir.DataType:
+    member = elements.element(state.dtype)
+    assert member is not None, "a step describes its states by ONNX type names"
+    return member

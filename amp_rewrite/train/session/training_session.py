@@ -1,0 +1,292 @@
+"""Run a training step on ONNX Runtime, with its state kept on the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite.errors import FeedError
+from amp_rewrite.global_state import global_state
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.save import save
+from amp_rewrite.ort.device import CPU, Provider, device_of, load_libraries, warn_if_slow
+from amp_rewrite.ort.sessions import import_runtime
+from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
+from amp_rewrite.train.session.feeds import Feeds, Inputs
+from amp_rewrite.train.session.fetches import fetch_names
+from amp_rewrite.train.session.programs import AnyProgram, Programs, check_options, default_options
+from amp_rewrite.train.session.scale_states import fitted
+from amp_rewrite.train.session.sharding import ShardContext, alone, sharding_of
+from amp_rewrite.train.session.skips import skip_watch
+from amp_rewrite.train.session.state_access import StateAccess
+from amp_rewrite.train.session.states import States
+from amp_rewrite.train.step.arguments import thread_count
+from amp_rewrite.train.step.build_step import read_step, whole_step
+from amp_rewrite.train.step.export import with_weights
+from amp_rewrite.train.step.precision import in_precision
+
+if TYPE_CHECKING:
+    from amp_rewrite.optimizers.train_op import TrainOp
+
+Array = np.ndarray[Any, Any]
+
+
+class TrainingSession(StateAccess):
+    """A training step and its state.
+
+    The state lies in two sets of OrtValues on the device of the first provider. A step reads one
+    set and writes the other, so that no step copies state and a failed step changes none. It holds
+    runtime sessions and, while it is open, answers for the optimizer's states (`learning_rate`,
+    `get_weights`); `close` it, or use it in a `with` block:
+
+        with TrainingSession(optimizer.minimize(loss)) as session:
+            loss = session.run({"x": x, "t": t})["loss"]
+            session.save("c.safetensors")
+            session.export("trained.onnx")
+
+    Attributes:
+        info: The description of the step.
+    """
+
+    def __init__(
+        self,
+        source: TrainOp | Source,
+        providers: Sequence[Provider] = (CPU,),
+        *,
+        threads: int = 0,
+        seed: int = 0,
+        options: Any = None,
+        precision: str | None = None,
+        emulate: bool = False,
+        cuda_graph: bool = False,
+        shards: ShardContext | None = None,
+    ) -> None:
+        """Load a step with its initial state.
+
+        Args:
+            source: A TrainOp, or a step model or its file.
+            providers: Execution providers, the preferred one first: names, or (name, options).
+            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+            seed: Where the random numbers of Dropout begin; a step file has its own seed.
+            options: An onnxruntime.SessionOptions instead of the default ones.
+            precision: What forward and backward compute in; see `build_step`. None leaves a step
+                file that has been rewritten as it is.
+            emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
+                otherwise the providers compute whatever they do for these types. The CPU provider
+                computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
+            cuda_graph: Capture each step as a CUDA graph (CUDAExecutionProvider only), once for
+                each shape of the feeds. The step must hold no control flow: its updates are
+                conditional by "select".
+            shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
+                gradients are summed over shards; None is the one of the `with` block around. All
+                shards make the same calls of `run` and `restore`; shard 0 alone writes files.
+
+        Raises:
+            RuntimeMissingError: ONNX Runtime is not installed.
+            OptionError: A provider is not available, there is no such precision, or another
+                argument is of a kind that it cannot be.
+            StepError: `source` is no TrainOp, or a model, but no step or one of another
+                precision.
+            ShardError: The steps of the shards differ.
+        """
+        self._runtime = import_runtime()
+        threads = thread_count(threads)
+        self._device = device_of(providers, self._runtime.get_available_providers())
+        load_libraries(self._runtime, self._device)
+        loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
+        step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
+        step = in_precision(step, precision)
+        self._sharding = sharding_of(shards, step)
+        if self._sharding is None:
+            self._step = alone(step)
+        else:
+            self._step = self._sharding.prepared(step)
+            threads = threads or self._sharding.threads
+        self.info = self._step.info
+        initial = self._step.initial()
+        self._states = States(self.info.states, initial, self._device, self._runtime.OrtValue)
+        if self._sharding is not None:
+            self._sharding.begin(self._states)
+        self._inputs = Inputs(self._step.model.graph, self.info.inputs, self._runtime.OrtValue)
+        if options is None:
+            options = default_options(self._runtime, threads, self._step, self._device)
+        check_options(options, self._runtime)
+        self._programs = Programs(
+            self._step,
+            self._states.sets,
+            runtime=self._runtime,
+            options=options,
+            providers=providers,
+            device=self._device,
+            emulate=emulate,
+            sharding=self._sharding,
+            cuda_graph=cuda_graph,
+        )
+        self._skips = skip_watch(self.info)
+        self._open = True
+        self._graph = None if loaded else source.graph  # pyright: ignore[reportAttributeAccessIssue]
+        self._bind(self)
+        global_state.register_session(self, self.info.precision)
+        if not emulate:
+            warn_if_slow(self.info.precision, self._device)
+
+    def run(self, feeds: Feeds, fetches: str | Sequence[str] | None = None) -> dict[str, Array]:
+        """Run one step: update the state, and return what was asked for.
+
+        Args:
+            feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
+                lists; of the declared type, and on any device that ONNX Runtime can read.
+            fetches: Names of values of the step; by default the loss, and with a loss scale
+                "grads_finite". A state's name gives its value before the update.
+
+        Returns:
+            Name -> array on the host.
+
+        Raises:
+            FeedError: A feed is missing or unknown, or has the wrong type or shape.
+            FetchError: A name is unknown.
+            RunError: ONNX Runtime reports an error; the state is as before.
+            LossScaleError: As many steps as the loss scale allows were skipped in a row.
+            ShardError: Another shard has ended or does not answer, or states have come apart.
+        """
+        self._check_open()
+        names = fetch_names(self.info, fetches, updates=True)
+        needed = names if self._skips is None else self._skips.needed(names)
+        program = self._programs.get(needed, updates=True)
+        found = program.run(self._states.current, self._check(feeds, program))
+        self._states.advance()
+        if self._sharding is not None:
+            self._sharding.stepped(self._states)
+        if self._skips is None:
+            return found
+        self._skips.note(found)
+        return {name: found[name] for name in names}
+
+    def evaluate(
+        self, feeds: Feeds, fetches: str | Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Compute values in inference mode with the current weights; no state changes.
+
+        Dropout lets its data through, and BatchNormalization uses its running statistics.
+
+        Args:
+            feeds: As for `run`.
+            fetches: Names of values of the forward pass; by default the loss.
+
+        Raises:
+            FeedError: As for `run`.
+            FetchError: As for `run`, or a name is that of a gradient.
+            RunError: As for `run`.
+        """
+        self._check_open()
+        names = fetch_names(self.info, fetches, updates=False)
+        program = self._programs.get(names, updates=False)
+        return program.run(self._states.current, self._check(feeds, program))
+
+    def load_state_dict(self, tensors: Mapping[str, Array]) -> None:
+        """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
+
+        Raises:
+            CheckpointError: The tensors are not exactly those of the step; no state has changed.
+        """
+        self._check_open()
+        self._load(tensors, "state dict")
+
+    def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
+
+        Args:
+            path: The file.
+            progress: What to store with it, such as the epoch; anything that JSON can hold.
+
+        Raises:
+            SaveError: It cannot be written, or JSON cannot hold the progress.
+        """
+        if self._sharding is not None and not self._sharding.writes:
+            return
+        roles = {state.name: state.role for state in self.info.states}
+        write_checkpoint(path, self.state_dict(), roles, {} if progress is None else progress)
+
+    def restore(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Continue from a checkpoint; return the progress that was stored with it.
+
+        Training goes on bit for bit as if it had not been interrupted. A checkpoint without a loss
+        scale leaves the step's at its initial value, with a warning; one that the step does not
+        have is left out.
+
+        Raises:
+            CheckpointError: It cannot be read, or belongs to another model; no state has changed.
+        """
+        self._check_open()
+        read = partial(read_checkpoint, path)
+        checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
+        self._load(checkpoint.tensors, path)
+        return checkpoint.progress
+
+    def export(self, path: str | os.PathLike[str] | None = None) -> ir.Model:
+        """Return the model that is trained, with its structure as loaded and the current weights.
+
+        Args:
+            path: Where to write it too, or None.
+
+        Raises:
+            SaveError: It cannot be written.
+            StepError: A step file does not hold the structure.
+        """
+        model = with_weights(self._step.original(), self.state_dict())
+        if path is not None and (self._sharding is None or self._sharding.writes):
+            save(model, path)
+        return model
+
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether the first axis of an input has a fixed length, so that batches have one size."""
+        return self._inputs.fixed_batch
+
+    def end_profiling(self) -> list[str]:
+        """Return the paths of the profiles that options with `enable_profiling` asked for."""
+        return self._programs.end_profiling()
+
+    def close(self) -> None:
+        """Release the runtime's sessions and the state."""
+        if self._open:
+            self._bind(None)
+            global_state.forget_session(self)
+        self._open = False
+        self._programs.clear()
+        self._states.release()
+
+    def __enter__(self) -> Self:
+        """Return the session."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the session."""
+        self.close()
+
+    def _load(self, given: Mapping[str, Array], where: str | os.PathLike[str]) -> None:
+        """Replace every state, or none if the tensors do not fit."""
+        tensors = fitted(given, self._states.info, self._step.initial(), where)
+        for name, array in tensors.items():
+            self._states.write(name, array)
+        if self._skips is not None:
+            self._skips.reset()
+
+    def _check(self, feeds: Feeds, program: AnyProgram) -> dict[str, Any]:
+        if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise FeedError(
+                "feeds must be a mapping from input names to arrays", found=type(feeds).__name__
+            )
+        return self._inputs.check(feeds, frozenset(program.info.inputs))
+
+    def _bind(self, store: TrainingSession | None) -> None:
+        """Let the optimizer's states be read from and assigned in this session."""
+        for name, state in {} if self._graph is None else self._graph.states.items():
+            if name in self._states.info and (store is not None or state.store is self):
+                state.store = store

@@ -1,0 +1,94 @@
+"""Checks of what a training session is told."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping
+
+from amp_rewrite.errors import FetchError, OptionError
+
+_TARGETS = ("logits", "labels")
+_MOST_THREADS = 2**31 - 1
+"""What ONNX Runtime's option can hold."""
+
+
+def integer(given: object) -> int | None:
+    """Return an integer of any kind but a bool as an int, or None for what is none."""
+    if isinstance(given, bool) or not isinstance(given, numbers.Integral):
+        return None
+    return int(given)
+
+
+def seed_number(given: object) -> int:
+    """Return a seed as an int.
+
+    Raises:
+        OptionError: It is no integer.
+    """
+    seed = integer(given)
+    if seed is None:
+        raise OptionError(
+            "the seed must be an integer", found=repr(given), remedy="pass a number such as 0"
+        )
+    return seed
+
+
+def thread_count(given: object) -> int:
+    """Return a number of threads as an int; 0 leaves the choice to ONNX Runtime.
+
+    Raises:
+        OptionError: It is no integer, or negative.
+    """
+    count = integer(given)
+    if count is None or not 0 <= count <= _MOST_THREADS:
+        raise OptionError(
+            "impossible number of threads",
+            found=repr(given),
+            expected=f"an integer from 0 to {_MOST_THREADS}",
+            remedy="pass 0 to leave the choice to ONNX Runtime",
+        )
+    return count
+
+
+def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of what is to be fetched, each once.
+
+    Args:
+        fetches: A name, or names.
+
+    Raises:
+        FetchError: They are no names.
+    """
+    if isinstance(fetches, str):
+        return (fetches,)
+    names: list[object] = list(fetches) if isinstance(fetches, Iterable) else [fetches]  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    for name in names:
+        if not isinstance(name, str):
+            raise FetchError(
+                "fetches must be names",
+                found=f"an object of type {type(name).__name__}",
+                remedy="pass the name of a value, or a list of names",
+            )
+    return tuple(dict.fromkeys(map(str, names)))
+
+
+def target_names(targets: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the names of logits and labels, or None if none are given.
+
+    Raises:
+        OptionError: They are no mapping from "logits" and "labels" to names.
+    """
+    if targets is None:
+        return None
+    named = isinstance(targets, Mapping) and all(  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        key in _TARGETS and isinstance(name, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        for key, name in targets.items()
+    )
+    if not named:
+        raise OptionError(
+            "targets must be a mapping to names of values",
+            found=repr(targets),
+            expected=f"the keys {' and '.join(map(repr, _TARGETS))}",
+            remedy="pass {'logits': name, 'labels': name}",
+        )
+    return dict(targets) or None

@@ -1,0 +1,78 @@
+"""A step as inference sees it: no dropout, running statistics, nothing updated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import FetchError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.part import PART_KEY, Part
+from amp_rewrite.graph.traverse import ancestors
+from amp_rewrite.train.step.cut import cut, values_by_name
+from amp_rewrite.train.step.dropout import remove_dropouts
+from amp_rewrite.train.step.step_info import StepInfo
+
+
+def inference_of(
+    whole: ir.Model, info: StepInfo, fetches: Iterable[str]
+) -> tuple[ir.Model, StepInfo]:
+    """Return the part of a step that computes `fetches` in inference mode.
+
+    Args:
+        whole: A step with everything that can be fetched; not changed.
+        info: Its description.
+        fetches: Names of values that do not depend on gradients.
+
+    Returns:
+        A model without updates, whose states have to be fed, and its description.
+
+    Raises:
+        FetchError: A name is unknown, or is that of a gradient or of what is computed from one.
+    """
+    wanted = list(fetches)
+    model = clone(whole)
+    _check_forward(model, info, wanted)
+    remove_dropouts(model)
+    for node in list(model.graph):
+        if node.op_type == "BatchNormalization" and node.domain == "":
+            _normalise_by_running_statistics(node)
+    return cut(model, info, wanted, updates=False, defaults=False)
+
+
+def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:
+    """Refuse gradients: theirs are the formulas of training, and inference computes other values.
+
+    Raises:
+        FetchError: A name is that of a gradient or of what is computed from one.
+    """
+    values = values_by_name(model.graph)
+    for name in fetches:
+        value = values.get(info.fetches.get(name, name))
+        nodes = set() if value is None else ancestors([value])
+        if any(node.metadata_props.get(PART_KEY) == Part.GRADIENT for node in nodes):
+            raise FetchError(
+                "a gradient is no value of the forward pass",
+                where=name,
+                remedy="fetch it in a step, with run",
+            )
+
+
+def _normalise_by_running_statistics(node: ir.Node) -> None:
+    if node.attributes.get_int("training_mode", 0) == 0:
+        return
+    graph = node.graph
+    assert graph is not None, "the node was found in a graph"
+    attributes = {k: a for k, a in node.attributes.items() if k != "training_mode"}
+    replacement = ir.Node(
+        "", node.op_type, node.inputs, attributes.values(), name=node.name, num_outputs=1
+    )
+    old, new = node.outputs[0], replacement.outputs[0]
+    new.name, new.type, new.shape = old.name, old.type, old.shape
+    graph.insert_before(node, replacement)
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    old.name = f"{old.name}:training"
+    for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
+        assert statistic is not None, "an input that is not optional"
+        ir.convenience.replace_all_uses_with(running, statistic, replace_graph_outputs=True)

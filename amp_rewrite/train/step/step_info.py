@@ -1,0 +1,125 @@
+"""What a step model says about itself: which input and output belong to one state tensor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import StepError
+from amp_rewrite.graph.step_metadata import STEP_KEY
+
+FORWARD_KEY = "amp_rewrite.forward"
+"""The key under which a step model keeps the structure of the model that it trains."""
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """One state tensor of a step.
+
+    Attributes:
+        name: Its name in state dicts and checkpoints; also the name of the graph input, whose
+            default is the initial value.
+        output: The graph output that holds its next value.
+        role: What it is: "variable", "slot", "statistic", "global_step", "learning_rate", ...
+        dtype: Its element type as ONNX spells it in type strings, for example "float".
+        shape: Its dimensions.
+    """
+
+    name: str
+    output: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """The description of a step model.
+
+    Attributes:
+        states: Its state tensors, in the order of their inputs.
+        inputs: The names of the data inputs.
+        fetches: Name that `session.run` knows -> graph output.
+        loss: The name of the loss in the graph, or None.
+        targets: What evaluation compares, by role: "logits" and "labels"; empty if not known.
+        seed: The value at which the only backward pass begins, or None.
+        gradients: Variable -> the value that carries its gradient; None if not known.
+        precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
+        loss_scale: The configuration of the loss scale, or None.
+    """
+
+    states: tuple[StateInfo, ...]
+    inputs: tuple[str, ...]
+    fetches: dict[str, str]
+    loss: str | None = None
+    targets: dict[str, str] | None = None
+    seed: str | None = None
+    gradients: dict[str, str] | None = None
+    precision: str = FLOAT32.name
+    loss_scale: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """Return the description as deterministic JSON."""
+        return json.dumps({"version": VERSION, **asdict(self)}, sort_keys=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the state tensors."""
+        return tuple(state.name for state in self.states)
+
+    def having(self, role: str) -> StateInfo | None:
+        """Return the first state with a role, or None."""
+        return next((state for state in self.states if state.role == role), None)
+
+
+def read_info(model: ir.Model, where: object = None) -> StepInfo:
+    """Return the description of a step model.
+
+    Args:
+        model: A model that `build_step` made, perhaps saved and loaded since.
+        where: The file, for errors.
+
+    Raises:
+        StepError: The model is no step model, or a later version wrote it.
+    """
+    text = model.metadata_props.get(STEP_KEY)
+    if text is None:
+        raise StepError(
+            "not a training step",
+            where=where,
+            found=f"a model without metadata {STEP_KEY!r}",
+            remedy="make a step with amp-rewrite train-step, or with build_step",
+        )
+    try:
+        content = json.loads(text)
+        if content.pop("version") != VERSION:
+            raise StepError(
+                "another version of this package wrote the step", where=where, expected=VERSION
+            )
+        return _info(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StepError(
+            f"the metadata {STEP_KEY!r} of the model cannot be read",
+            where=where,
+            found=error,
+            remedy="build the step again",
+        ) from error
+
+
+def _info(content: dict[str, Any]) -> StepInfo:
+    states: list[dict[str, Any]] = content.pop("states")
+    inputs: Iterable[str] = content.pop("inputs")
+    for state in states:
+        state["shape"] = tuple(state["shape"])
+    return StepInfo(
+        states=tuple(StateInfo(**state) for state in states),
+        inputs=tuple(inputs),
+        **content,
+    )

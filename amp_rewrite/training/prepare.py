@@ -1,0 +1,206 @@
+"""Make a forward model ready for differentiation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from onnx_ir.passes import PassError
+from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+
+from amp_rewrite.builder.annotate import annotate
+from amp_rewrite.builder.dimensions import is_vague
+from amp_rewrite.errors import GradientError
+from amp_rewrite.grad import unroll
+from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.training.ceil_mode import settle_ceil_mode
+from amp_rewrite.training.masked_softmax import guard_masked_rows
+
+_DONE = "amp_rewrite.prepared_for_gradients"
+_OLDEST = 13
+_INITIALIZERS_ALONE = 4
+"""The IR version from which an initializer need not be a graph input."""
+
+
+def prepare(model: ir.Model) -> None:
+    """Make a model ready for the walk, in place; once per model.
+
+    Calls of functions without a rule are replaced by the function's body, whether the function is
+    the model's own or the definition of an operator in the standard (Attention, say). The types and
+    shapes of values that the file does not tell are recorded.
+
+    Raises:
+        GradientError: The model's opset is too old, or a function cannot be inlined.
+    """
+    if model.meta.get(_DONE):
+        return
+    opset = model.graph.opset_imports.get("", _OLDEST)
+    if opset < _OLDEST:
+        raise GradientError(
+            "the model's opset is too old for gradients",
+            where="main graph",
+            found=f"ai.onnx {opset}",
+            expected=f"ai.onnx {_OLDEST} or newer",
+            remedy="convert the model with onnx.version_converter",
+        )
+    model.ir_version = max(model.ir_version, _INITIALIZERS_ALONE)
+    _inline(model)
+    _record(model)
+    while _expand(model):
+        _inline(model)
+        _record(model)
+    model.graph.opset_imports.pop(unroll.DOMAIN, None)  # no call of it is left
+    model.meta[_DONE] = True
+
+
+def record_types(model: ir.Model) -> None:
+    """Record the types and shapes that the file does not tell, and change nothing else.
+
+    For a finished training graph: builders take the model as prepared afterwards.
+    """
+    if not model.meta.get(_DONE):
+        _record(model)
+        model.meta[_DONE] = True
+
+
+def _record(model: ir.Model) -> None:
+    infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    infer(model)
+    while settle_ceil_mode(model):
+        infer(model)
+    for value, type_ in infer_types(model).items():
+        if value.type is None:
+            value.type = elements.to_ir(type_)
+    for node in _nodes(model.graph):
+        if any(is_vague(value.shape) for value in node.outputs):
+            # What inference over the whole model left open may follow node by node.
+            with contextlib.suppress(GradientError):
+                annotate(node, model.graph.opset_imports)
+
+
+def _inline(model: ir.Model) -> None:
+    """Replace calls of functions that have no rule by their bodies."""
+    if not model.functions:
+        return
+
+    def lacks_rule(function: ir.Function) -> bool:
+        key = f"{function.domain}::{function.name}" if function.domain else function.name
+        return key not in RULES and key not in NOT_DIFFERENTIABLE
+
+    try:
+        InlinePass(lacks_rule)(model)
+    except (PassError, ValueError) as error:
+        cause = error.__cause__ or error
+        raise GradientError("a function cannot be inlined", where="model", found=cause) from error
+    for node in list(_nodes(model.graph)):
+        # What made an output that the call did not have.
+        nameless = not any(value.name or value.uses() for value in node.outputs)
+        if nameless and node.graph is not None:
+            node.graph.remove(node, safe=True)
+
+
+def _expand(model: ir.Model) -> bool:
+    """Turn operators that the standard defines by a function, and that have no rule, into calls."""
+    found = False
+    for node in list(_nodes(model.graph)):
+        key = operator(node)
+        if node.domain != "" or key in NOT_DIFFERENTIABLE:
+            continue
+        if key in RULES and key not in unroll.OPERATORS:
+            continue
+        if any(True for _ in subgraphs(node)):
+            continue  # the inliner cannot hand a graph over to a function
+        function = _body(model, node)
+        if function is None:
+            continue
+        model.functions[function.identifier()] = function
+        node.overload = function.overload
+        if function.domain == unroll.DOMAIN:
+            node.domain = function.domain
+            node.attributes.clear()  # the function is made for them
+            model.graph.opset_imports[function.domain] = 1
+        found = True
+    return found
+
+
+def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    for node in graph:
+        yield node
+        for inner in subgraphs(node):
+            yield from _nodes(inner)
+
+
+def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
+    """Return the function that defines a node's operator, under an overload of its own."""
+    opset = model.graph.opset_imports.get("", _OLDEST)
+    overload = f"{node.name or node.op_type}/{len(model.functions)}"
+    if node.op_type in unroll.OPERATORS:
+        return unroll.body(node, opset, overload)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+    content = _content(schema, node, opset)
+    if not content:
+        return None
+    proto = onnx.FunctionProto()
+    proto.ParseFromString(content)
+    proto.overload = overload
+    # Optional outputs that a node lacks are not computed by the body.
+    del proto.output[len(node.outputs) :]
+    made = {name for inner in proto.node for name in inner.output} | set(proto.input)
+    for name, value in zip(proto.output, node.outputs, strict=True):
+        if name in made:
+            continue
+        if value.name:
+            return None
+        proto.node.append(onnx.helper.make_node("Identity", proto.input[:1], [name]))
+    guard_masked_rows(proto)
+    # The body is valid at the newer opset too, or the standard would define a newer body.
+    for imported in proto.opset_import:
+        imported.version = model.graph.opset_imports.setdefault(imported.domain, imported.version)
+    return ir.from_proto(proto)
+
+
+def _content(schema: Any, node: ir.Node, opset: int) -> bytes:
+    """Return the serialized definition of an operator; empty if it has none.
+
+    Args:
+        schema: An onnx.defs.OpSchema, whose stubs lack what is asked here.
+        node: A node of that operator, whose types and attributes the definition may depend on.
+        opset: The version of ai.onnx.
+    """
+    if schema.has_function:
+        build = schema.get_function_with_opset_version
+        return _newest(schema.function_opset_versions, opset, build)
+    if not schema.has_context_dependent_function:
+        return b""
+    message = ir.to_proto(node).SerializeToString()
+    types = [_type(value) for value in node.inputs]
+
+    def build_for(version: int) -> bytes:
+        return schema.get_context_dependent_function_with_opset_version(version, message, types)
+
+    return _newest(schema.context_dependent_function_opset_versions, opset, build_for)
+
+
+def _newest(versions: list[int], opset: int, build: Callable[[int], bytes]) -> bytes:
+    """Build the newest definition that an opset admits."""
+    admitted = [v for v in versions if v <= opset]
+    return build(max(admitted)) if admitted else b""
+
+
+def _type(value: ir.Value | None) -> bytes:
+    proto = onnx.TypeProto()
+    if value is not None and value.type is not None:
+        ir.serde.serialize_type_into(proto, value.type)
+        if value.shape is not None:
+            ir.serde.serialize_shape_into(proto, value.shape)
+    return proto.SerializeToString()

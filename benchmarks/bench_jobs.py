@@ -1,0 +1,150 @@
+"""One measured job, in a process of its own; bench.py starts it. Prints one line of JSON.
+
+python benchmarks/bench_jobs.py amp_rewrite|onnxconverter-common|onnxruntime|floor IN OUT
+python benchmarks/bench_jobs.py check MODEL
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_PROTOBUF_LIMIT = 2**31 - 1
+_LOAD_NODES = 20_000
+"""ONNX Runtime's CPU load time of a float16 graph grows quadratically: 47 s at 20,000 nodes."""
+_LOAD_BYTES = 2**30
+_CHUNK = 1 << 22  # elements
+
+
+def size_of(model: Path) -> int:
+    """Return the bytes of a model and of the external data beside it, by this project's names."""
+    return model.stat().st_size + sum(p.stat().st_size for p in data_of(model))
+
+
+def data_of(model: Path) -> list[Path]:
+    """Return the external-data files of a model, whatever the tool calls them."""
+    names = {model.with_suffix(".data"), model.with_name(f"{model.name}.data")}
+    return sorted(p for p in names if p.exists())
+
+
+def amp_rewrite(source: Path, target: Path) -> dict[str, Any]:
+    """Convert with this project, with default options."""
+    import amp_rewrite as amp
+
+    start = time.perf_counter()
+    result = amp.rewrite(source)
+    saving = time.perf_counter()
+    amp.save(result.model, target)
+    end = time.perf_counter()
+    split = {**result.timings, "save": end - saving}
+    return {"seconds": end - start, "split": split}
+
+
+def _peer(convert: Callable[..., Any], source: Path, target: Path) -> dict[str, Any]:
+    import onnx
+
+    big = size_of(source) > _PROTOBUF_LIMIT
+    start = time.perf_counter()
+    model = onnx.load(str(source))
+    # Shape inference serialises the model, which protobuf cannot do beyond 2 GB.
+    converted = convert(model, keep_io_types=True, disable_shape_infer=big)
+    onnx.save(
+        converted,
+        str(target),
+        save_as_external_data=big,
+        location=f"{target.name}.data" if big else None,
+    )
+    return {"seconds": time.perf_counter() - start}
+
+
+def onnxconverter_common(source: Path, target: Path) -> dict[str, Any]:
+    """Convert with onnxconverter-common."""
+    from onnxconverter_common import float16
+
+    return _peer(float16.convert_float_to_float16, source, target)
+
+
+def onnxruntime(source: Path, target: Path) -> dict[str, Any]:
+    """Convert with ONNX Runtime's float16 tool."""
+    from onnxruntime.transformers import float16
+
+    return _peer(float16.convert_float_to_float16, source, target)
+
+
+def floor(source: Path, target: Path) -> dict[str, Any]:
+    """Copy the files of a model, then convert all its weights with numpy and write them.
+
+    The least that any converter must do with the weights, in chunks of 4 Mi elements.
+    """
+    import numpy as np
+
+    files = data_of(source) or [source]
+    copies = [target.with_suffix(f".copy{i}") for i in range(len(files))]
+    start = time.perf_counter()
+    shutil.copyfile(source, target)
+    for data, copy in zip(files, copies, strict=True):
+        shutil.copyfile(data, copy)
+    copied = time.perf_counter()
+    for copy in copies:
+        with copy.open("rb") as stream, target.with_suffix(".low").open("ab") as low:
+            while chunk := stream.read(4 * _CHUNK):
+                values = np.frombuffer(chunk[: len(chunk) // 4 * 4], np.float32)
+                with np.errstate(all="ignore"):
+                    low.write(values.astype(np.float16).data)
+    end = time.perf_counter()
+    return {"seconds": end - start, "split": {"copy": copied - start, "numpy": end - copied}}
+
+
+def _verdict(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except Exception as error:  # noqa: BLE001 any failure of a tool's output is a result
+        return " ".join(str(error).split())[:200] or type(error).__name__
+    return "yes"
+
+
+def check(path: Path) -> dict[str, Any]:
+    """Return whether a model passes the checker and loads in ONNX Runtime on a CPU."""
+    import onnx
+    import onnx.checker
+    import onnxruntime as ort
+
+    model = onnx.load(str(path), load_external_data=False)
+    nodes = len(model.graph.node)
+    verdicts = {
+        "nodes": nodes,
+        "casts": sum(node.op_type == "Cast" for node in model.graph.node),
+        "checker": _verdict(lambda: onnx.checker.check_model(str(path), full_check=True)),
+        "loads": "not tried",
+    }
+    if nodes <= _LOAD_NODES and size_of(path) <= _LOAD_BYTES:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        providers = ["CPUExecutionProvider"]
+        verdicts["loads"] = _verdict(lambda: ort.InferenceSession(str(path), options, providers))
+    return verdicts
+
+
+JOBS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    "amp_rewrite": amp_rewrite,
+    "onnxconverter-common": onnxconverter_common,
+    "onnxruntime": onnxruntime,
+    "floor": floor,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run one job."""
+    job, *paths = arguments
+    facts = check(Path(paths[0])) if job == "check" else JOBS[job](Path(paths[0]), Path(paths[1]))
+    print(json.dumps(facts))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

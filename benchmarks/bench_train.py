@@ -1,0 +1,218 @@
+"""Measure training steps against PyTorch eager: same network, weights, batch and threads.
+
+    python benchmarks/bench_train.py                     every network
+    python benchmarks/bench_train.py mlp --rounds 5      one, more often
+    python benchmarks/bench_train.py --torch-python PYTHON  an interpreter that has torch
+    python benchmarks/bench_train.py --profile mlp       what the time of a step goes to
+    python benchmarks/bench_train.py --build             size and building time of bert-base's step
+
+Every measurement is a process of its own, alternating between the two, so that neither the other's
+threads nor its memory are in the figures; the best median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+import train_models
+
+THREADS = 2
+SEED = 1
+Batch = dict[str, Any]
+
+
+def images(batch: int, *shape: int) -> Batch:
+    """Return random images and labels."""
+    rng = np.random.default_rng(SEED)
+    x = rng.normal(size=(batch, *shape)).astype(np.float32)
+    return {"x": x, "t": rng.integers(0, 10, batch)}
+
+
+def network(name: str) -> tuple[onnx.ModelProto, Batch]:
+    """Return a network and a batch for it."""
+    if name == "mlp":
+        return train_models.mlp(), images(256, 784)
+    if name == "digits_cnn":
+        return train_models.digits_cnn(), images(64, 1, 8, 8)
+    if name == "resnet":
+        return train_models.resnet(), images(32, 3, 32, 32)
+    numbers, vocabulary = train_models.text()
+    return train_models.transformer(len(vocabulary)), train_models.text_batch(numbers, 0, 16, 64)
+
+
+NETWORKS: tuple[str, ...] = ("mlp", "digits_cnn", "resnet", "transformer")
+
+
+def minimized(name: str) -> tuple[Any, Batch]:
+    """Return the TrainOp of a network under Adam, and a batch."""
+    import amp_rewrite as amp
+
+    proto, batch = network(name)
+    return amp.optimizers.Adam(1e-3).minimize(amp.value(amp.load(proto), "loss")), batch
+
+
+def ours(name: str) -> Callable[[], object]:
+    """Return one step of this package."""
+    from amp_rewrite import TrainingSession
+
+    train_op, batch = minimized(name)
+    session = TrainingSession(train_op, threads=THREADS)
+    return lambda: session.run(batch)
+
+
+def torchs(name: str) -> Callable[[], object]:
+    """Return one step of PyTorch eager."""
+    import torch  # pyright: ignore[reportMissingImports] it may be another interpreter's
+    import train_torch
+
+    torch.set_num_threads(THREADS)
+    proto, batch = network(name)
+    weights = train_torch.weights_of(proto)
+    optimizer = torch.optim.Adam(train_torch.parameters(weights), 1e-3)
+    x, t = torch.from_numpy(batch["x"]), torch.from_numpy(batch["t"])
+    loss_of = train_torch.LOSSES[name]
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = loss_of(weights, x, t)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def job(tool: str, name: str, seconds: float) -> dict[str, float]:
+    """Return the median milliseconds of a step and the process's peak memory in MiB."""
+    step = ours(name) if tool == "ours" else torchs(name)
+    for _ in range(5):
+        step()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 5:
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"ms": median(times) * 1e3, "peak": peak}
+
+
+def measure(python: str, tool: str, name: str, seconds: float) -> dict[str, float] | None:
+    """Run a job in a process of its own; None if it fails, say for want of torch."""
+    command = [python, __file__, "--job", tool, "--seconds", str(seconds), name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["failed"]
+        print(f"{tool} {name}: {lines[-1]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(names: list[str], rounds: int, seconds: float, torch_python: str) -> list[Any]:
+    """Print a line per network; return the figures."""
+    print(f"{'network':12} {'ours ms':>9} {'torch ms':>9} {'ratio':>6} {'MiB':>6} {'torch':>6}")
+    found: list[Any] = []
+    for name in names:
+        best: dict[str, dict[str, float]] = {}
+        for _ in range(rounds):
+            for tool, python in (("ours", sys.executable), ("torch", torch_python)):
+                figures = measure(python, tool, name, seconds)
+                if figures is not None and figures["ms"] < best.get(tool, {"ms": 1e9})["ms"]:
+                    best[tool] = figures
+        row: dict[str, Any] = {"network": name, **best}
+        mine, other = best.get("ours"), best.get("torch")
+        ratio = other["ms"] / mine["ms"] if mine and other else float("nan")
+        ms = [b["ms"] if b else float("nan") for b in (mine, other)]
+        peak = [b["peak"] if b else float("nan") for b in (mine, other)]
+        print(f"{name:12} {ms[0]:9.2f} {ms[1]:9.2f} {ratio:6.2f} {peak[0]:6.0f} {peak[1]:6.0f}")
+        found.append(row | {"ratio": ratio})
+    return found
+
+
+def profile(name: str, steps: int = 20) -> None:
+    """Print which operators a step of this package spends its time in."""
+    import onnxruntime
+
+    from amp_rewrite import TrainingSession
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    options.enable_profiling = True
+    options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"bench_train_{os.getpid()}")
+    train_op, batch = minimized(name)
+    session = TrainingSession(train_op, options=options)
+    for _ in range(steps):
+        session.run(batch)
+    total: dict[str, float] = {}
+    for path in map(Path, session.end_profiling()):
+        for event in json.loads(path.read_text()):
+            if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+                kind = event["args"]["op_name"]
+                total[kind] = total.get(kind, 0.0) + event["dur"] / 1e3 / steps
+        path.unlink()
+    for kind, ms in sorted(total.items(), key=lambda item: -item[1])[:15]:
+        print(f"{kind:28} {ms:8.3f} ms")
+
+
+def build() -> None:
+    """Print the nodes of the step of bert-base, and the seconds that building it takes."""
+    import amp_rewrite as amp
+
+    proto = train_models.bert_base()
+    print(f"{'optimizer':16} {'forward':>8} {'step':>6} {'ratio':>6} {'seconds':>8}")
+    for kind in (amp.optimizers.GradientDescent, amp.optimizers.Adam, amp.optimizers.AdamW):
+        start = time.perf_counter()
+        model = amp.load(proto)
+        nodes = len(model.graph)
+        step = amp.build_step(kind(0.001).minimize(amp.value(model, "loss")))
+        seconds = time.perf_counter() - start
+        count = len(step.graph)
+        print(f"{kind.__name__:16} {nodes:8} {count:6} {count / nodes:6.2f} {seconds:8.2f}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter with torch")
+    parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
+    parser.add_argument("--build", action="store_true", help="bert-base: nodes, building time")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--job", choices=("ours", "torch"), help=argparse.SUPPRESS)
+
+
+def train(options: argparse.Namespace) -> None:
+    """Run the benchmark."""
+    names = options.networks or list(NETWORKS)
+    if options.job:
+        print(json.dumps(job(options.job, names[0], options.seconds)))
+    elif options.build:
+        build()
+    elif options.profile:
+        for name in names:
+            print(name)
+            profile(name)
+    else:
+        found = compare(names, options.rounds, options.seconds, options.torch_python)
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__)
+    add_arguments(arguments)
+    train(arguments.parse_args())

@@ -1,0 +1,213 @@
+"""`amp-rewrite train`: a step file, data, checkpoints, metrics, evaluation, exit statuses."""
+
+import csv
+import json
+
+import numpy as np
+import onnx
+import pytest
+from handmade import CLASSIFIER, FORWARD, batch, model_of, train_op
+from training_models import adam_mlp
+from training_models import batch as info_batch
+from typer import Typer
+from typer.testing import CliRunner
+
+import amp_rewrite as amp
+from amp_rewrite.cli.main import main
+from amp_rewrite.cli.train import train
+from amp_rewrite.errors import AmpError
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import save
+from amp_rewrite.train import build_step
+from amp_rewrite.train.session.checkpoint import read_checkpoint
+
+APP = Typer()
+APP.command()(train)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(build_step(train_op()), "step.onnx")
+    np.savez("data.npz", **batch(0, 40))
+    np.savez("held.npz", **batch(1, 20))
+    return tmp_path
+
+
+def command(*arguments, step="step.onnx"):
+    result = CliRunner().invoke(APP, [step, "--data", "data.npz", *arguments])
+    if isinstance(result.exception, AmpError):
+        raise result.exception
+    return result
+
+
+def rows_of(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_run_writes_the_model_the_checkpoint_and_the_metrics(folder):
+    result = command(
+        "--epochs", "3", "--batch", "8", "-o", "trained.onnx", "--checkpoint", "c.safetensors",
+        "--metrics", "m.csv", "--eval", "held.npz",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "3 epochs, 15 steps, last loss" in result.stdout
+    assert "held out: loss" in result.stdout
+    assert len((folder / "m.csv").read_text().splitlines()) == 1 + 15 + 3
+    weights = load("trained.onnx").graph.initializers
+    tensors = read_checkpoint("c.safetensors").tensors
+    np.testing.assert_array_equal(weights["w"].const_value.numpy(), tensors["w"])
+
+
+def test_resuming_gives_the_same_weights_as_one_run(folder):
+    command("--epochs", "4", "--batch", "8", "--checkpoint", "whole", "--quiet")
+    command("--epochs", "2", "--batch", "8", "--checkpoint", "parts", "--quiet")
+    result = command("--epochs", "4", "--batch", "8", "--checkpoint", "parts", "--resume")
+    assert "4 epochs, 20 steps" in result.stdout
+    whole, parts = read_checkpoint("whole").tensors, read_checkpoint("parts").tensors
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, parts[name])
+
+
+def test_quiet_prints_nothing(folder):
+    assert command("--quiet").output == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "no/trained.onnx"], "the folder of the output does not exist"),
+        (["--checkpoint", "no/c"], "the folder of the output does not exist"),
+        (["--eval", "one.npz"], "one.npz: the input 't' is not fed"),
+        (["--data", "one.npz"], "the input 't' is not fed"),
+        (["--data", "more.npz"], "the step has no input 'z'"),
+        (["--resume"], "nothing to resume from"),
+        (["--resume", "--checkpoint", "missing"], "cannot be read"),
+        (["--batch", "0"], "impossible batch; found 0"),
+        (["--metrics", "m.txt"], "unknown format of metrics"),
+        (["--checkpoint", "step.onnx"], "the output is the input"),
+        (["--checkpoint", "c", "--metrics", "c"], "two outputs are one file"),
+        (["--eval", "none.npz"], "the data cannot be read"),
+        (["--learning-rate", "nan"], "learning rate must be finite"),
+        (["--provider", "Nope"], "no such execution provider"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error_in_one_line(folder, arguments, message):
+    np.savez("one.npz", x=batch(0, 8)["x"])
+    np.savez("more.npz", z=np.zeros(8, np.float32), **batch(0, 8))
+    before = sorted(folder.iterdir())
+    with pytest.raises(AmpError, match=message) as caught:
+        command(*arguments)
+    assert "\n" not in str(caught.value)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_the_metrics_of_an_earlier_run_outlive_one_that_fails(folder):
+    command("--metrics", "m.jsonl", "--eval", "held.npz")
+    before = (folder / "m.jsonl").read_text()
+    rows = [json.loads(line) for line in before.splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 2]
+    assert "eval_loss" in rows[-1]
+    np.savez("one.npz", x=batch(0, 8)["x"])
+    with pytest.raises(AmpError, match="not fed"):
+        command("--metrics", "m.jsonl", "--eval", "one.npz")
+    assert (folder / "m.jsonl").read_text() == before
+    command("--metrics", "m.jsonl", "--batch", "40")
+    assert len((folder / "m.jsonl").read_text().splitlines()) == 1
+
+
+def test_accuracy_is_evaluated_where_the_loss_compares_classes(folder):
+    model = onnx.parser.parse_model(CLASSIFIER)
+    step = build_step(
+        amp.optimizers.Momentum(0.5).minimize(
+            amp.losses.softmax_cross_entropy(amp.load(model), "logits", "t")
+        ),
+        targets={"logits": "logits", "labels": "t"},
+    )
+    save(step, "classes.onnx")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4)).astype(np.float32)
+    np.savez("classes.npz", x=x, t=x[:, :3].argmax(1))
+    result = command("--data", "classes.npz", "--eval", "classes.npz", "--epochs", "20",
+                     "--metrics", "m.csv", step="classes.onnx")  # fmt: skip
+    assert "accuracy 9" in result.stdout or "accuracy 100" in result.stdout
+    last = rows_of(folder / "m.csv")[-1]
+    assert float(last["eval_accuracy"]) >= 0.9
+
+
+def test_a_model_with_training_info_trains_without_a_step(folder):
+    model = adam_mlp()
+    onnx.save(model, "info.onnx")
+    np.savez("info.npz", **info_batch(0))
+    result = command("--data", "info.npz", "--epochs", "60", "-o", "trained.onnx", "--checkpoint",
+                     "c", "--eval", "info.npz", step="info.onnx")  # fmt: skip
+    assert "60 epochs, 60 steps" in result.stdout
+    trained = load("trained.onnx")
+    with amp.TrainingSession(amp.read_training_info("info.onnx")) as session:
+        first = session.run(info_batch(0))["loss"]
+        session.restore("c")
+        assert session.evaluate(info_batch(0))["loss"] < first / 4
+        weights = session.state_dict()
+    assert [n.op_type for n in trained.graph] == [n.op_type for n in model.graph.node]
+    for name in ("W1", "B1", "W2", "B2"):
+        found = trained.graph.initializers[name].const_value.numpy()
+        np.testing.assert_array_equal(found, weights[name])
+    command("--data", "info.npz", "--epochs", "61", "--checkpoint", "c", "--resume",
+            step="info.onnx")  # fmt: skip
+    assert read_checkpoint("c").progress["step"] == 61
+
+
+def fixed_batch():
+    """Return a step whose batch has 8 examples."""
+    model = model_of(FORWARD.replace("[N, 4] x", "[8, 4] x").replace("[N, 2] t", "[8, 2] t"))
+    return build_step(amp.optimizers.GradientDescent().minimize(amp.value(model, "loss")))
+
+
+def test_examples_that_do_not_fill_a_batch_of_fixed_size_are_left_out(folder):
+    save(fixed_batch(), "fixed.onnx")
+    result = command("--batch", "8", "--eval", "held.npz", "--epochs", "2", step="fixed.onnx")
+    assert "2 epochs, 10 steps" in result.stdout  # of 20 held-out examples, 16 are evaluated
+    np.savez("few.npz", **batch(0, 7))
+    for option in ("--data", "--eval"):
+        with pytest.raises(AmpError, match=r"few\.npz: too few examples for a batch; found 7"):
+            command("--batch", "8", option, "few.npz", step="fixed.onnx")
+    with pytest.raises(AmpError, match=r"found \[16, 4\]; expected float32 \[8, 4\]"):
+        command("--batch", "16", step="fixed.onnx")
+
+
+def test_an_interruption_leaves_whole_files_and_can_be_resumed(folder, monkeypatch, capsys):
+    arguments = ["--batch", "8", "--epochs", "4", "--checkpoint", "c", "-o", "trained.onnx",
+                 "--metrics", "m.csv", "--quiet"]  # fmt: skip
+    command(*arguments)
+    whole = read_checkpoint("c").tensors
+    for name in ("c", "trained.onnx", "m.csv"):
+        (folder / name).unlink()
+    run, calls = amp.TrainingSession.run, []
+
+    def interrupted(self, *given):
+        calls.append(1)
+        if len(calls) == 13:
+            raise KeyboardInterrupt
+        return run(self, *given)
+
+    monkeypatch.setattr(amp.TrainingSession, "run", interrupted)
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", "step.onnx", "--data", "data.npz", *arguments])
+    monkeypatch.setattr(amp.TrainingSession, "run", run)
+    assert exit_.value.code == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert sorted(p.name for p in folder.iterdir() if p.suffix != ".npz") == [
+        "c", "m.csv", "step.onnx"
+    ]  # fmt: skip
+    assert read_checkpoint("c").progress["step"] == 10
+    command(*arguments, "--resume")
+    parts = read_checkpoint("c").tensors
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, parts[name])
+    rows = rows_of(folder / "m.csv")
+    assert [int(row["step"]) for row in rows] == list(range(1, 21))
+
+
+@pytest.mark.parametrize("arguments", [["--threads", "-1"], ["--epochs", "few"]])
+def test_wrong_usage_has_its_own_status(folder, arguments):
+    assert command(*arguments).exit_code == 2

@@ -1,0 +1,266 @@
+"""`amp-rewrite train-step`: losses, optimizers, schedules, variables and errors in words."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from handmade import CLASSIFIER, FORWARD, batch, model_of
+from typer import Typer
+from typer.testing import CliRunner
+
+import amp_rewrite as amp
+from amp_rewrite.cli.train_step import train_step
+from amp_rewrite.errors import AmpError
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import save
+from amp_rewrite.train.step.step_info import read_info
+
+APP = Typer()
+APP.command()(train_step)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(model_of(FORWARD), "forward.onnx")
+    onnx.save(onnx.parser.parse_model(CLASSIFIER), "classifier.onnx")
+    return tmp_path
+
+
+def command(*arguments, forward="forward.onnx", loss="loss"):
+    given = [forward, "-o", "step.onnx", "--loss", loss, *arguments]
+    result = CliRunner().invoke(APP, given)
+    if isinstance(result.exception, AmpError):
+        raise result.exception
+    return result
+
+
+def state_after_a_step(source, feeds):
+    with amp.TrainingSession(source) as session:
+        session.run(feeds)
+        return session.state_dict()
+
+
+def test_the_step_is_described_and_runs_on_a_plain_runtime():
+    result = command()
+    assert result.exit_code == 0
+    assert "5 nodes -> " in result.stdout
+    assert "feeds: x, t" in result.stdout
+    assert "wrote step.onnx" in result.stdout
+    onnx.checker.check_model("step.onnx", full_check=True)
+    session = onnxruntime.InferenceSession("step.onnx", providers=["CPUExecutionProvider"])
+    assert np.isfinite(session.run(["loss"], batch(0))[0])
+
+
+def test_quiet_prints_nothing():
+    assert command("--quiet").output == ""
+
+
+OPTIMIZERS = {
+    "adam by default": ([], amp.optimizers.Adam()),
+    "its options": (
+        ["--option", "beta1=0.5", "--option", "lazy=true", "--learning-rate", "0.1"],
+        amp.optimizers.Adam(0.1, 0.5, lazy=True),
+    ),
+    "sgd": (["--optimizer", "sgd"], amp.optimizers.GradientDescent()),
+    "sgd with a momentum": (
+        ["--optimizer", "sgd", "--option", "momentum=0.9", "--option", "nesterov=true"],
+        amp.optimizers.Momentum(0.01, 0.9, use_nesterov=True),
+    ),
+    "with dashes": (["--optimizer", "gradient-descent"], amp.optimizers.GradientDescent()),
+    "in capitals": (["--optimizer", "RMSProp"], amp.optimizers.RMSProp()),
+    "named": (["--option", "name=Mine"], amp.optimizers.Adam(name="Mine")),
+    "clipping": (["--option", "global-clipnorm=0.5"], amp.optimizers.Adam(global_clipnorm=0.5)),
+    "excluded from decay": (
+        ["--optimizer", "adamw", "--option", "exclude_from_weight_decay=^b$"],
+        amp.optimizers.AdamW(exclude_from_weight_decay=["^b$"]),
+    ),
+    "several excluded": (
+        ["--optimizer", "lamb", "--option", 'exclude_from_weight_decay=["^B", "^b$"]'],
+        amp.optimizers.LAMB(exclude_from_weight_decay=["^B", "^b$"]),
+    ),
+    "a schedule": (
+        ["--schedule", "cosine:10:0.5", "--warm-up", "4", "--learning-rate", "0.25"],
+        amp.optimizers.Adam(
+            amp.optimizers.LinearWarmUp(amp.optimizers.CosineSchedule(0.25, 10, 0.5), 4)
+        ),
+    ),
+    "steps": (
+        ["--schedule", "step:10"],
+        amp.optimizers.Adam(amp.optimizers.StepSchedule(0.001, 10)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_words_give_the_optimizer_that_they_say(name):
+    arguments, optimizer = OPTIMIZERS[name]
+    assert command(*arguments).exit_code == 0
+    expected = optimizer.minimize(amp.value(model_of(FORWARD), "loss"))
+    found, same = (state_after_a_step(s, batch(0)) for s in ("step.onnx", expected))
+    assert found.keys() == same.keys()
+    for key, array in same.items():
+        np.testing.assert_array_equal(found[key], array, err_msg=key)
+
+
+LOSSES = {
+    "softmax-cross-entropy:logits:t": (amp.losses.softmax_cross_entropy, "t"),
+    "softmax-cross-entropy:logits:label": (amp.losses.softmax_cross_entropy, "label"),
+    "sigmoid-cross-entropy:logits:yes": (amp.losses.sigmoid_cross_entropy, "yes"),
+    "mean-squared-error:logits:label:0": (amp.losses.mean_squared_error, "label:0"),
+}
+
+
+@pytest.mark.parametrize("text", LOSSES)
+def test_a_loss_is_added_and_its_labels_become_an_input(text):
+    function, labels = LOSSES[text]
+    assert command(forward="classifier.onnx", loss=text).exit_code == 0
+    info = read_info(amp.load("step.onnx"))
+    assert info.inputs == ("x", labels)
+    accurate = text.startswith("softmax")
+    assert info.targets == ({"logits": "logits", "labels": labels} if accurate else None)
+    feeds = {"x": batch(0)["x"], labels: np.zeros((8, 3), np.float32)}
+    if accurate:
+        feeds[labels] = np.zeros(8, np.int64)
+    model = amp.load("classifier.onnx")
+    op = amp.optimizers.Adam().minimize(function(model, "logits", labels))
+    with amp.TrainingSession("step.onnx") as first, amp.TrainingSession(op) as second:
+        assert first.run(feeds)["loss"] == second.run(feeds)["loss"]
+
+
+def test_predictions_may_have_colons_in_their_name():
+    model = onnx.load("classifier.onnx")
+    model.graph.node[1].output[0] = model.graph.node[2].input[0] = "logits:0"
+    model.graph.output[0].name = "logits:0"
+    onnx.save(model, "classifier.onnx")
+    command(forward="classifier.onnx", loss="softmax-cross-entropy:logits:0:t")
+    targets = {"logits": "logits:0", "labels": "t"}
+    assert read_info(amp.load("step.onnx")).targets == targets
+
+
+def test_the_models_own_loss_tells_what_accuracy_is():
+    command(forward="classifier.onnx")
+    assert read_info(amp.load("step.onnx")).targets == {"logits": "logits", "labels": "t"}
+
+
+def test_variables_are_chosen_by_patterns_and_others_stay():
+    command("--variable", "w", "--variable", "unused|w.*", "--optimizer", "sgd")
+    before = amp.load("forward.onnx").graph.initializers
+    with amp.TrainingSession("step.onnx") as session:
+        session.run(batch(0))
+        assert "b" not in session.state_dict()
+        after = session.export().graph.initializers
+    same = {n: np.array_equal(before[n].const_value, after[n].const_value) for n in ("w", "b")}
+    assert same == {"w": False, "b": True}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "trained"),
+    [
+        (["--freeze", "b"], {"w"}),
+        (["--variable", ".", "--freeze", "w"], {"b"}),
+        ([], {"w", "b"}),
+    ],
+)
+def test_frozen_variables_are_no_states(arguments, trained):
+    command(*arguments)
+    states = read_info(amp.load("step.onnx")).states
+    assert {s.name for s in states if s.role == "variable"} == trained
+
+
+def test_numbers_that_may_be_constants_of_a_formula_are_named():
+    model = onnx.parser.parse_model(
+        FORWARD.replace("float[2] b", "float[2] b, float epsilon = {0.5}").replace(
+            "y = Add (h, b)", "k = Add (h, b)\n y = Add (k, epsilon)"
+        )
+    )
+    model.graph.initializer.extend(onnx.load("forward.onnx").graph.initializer)
+    del model.graph.value_info[:]
+    onnx.save(model, "numbers.onnx")
+    note = command(forward="numbers.onnx").stderr
+    assert "note: 1 of 3 trained variables are single numbers (epsilon)" in note
+    assert command("--freeze", "epsilon", forward="numbers.onnx").stderr == ""
+    assert command("--quiet", forward="numbers.onnx").output == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--loss-scale", "dynamic"], ["--cross-shard", "mean", "--loss-scale", "8"]]
+)
+def test_gradients_are_clipped_by_their_global_norm(arguments):
+    rate, limit = 4.0, 1e-3
+    options = ["--optimizer", "sgd", "--learning-rate", str(rate), *arguments]
+    moved = {}
+    for name, more in {"free": [], "clipped": ["--clip-norm", str(limit)]}.items():
+        assert command(*options, *more).exit_code == 0
+        before = {k: v.const_value.numpy() for k, v in load("step.onnx").graph.initializers.items()}
+        after = state_after_a_step("step.onnx", batch(0))
+        moved[name] = np.concatenate([np.ravel(after[k] - before[k]) for k in ("w", "b")])
+    length = np.linalg.norm(moved["free"])
+    assert length > 10 * rate * limit
+    scale = rate * limit / length
+    np.testing.assert_allclose(moved["clipped"], moved["free"] * scale, rtol=1e-3, atol=1e-6)
+
+
+def test_nothing_to_train_is_an_error():
+    with pytest.raises(AmpError, match=r"No variables to optimize\."):
+        command("--freeze", ".*")
+
+
+def test_values_are_fetched_besides_the_loss():
+    command("--fetch", "y", "--fetch", "gradient_norm")
+    step = amp.load("step.onnx")
+    assert [str(v.name) for v in step.graph.outputs][:2] == ["loss", "y"]
+    assert set(read_info(step).fetches) == {"loss", "y", "gradient_norm"}
+
+
+WRONG = {
+    "no such loss": (["--loss", "los"], "los: the model has no value .* did you mean 'loss'"),
+    "no such kind": (["--loss", "softmax:y:t"], "unknown kind of loss; found 'softmax'"),
+    "no labels": (["--loss", "mean-squared-error:y"], "names of two values"),
+    "nothing": (["--loss", "mean-squared-error"], "names of two values"),
+    "no such logits": (["--loss", "mean-squared-error:z:t"], "z: the model has no value"),
+    "no scalar": (["--loss", "y"], r"must be a scalar; .* softmax-cross-entropy:y:LABELS"),
+    "integers": (["--loss", "softmax-cross-entropy:y:t"], "t: labels must be integers"),
+    "optimizer": (["--optimizer", "adamm"], "optimizer identifier; found 'adamm'; expected sgd or"),
+    "option": (["--option", "foo=3"], "adam takes no such option; found foo=3; expected KEY=VAL"),
+    "no value": (["--option", "beta1"], "takes no such option"),
+    "rate as option": (["--option", "learning_rate=1"], "takes no such option"),
+    "word": (["--option", "beta1=x"], "'beta1' has no value that can be read; found x"),
+    "range": (["--option", "beta1=2"], "impossible beta1; found 2.0"),
+    "nesterov": (["--optimizer", "sgd", "--option", "nesterov=true"], "needs a momentum"),
+    "rate": (["--learning-rate", "nan"], "impossible learning_rate; found nan"),
+    "schedule": (["--schedule", "linear"], "unknown schedule; found 'linear'; expected constant"),
+    "no steps": (["--schedule", "step"], "unknown schedule"),
+    "too many": (["--schedule", "step:1:2:3"], "unknown schedule"),
+    "half a step": (["--schedule", "cosine:1.5"], "unknown schedule"),
+    "not a number": (["--schedule", "cosine:inf"], "unknown schedule"),
+    "zero steps": (["--schedule", "step:0"], "impossible decay_steps; found 0"),
+    "no variable": (["--variable", "z.*"], "matches no variable .* found 'z.*'; expected w, b"),
+    "no pattern": (["--variable", "["], "not a regular expression"),
+    "no fetch": (["--fetch", "nope"], "computes no value 'nope'"),
+    "input": (["-o", "forward.onnx"], "the output is the input"),
+    "no folder": (["-o", "no/step.onnx"], "the folder of the output does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_done_is_an_error_in_one_line_and_writes_nothing(case, folder):
+    arguments, message = WRONG[case]
+    before = sorted(folder.iterdir())
+    with pytest.raises(AmpError, match=message) as caught:
+        command(*arguments)
+    assert "\n" not in str(caught.value)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_step_is_no_model_to_make_a_step_of():
+    command()
+    with pytest.raises(AmpError, match=r"step\.onnx: the model is a training step already"):
+        CliRunner().invoke(
+            APP, ["step.onnx", "-o", "s.onnx", "--loss", "loss"], catch_exceptions=False
+        )
+
+
+@pytest.mark.parametrize("arguments", [["--learning-rate", "x"], ["--warm-up", "-1"], ["--what"]])
+def test_wrong_usage_has_its_own_status(arguments):
+    assert command(*arguments).exit_code == 2

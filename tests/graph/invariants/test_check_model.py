@@ -1,0 +1,431 @@
+"""For every invariant: a rewritten model that holds it, and ones that break it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from amp_rewrite.graph.invariants.check_model import INVARIANTS, verify_invariants
+from amp_rewrite.graph.io.load import load
+
+BEFORE = """
+<ir_version: 10, opset_import: ["" : 17], producer_name: "maker", doc_string: "a model">
+main (float[2, 2] x, bool c) => (float[2, 2] y) <float[2, 2] w = {1, 2, 3, 4}, float k = {2}>
+{
+    ["mm"] h = MatMul(x, w)
+    ["if"] b = If (c) <
+        then_branch = yes () => (float[2, 2] t) { ["relu"] t = Relu(h) },
+        else_branch = no () => (float[2, 2] e) { ["mul"] e = Mul(h, k) }
+    >
+    ["sm"] y = Softmax(b)
+}
+"""
+
+AFTER = """
+<ir_version: 10, opset_import: ["" : 17], producer_name: "maker", doc_string: "a model">
+main (float[2, 2] x, bool c) => (float[2, 2] y)
+    <float16[2, 2] w = {1, 2, 3, 4}, float k = {2}, float16[2, 2] h>
+{
+    ["x-CastToFp16-0-AutoMixedPrecision"] x16 = Cast <to = 10> (x)
+    ["mm"] h = MatMul(x16, w)
+    ["h-CastToFp32-0-AutoMixedPrecision"] h32 = Cast <to = 1> (h)
+    ["if"] b = If (c) <
+        then_branch = yes () => (float[2, 2] t) { ["relu"] t = Relu(h32) },
+        else_branch = no () => (float[2, 2] e) { ["mul"] e = Mul(h32, k) }
+    >
+    ["sm"] y = Softmax(b)
+}
+"""
+
+
+def parse(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
+    for initializer in model.graph.initializer:
+        if initializer.data_type == TensorProto.FLOAT16:  # the parser writes numbers, not bits
+            values = np.array(initializer.int32_data, np.float16).reshape(initializer.dims)
+            initializer.CopyFrom(numpy_helper.from_array(values, initializer.name))
+    return model
+
+
+def node_of(graph: onnx.GraphProto, name: str) -> onnx.NodeProto:
+    return next(node for node in graph.node if node.name == name)
+
+
+def broken(before: onnx.ModelProto, after: onnx.ModelProto) -> set[str]:
+    return {v.invariant for v in verify_invariants(load(before), load(after))}
+
+
+def add_cast(model: onnx.ModelProto, source: str, output: str, to: int, index: int = 9) -> None:
+    name = f"{output}-CastToFp16-{index}-AutoMixedPrecision"
+    model.graph.node.insert(0, helper.make_node("Cast", [source], [output], name=name, to=to))
+
+
+def test_a_faithful_rewrite_breaks_nothing() -> None:
+    assert verify_invariants(load(parse(BEFORE)), load(parse(AFTER))) == ()
+
+
+def test_a_model_that_is_left_alone_breaks_nothing() -> None:
+    assert verify_invariants(load(parse(BEFORE)), load(parse(BEFORE))) == ()
+
+
+def test_neither_model_is_changed_by_checking() -> None:
+    models = load(parse(BEFORE)), load(parse(AFTER))
+    texts = [ir.to_proto(model).SerializeToString(deterministic=True) for model in models]
+    verify_invariants(*models)
+    assert [ir.to_proto(m).SerializeToString(deterministic=True) for m in models] == texts
+
+
+def mixed_types(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "mm").input[0] = "x"
+
+
+def other_name(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "sm").output[0] = model.graph.output[0].name = "z"
+
+
+def low_output(model: onnx.ModelProto) -> None:
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+
+
+def other_shape(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 7
+
+
+def same_node_name(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "mm").name = "sm"
+
+
+def cast_chain(model: onnx.ModelProto) -> None:
+    add_cast(model, "x16", "x32", TensorProto.FLOAT)
+    model.graph.node.insert(1, model.graph.node.pop(0))
+
+
+def second_cast(model: onnx.ModelProto) -> None:
+    add_cast(model, "x", "x16b", TensorProto.FLOAT16)
+
+
+def noop_cast(model: onnx.ModelProto) -> None:
+    add_cast(model, "x", "x32", TensorProto.FLOAT)
+
+
+def unread_cast(model: onnx.ModelProto) -> None:
+    add_cast(model, "k", "k16", TensorProto.FLOAT16)
+
+
+def unused_initializer(model: onnx.ModelProto) -> None:
+    model.graph.initializer.append(numpy_helper.from_array(np.float16(1), "left"))
+
+
+def altered_weight(model: onnx.ModelProto) -> None:
+    values = np.array([[1, 2], [3, 4.5]], np.float16)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "w"))
+
+
+def infinite_weight(model: onnx.ModelProto) -> None:
+    values = np.array([[1, 2], [3, np.inf]], np.float16)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "w"))
+
+
+def altered_float_weight(model: onnx.ModelProto) -> None:
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32(3), "k"))
+
+
+def lost_producer(model: onnx.ModelProto) -> None:
+    model.producer_name = ""
+
+
+def lost_doc_string(model: onnx.ModelProto) -> None:
+    model.doc_string = ""
+
+
+def other_graph_name(model: onnx.ModelProto) -> None:
+    model.graph.name = "other"
+
+
+def lost_node(model: onnx.ModelProto) -> None:
+    model.graph.node.remove(node_of(model.graph, "sm"))
+    node_of(model.graph, "if").output[0] = "y"
+
+
+def extra_node(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "sm").input[0] = "b2"
+    model.graph.node.insert(4, helper.make_node("Identity", ["b"], ["b2"], name="extra"))
+
+
+def renamed_node(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "sm").name = "softmax"
+
+
+def other_attribute(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "sm").attribute.append(helper.make_attribute("axis", 0))
+
+
+def altered_branch(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "if").attribute[0].g.node[0].op_type = "Tanh"
+
+
+def wrong_value_info(model: onnx.ModelProto) -> None:
+    info = next(v for v in model.graph.value_info if v.name == "h")
+    info.type.tensor_type.elem_type = TensorProto.FLOAT
+
+
+def branches_apart(model: onnx.ModelProto) -> None:
+    branch = node_of(model.graph, "if").attribute[0].g
+    branch.node[0].input[0] = "h"
+    branch.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+
+
+@pytest.mark.parametrize(
+    ("invariant", "spoil"),
+    [
+        ("checker", mixed_types),
+        ("types", mixed_types),
+        ("io-contract", other_name),
+        ("io-contract", low_output),
+        ("io-contract", other_shape),
+        ("unique-names", same_node_name),
+        ("no-cast-chains", cast_chain),
+        ("no-duplicate-casts", second_cast),
+        ("no-useless-casts", noop_cast),
+        ("no-useless-casts", unread_cast),
+        ("no-unused-initializers", unused_initializer),
+        ("initializers-intact", altered_weight),
+        ("initializers-intact", infinite_weight),
+        ("initializers-intact", altered_float_weight),
+        ("metadata", lost_producer),
+        ("metadata", lost_doc_string),
+        ("metadata", other_graph_name),
+        ("nodes", lost_node),
+        ("nodes", extra_node),
+        ("nodes", renamed_node),
+        ("nodes", other_attribute),
+        ("nodes", altered_branch),
+        ("types", wrong_value_info),
+        ("types", branches_apart),
+    ],
+)
+def test_a_spoiled_rewrite_breaks_its_invariant(
+    invariant: str, spoil: Callable[[onnx.ModelProto], None]
+) -> None:
+    after = parse(AFTER)
+    spoil(after)
+    assert invariant in broken(parse(BEFORE), after)
+
+
+def test_a_value_that_is_used_before_it_is_defined_is_found() -> None:
+    after = load(parse(AFTER))  # the loader sorts, so the order is spoiled behind its back
+    cast, matmul = after.graph[0], after.graph[1]
+    after.graph.remove(cast)
+    after.graph.insert_after(matmul, cast)
+    found = verify_invariants(load(parse(BEFORE)), after)
+    assert ("sorted", "mm") in {(v.invariant, v.where) for v in found}
+
+
+def test_a_value_that_shadows_an_outer_one_is_found() -> None:
+    after = load(parse(AFTER))  # the loader refuses such a file
+    branch = after.graph[3].attributes["then_branch"].as_graph()
+    branch.outputs[0].name = "h32"
+    found = verify_invariants(load(parse(BEFORE)), after)
+    assert ("unique-names", "h32") in {(v.invariant, v.where) for v in found}
+
+
+def without_metadata(model: onnx.ModelProto) -> None:
+    del model.metadata_props[:]
+
+
+def without_node_doc(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "mm").doc_string = ""
+
+
+def without_function(model: onnx.ModelProto) -> None:
+    del model.functions[:]
+
+
+def other_function(model: onnx.ModelProto) -> None:
+    model.functions[0].node[0].op_type = "Relu"
+
+
+def without_training_info(model: onnx.ModelProto) -> None:
+    del model.training_info[:]
+
+
+def other_shape_of_value(model: onnx.ModelProto) -> None:
+    info = next(v for v in model.graph.value_info if v.name == "q")
+    info.type.tensor_type.shape.dim[0].dim_value = 3
+
+
+def without_value_doc(model: onnx.ModelProto) -> None:
+    next(v for v in model.graph.value_info if v.name == "q").doc_string = ""
+
+
+def integer_value(model: onnx.ModelProto) -> None:
+    info = next(v for v in model.graph.value_info if v.name == "q")
+    info.type.tensor_type.elem_type = TensorProto.INT64
+
+
+def other_custom_attribute(model: onnx.ModelProto) -> None:
+    node_of(model.graph, "custom").attribute[0].s = b"\x00"
+
+
+def low_custom_output(model: onnx.ModelProto) -> None:
+    info = next(v for v in model.graph.value_info if v.name == "q")
+    info.type.tensor_type.elem_type = TensorProto.FLOAT16
+
+
+def rich_model() -> onnx.ModelProto:
+    """A model with everything that a rewrite must carry over."""
+    model = parse(
+        """
+        <ir_version: 10, opset_import: ["" : 17, "own" : 1, "fun" : 1]>
+        main (float[2] x) => (float[2] y) <float[2] q, float[2] h>
+        {
+            ["mm"] h = Tanh(x)
+            ["custom"] q = own.Magic <table = "opaque"> (h)
+            ["call"] y = fun.twice(q)
+        }
+        <domain: "fun", opset_import: ["" : 17]>
+        twice (a) => (b) { b = Add(a, a) }
+        """
+    )
+    model.metadata_props.add(key="author", value="someone")
+    node_of(model.graph, "mm").doc_string = "a node"
+    next(v for v in model.graph.value_info if v.name == "q").doc_string = "a value"
+    model.training_info.add().algorithm.name = "sgd"
+    return model
+
+
+def test_a_model_with_everything_holds_every_invariant_when_left_alone() -> None:
+    assert verify_invariants(load(rich_model()), load(rich_model())) == ()
+
+
+@pytest.mark.parametrize(
+    ("invariant", "spoil"),
+    [
+        ("metadata", without_metadata),
+        ("nodes", without_node_doc),
+        ("nodes", other_custom_attribute),
+        ("nodes", low_custom_output),
+        ("functions", without_function),
+        ("functions", other_function),
+        ("opaque-parts", without_training_info),
+        ("value-infos", other_shape_of_value),
+        ("value-infos", without_value_doc),
+        ("value-infos", integer_value),
+    ],
+)
+def test_what_a_rewrite_must_carry_over_is_missed(
+    invariant: str, spoil: Callable[[onnx.ModelProto], None]
+) -> None:
+    after = rich_model()
+    spoil(after)
+    assert invariant in broken(rich_model(), after)
+
+
+def test_every_invariant_is_broken_by_some_test() -> None:
+    alone = {"sorted"}
+    marks = (
+        *test_a_spoiled_rewrite_breaks_its_invariant.pytestmark,
+        *test_what_a_rewrite_must_carry_over_is_missed.pytestmark,
+    )
+    assert {row[0] for mark in marks for row in mark.args[1]} | alone == set(INVARIANTS)
+
+
+def io_violations(keep: bool | list[str]) -> tuple[str, ...]:
+    after = parse(AFTER)
+    low_output(after)
+    found = verify_invariants(load(parse(BEFORE)), load(after), keep_io_types=keep)
+    return tuple(v.where for v in found if v.invariant == "io-contract")
+
+
+def test_a_low_output_is_allowed_only_where_types_need_not_be_kept() -> None:
+    assert io_violations(True) == ("y",)
+    assert io_violations(False) == ()
+    assert io_violations(["x"]) == ()
+    assert io_violations(["y"]) == ("y",)
+
+
+def test_an_initializer_that_ir_3_lists_as_an_input_may_change_type() -> None:
+    text = """
+    <ir_version: 3, opset_import: ["" : 9]>
+    main (float[2, 2] x, {}[2, 2] w) => ({}[2, 2] y) {{ y = {}(x, w) }}
+    """
+    before = parse(text.format("float", "float", "MatMul"))
+    before.graph.initializer.append(numpy_helper.from_array(np.ones((2, 2), np.float32), "w"))
+    after = parse(text.format("float16", "float", "MatMul"))
+    after.graph.initializer.append(numpy_helper.from_array(np.ones((2, 2), np.float16), "w"))
+    add_cast(after, "x", "x16", TensorProto.FLOAT16)
+    after.graph.node[1].input[0] = "x16"
+    after.graph.node[1].output[0] = "y16"
+    after.graph.node.append(
+        helper.make_node(
+            "Cast", ["y16"], ["y"], name="y-CastToFp32-0-AutoMixedPrecision", to=TensorProto.FLOAT
+        )
+    )
+    assert verify_invariants(load(before), load(after)) == ()
+    before.ir_version = after.ir_version = 4
+    assert broken(before, after) == {"io-contract"}
+
+
+@pytest.mark.parametrize(
+    ("source", "low", "holds"),
+    [
+        (np.nan, np.nan, True),
+        (np.inf, np.inf, True),
+        (-0.0, -0.0, True),
+        (-0.0, 0.0, False),
+        (-3.4e38, -65504, True),
+        (-3.4e38, -np.inf, False),
+        (1e-10, 0.0, True),
+        (-1e-10, 6e-8, False),
+        (np.inf, 65504, False),
+    ],
+)
+def test_weights_keep_sign_nan_and_infinity_and_never_overflow(
+    source: float, low: float, holds: bool
+) -> None:
+    before, after = parse(BEFORE), parse(AFTER)
+    for model, value, dtype in ((before, source, np.float32), (after, low, np.float16)):
+        weights = np.full((2, 2), value, dtype)
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
+    assert ("initializers-intact" not in broken(before, after)) is holds
+
+
+def test_a_bound_of_clip_may_become_infinite() -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 17]>
+    main ({0}[2] x) => ({0}[2] y) {{ y = Clip(x, low) }}
+    """
+    before, after = parse(text.format("float")), parse(text.format("float16"))
+    before.graph.initializer.append(numpy_helper.from_array(np.float32(-3.4e38), "low"))
+    after.graph.initializer.append(numpy_helper.from_array(np.float16(-np.inf), "low"))
+    assert verify_invariants(load(before), load(after), keep_io_types=False) == ()
+
+
+def test_what_is_wrong_in_the_original_does_not_count() -> None:
+    before, after = parse(BEFORE), parse(AFTER)
+    for model in (before, after):
+        node_of(model.graph, "mm").name = "sm"
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(1), "left"))
+    assert verify_invariants(load(before), load(after)) == ()
+
+
+def test_a_weight_too_large_for_the_checker_is_still_compared() -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 17]>
+    main ({0}[1, 200] x) => ({0}[1, 200] y) {{ y = MatMul(x, w) }}
+    """
+    before, after = parse(text.format("float")), parse(text.format("float16"))
+    weights = np.random.default_rng(0).standard_normal((200, 200)).astype(np.float32)
+    before.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    after.graph.initializer.append(numpy_helper.from_array(weights.astype(np.float16), "w"))
+    assert verify_invariants(load(before), load(after), keep_io_types=False) == ()
+    spoiled = weights.astype(np.float16)
+    spoiled[100, 100] = 7
+    after.graph.initializer[0].CopyFrom(numpy_helper.from_array(spoiled, "w"))
+    found = verify_invariants(load(before), load(after), keep_io_types=False)
+    assert [(v.invariant, v.where) for v in found] == [("initializers-intact", "w")]
+    assert "element (100, 100)" in str(found[0])

@@ -1,0 +1,106 @@
+"""Inputs made from what a model declares."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import amp_rewrite as amp
+from amp_rewrite.emulate import Evaluator
+from amp_rewrite.errors import DataError
+from amp_rewrite.numerics.compare.inputs import plausible_feeds, runnable_feeds
+
+HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
+
+
+def made(inputs: str, **options: Any) -> dict[str, Any]:
+    model = onnx.parser.parse_model(
+        HEADER + f"g ({inputs}) => (bool c) {{ c = Constant <value = bool {{1}}> () }}"
+    )
+    for value in model.graph.input:
+        value.type.tensor_type.shape.SetInParent()  # the notation has none for a scalar
+    return plausible_feeds(amp.load(model), **options)
+
+
+def test_one_name_has_one_size() -> None:
+    feeds = made("float[batch, seq] a, int64[batch, seq] input_ids, float[seq, 7] b")
+    assert feeds["a"].shape == feeds["input_ids"].shape == (1, 16)
+    assert feeds["b"].shape == (16, 7)
+
+
+@pytest.mark.parametrize("shape", ["N,3,H,W", "N,H,W,3", "1,3,224,224"])
+def test_an_image_is_smooth_and_of_an_image_s_size(shape: str) -> None:
+    image = made(f"float[{shape}] pixels")["pixels"]
+    assert sorted(image.shape) == [1, 3, 224, 224]
+    assert image.dtype == np.float32
+    assert 1 < np.abs(image).max() < 4
+
+
+def test_integers_are_what_their_names_say() -> None:
+    feeds = made(
+        "int64[1,8] attention_mask, int64[1,8] token_type_ids, int64[1,8] position_ids,"
+        "int64[] sr, int64[1,8] input_ids, uint8[4,4,3] photo"
+    )
+    assert feeds["attention_mask"].tolist() == [[1] * 8]
+    assert feeds["token_type_ids"].tolist() == [[0] * 8]
+    assert feeds["position_ids"].tolist() == [list(range(8))]
+    assert feeds["sr"] == 16000
+    assert set(feeds["input_ids"].ravel().tolist()) <= {0, 1}
+    assert feeds["photo"].max() > 100
+
+
+def test_other_types_get_something_harmless() -> None:
+    feeds = made("bool[2] flag, float16[2] half, bfloat16[2] brain, string[2] text, double[] d")
+    assert feeds["flag"].all()
+    assert (str(feeds["half"].dtype), str(feeds["brain"].dtype)) == ("float16", "bfloat16")
+    assert feeds["text"].tolist() == ["a", "a"]
+    assert feeds["d"] == 1
+
+
+def test_ids_fit_the_table_that_they_index() -> None:
+    model = onnx.parser.parse_model(
+        HEADER
+        + """g (int32[1,64] ids) => (float[1,64,4] y) {
+          wide = Cast <to = 7> (ids)
+          y = Gather(table, wide)
+        }"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((50, 4), np.float32), "table"))
+    ids = plausible_feeds(amp.load(model))["ids"]
+    assert ids.dtype == np.int32
+    assert 25 < ids.max() < 50
+
+
+def test_a_seed_gives_the_same_inputs_and_another_one_others() -> None:
+    first, same, other = (made("float[2,3] x", seed=s)["x"] for s in (1, 1, 2))
+    assert (first == same).all()
+    assert (first != other).any()
+
+
+def test_sizes_are_tried_until_the_model_runs() -> None:
+    model = amp.load(
+        onnx.parser.parse_model(
+            HEADER
+            + """g (float[1, samples] x) => (float[2, 256] y) {
+              shape = Constant <value = int64[2] {2, 256}> ()
+              y = Reshape(x, shape)
+            }"""
+        )
+    )
+    assert runnable_feeds(model, Evaluator(model).run)["x"].shape == (1, 512)
+
+
+def test_a_model_that_runs_on_nothing_made_up_asks_for_data() -> None:
+    model = amp.load(
+        onnx.parser.parse_model(
+            HEADER
+            + """g (float[1, n] x) => (float[7, 11] y) {
+              shape = Constant <value = int64[2] {7, 11}> ()
+              y = Reshape(x, shape)
+            }"""
+        )
+    )
+    with pytest.raises(DataError, match=r"no made-up inputs fit.*--data"):
+        runnable_feeds(model, Evaluator(model).run)

@@ -1,0 +1,238 @@
+"""verify: what holds, what does not, and what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from typer.testing import CliRunner
+
+import amp_rewrite as amp
+from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
+from amp_rewrite.numerics.compare.verify import verify
+
+HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
+
+
+def mlp(scale: float = 1.0) -> onnx.ModelProto:
+    """Return two layers and a softmax whose hidden values are about `scale` large."""
+    model = onnx.parser.parse_model(
+        HEADER
+        + """g (float[batch,16] x) => (float[batch,10] y) {
+          h = MatMul(x, w1)
+          r = Tanh(h)
+          logits = MatMul(r, w2)
+          y = Softmax(logits)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    for name, shape, size in (("w1", (16, 32), scale), ("w2", (32, 10), 1.0)):
+        weight = (rng.standard_normal(shape) * size).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    for index, node in enumerate(model.graph.node):
+        node.name = f"n{index}"
+    return model
+
+
+def low(model: onnx.ModelProto, precision: str = "float16", **options: Any) -> Any:
+    level = "UNSAFE_FORCE_ALL" if precision == "float16" else "default"
+    result = amp.rewrite(model, precision=precision, target="schema", level=level, **options)
+    return result.model
+
+
+def feeds(count: int = 1, size: float = 1.0) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(1)
+    return [{"x": (rng.standard_normal((4, 16)) * size).astype(np.float32)} for _ in range(count)]
+
+
+def test_a_good_rewrite_holds_and_every_number_is_there() -> None:
+    report = verify(mlp(), low(mlp()), feeds(3))
+    (output,) = report.outputs
+    assert report.ok
+    assert report.precision == "float16"
+    assert report.feeds == 3
+    assert output.elements == 3 * 4 * 10
+    assert 0 < output.max_abs < 0.01
+    assert output.max_rel > 0
+    assert output.cosine is not None
+    assert output.cosine > 0.9999
+    assert output.within > 0.9
+    assert (output.nan, output.inf, output.top1) == (0, 0, 1.0)
+    assert report.growth
+    assert all(g.growth > 1 for g in report.growth)
+    assert list(report.growth) == sorted(report.growth, key=lambda g: -g.growth)
+
+
+def test_inputs_are_made_up_where_there_are_none() -> None:
+    report = verify(mlp(), low(mlp()))
+    assert report.ok
+    assert report.data == "made-up inputs, seed 0"
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_low_inputs_and_outputs_are_compared_as_well(precision: str) -> None:
+    model = mlp(0.1)
+    report = verify(model, low(model, precision=precision, keep_io_types=False), feeds())
+    assert report.ok
+    assert report.precision == precision
+
+
+def test_an_infinity_that_a_later_node_absorbs_is_a_failure() -> None:
+    model = mlp(1e4)  # h overflows float16, and Tanh makes 1 of it in either precision
+    report = verify(model, low(model), feeds(size=10))
+    assert all(output.ok for output in report.outputs)
+    assert not report.ok
+    assert [i.value for i in report.infinities] == ["h"]
+    assert report.infinities[0].node == "n0"
+    assert report.infinities[0].inf > 0
+    assert "the outputs absorb it" in report.to_text(width=500)
+
+
+def test_an_infinity_that_the_original_has_as_well_is_none() -> None:
+    model = onnx.parser.parse_model(
+        HEADER + "g (float[2] x) => (float[2] y) { h = Log(x) y = Mul(h, h) }"
+    )
+    report = verify(model, low(model), {"x": np.array([0, 1], np.float32)})
+    assert report.ok
+    assert report.infinities == ()
+
+
+def test_an_infinity_in_an_added_cast_is_found() -> None:
+    model = onnx.parser.parse_model(
+        HEADER + "g (float[2,2] x) => (float[2,2] y) { h = MatMul(x, x) y = Tanh(h) }"
+    )
+    x = np.full((2, 2), 1e5, np.float32)
+    report = verify(model, amp.rewrite(model, target="schema").model, {"x": x})
+    assert report.infinities[0].op == "Cast"
+    assert report.infinities[0].value.startswith("x-CastToFp16")
+
+
+def test_a_given_tolerance_must_hold_for_every_element() -> None:
+    assert verify(mlp(), low(mlp()), feeds(), rtol=0.1, atol=0.1).ok
+    report = verify(mlp(), low(mlp()), feeds(), rtol=0, atol=1e-6)
+    assert not report.ok
+    assert "are out of tolerance" in report.failures[0]
+
+
+def test_a_perturbed_model_does_not_hold_and_the_node_is_named() -> None:
+    other = mlp()
+    other.graph.initializer[1].CopyFrom(
+        numpy_helper.from_array(np.full((32, 10), 0.5, np.float32), "w2")
+    )
+    report = verify(mlp(), low(other), feeds())
+    assert not report.ok
+    assert "away from the original" in report.failures[0]
+    assert report.growth[0].op == "MatMul"
+    assert report.growth[0].node == "n2"
+
+
+def test_json_is_valid_and_complete_even_with_infinities() -> None:
+    model = mlp(1e4)
+    content = json.loads(verify(model, low(model), feeds(size=10)).to_json())
+    assert content["version"] == 1
+    assert content["ok"] is False
+    assert content["failures"]
+    assert {"outputs", "infinities", "growth", "tolerances", "device", "data"} <= set(content)
+
+
+def test_a_device_is_compared_with_the_emulation() -> None:
+    model = mlp()
+    report = verify(model, low(model), feeds(), providers=["CPUExecutionProvider"])
+    assert report.device is not None
+    assert report.device.error is None
+    (output,) = report.device.outputs
+    assert output.ok
+    assert output.max_abs > 0  # the CPU provider computes in float32
+    assert "CPUExecutionProvider against the emulation" in report.to_text()
+
+
+def test_a_device_without_kernels_is_reported_and_not_fatal() -> None:
+    model = mlp()
+    rewritten = low(model, precision="bfloat16")
+    report = verify(model, rewritten, feeds(), providers=["CPUExecutionProvider"])
+    assert report.device is not None
+    assert report.device.error is not None
+    assert report.ok
+
+
+def test_a_missing_provider_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"'NoSuchProvider'.*CPUExecutionProvider"):
+        verify(mlp(), low(mlp()), feeds(), providers=["NoSuchProvider"])
+
+
+def test_models_that_do_not_correspond_are_refused() -> None:
+    other = onnx.parser.parse_model(HEADER + "g (float[2] x) => (float[2] z) { z = Neg(x) }")
+    with pytest.raises(OptionError, match=r"other outputs.*found z; expected y"):
+        verify(mlp(), other)
+
+
+def test_an_unreadable_data_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such data"):
+        verify(mlp(), low(mlp()), tmp_path / "none.npz")
+
+
+def test_integers_and_booleans_are_compared_exactly() -> None:
+    comparer = Comparer("ids", Tolerances.of(FLOAT16, rtol=1.0))
+    comparer.add(np.array([1, 2, 3]), np.array([1, 2, 4]))
+    result = comparer.result()
+    assert not result.ok
+    assert result.within == 2 / 3
+    assert result.max_abs == 1
+    assert result.cosine is None
+
+
+def test_nan_and_infinity_equal_themselves_only() -> None:
+    comparer = Comparer("y", Tolerances.of(FLOAT16))
+    a = np.array([np.nan, np.inf, -np.inf, 1, 1], np.float32)
+    comparer.add(a, np.array([np.nan, np.inf, np.inf, np.inf, np.nan], np.float32))
+    result = comparer.result()
+    assert result.within == 2 / 5
+    assert (result.inf, result.nan) == (1, 1)
+    assert not result.ok
+
+
+def test_a_nan_row_does_not_agree_on_its_class() -> None:
+    comparer = Comparer("y", Tolerances.of(FLOAT16))
+    comparer.add(np.array([[1.0, 0.0]]), np.array([[np.nan, np.nan]]))
+    assert comparer.result().top1 == 0
+
+
+def test_another_shape_is_a_failure() -> None:
+    comparer = Comparer("y", Tolerances.of(FLOAT16))
+    comparer.add(np.ones((2, 2)), np.ones(4))
+    assert comparer.result().shape_differs
+    assert not comparer.result().ok
+
+
+def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+    import typer
+
+    from amp_rewrite.cli.verify import verify as run
+
+    app = typer.Typer()
+    app.command()(run)
+    return app
+
+
+@pytest.mark.parametrize(("scale", "status"), [(1.0, 0), (1e4, 1)])
+def test_the_command_says_it_with_its_exit_status(
+    scale: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = mlp(scale)
+    onnx.save(model, tmp_path / "a.onnx")
+    amp.save(low(model), tmp_path / "b.onnx")
+    np.savez(tmp_path / "x.npz", **feeds(size=10)[0])
+    names = ["a.onnx", "b.onnx", "--data", "x.npz", "--report", "r.json"]
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(command(monkeypatch), names)
+    assert result.exit_code == status
+    assert ("holds" in result.output) == (status == 0)
+    assert json.loads(Path("r.json").read_text("utf-8"))["ok"] == (status == 0)
+    quiet = CliRunner().invoke(command(monkeypatch), [*names, "--quiet"])
+    assert quiet.output == ""
+    assert quiet.exit_code == status

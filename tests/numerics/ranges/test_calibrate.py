@@ -1,0 +1,240 @@
+"""calibrate: running statistics inside the runtime, and exactly the vertices concerned."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.errors import DataError, ListError, OptionError, RunError
+from amp_rewrite.numerics.ranges.calibrate import calibrate
+from amp_rewrite.oplists import load_lists
+
+
+def model(body, weights="", inputs="float[N,4] x", outputs="float[N,4] y", opset=17):
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => ({outputs})'
+    return onnx.parser.parse_model(f"{text} <{weights}> {{{body}}}")
+
+
+def square(value, name="w"):
+    return f"float[4,4] {name} = {{{','.join([f'{value:g}'] * 16)}}}"
+
+
+def constant(value, rows=2):
+    return {"x": np.full((rows, 4), value, np.float32)}
+
+
+TWO = model(
+    "[first] h = MatMul(x, w) [act] a = Relu(h) [second] y = MatMul(a, v)",
+    f"{square(1)}, {square(1e-3, 'v')}",
+)
+
+
+def test_the_largest_magnitude_of_every_batch_counts():
+    found = calibrate(TWO, [constant(1.0), constant(-30000.0), constant(2.0)], margin=1)
+    assert found.ranges["h"].largest == 120000
+    assert found.ranges["h"].elements == 24
+    assert found.batches == 3
+
+
+def test_exactly_the_vertices_that_carry_the_value_are_denied_with_the_measured_range():
+    data = [constant(20000.0)]
+    found = calibrate(TWO, data, margin=1, target="schema")
+    assert [(r.node, r.variable) for r in found.rules] == [
+        ("first", "T"),
+        ("act", "T"),
+        ("second", "T"),
+    ]
+    assert found.rules[0].why == "measured 8e+04 > 65504 over 1 batch"
+    negative = calibrate(TWO, [constant(-20000.0)], margin=1, target="schema")
+    assert [r.node for r in negative.rules] == ["first", "act"]
+
+
+def test_nothing_is_denied_where_everything_fits():
+    assert calibrate(TWO, [constant(1.0)]).rules == ()
+
+
+def test_a_margin_leaves_headroom_for_unseen_data():
+    assert calibrate(TWO, [constant(10000.0)], margin=1).rules == ()
+    assert calibrate(TWO, [constant(10000.0)], margin=2).rules[0].why == (
+        "measured 4e+04 x 2 > 65504 over 1 batch"
+    )
+
+
+def test_bfloat16_reaches_further():
+    assert calibrate(TWO, [constant(1e6)], precision="bfloat16", target="schema").rules == ()
+
+
+def test_infinities_of_the_float32_model_are_counted_and_not_held_against_it():
+    masked = model("[add] h = Add(x, x) [mul] y = MatMul(h, w)", square(1))
+    feeds = {"x": np.array([[1, 2, 3, -np.inf]], np.float32)}
+    found = calibrate(masked, [feeds], target="schema")
+    assert found.ranges["h"].nonfinite == 1
+    assert found.ranges["h"].largest == 6
+    assert found.rules == ()
+
+
+def test_a_value_with_a_few_tiny_elements_is_no_reason():
+    data = [{"x": np.array([[1, 1, 1, 1e-7]], np.float32)}]
+    assert calibrate(TWO, data, subnormal_share=0.1, target="schema").rules == ()
+
+
+def test_partial_sums_of_a_reduction_count_although_they_cancel():
+    lists = load_lists(environ={"AMP_REWRITE_DENYLIST_REMOVE": "ReduceSum",
+                                "AMP_REWRITE_INFERLIST_ADD": "ReduceSum"})  # fmt: skip
+    cancelling = model(
+        "[a] h = MatMul(x, w) [sum] s = ReduceSum<keepdims = 1>(h) [b] y = MatMul(s, u)",
+        "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}, float[1,4] u = {1,1,1,1}",
+        outputs="float[1,4] y",
+    )
+    data = [{"x": np.array([[30000, -30000, 30000, -30000]], np.float32)}]
+    found = calibrate(cancelling, data, lists=lists, target="schema", margin=1)
+    assert [r.node for r in found.rules] == ["sum"]
+    assert found.rules[0].why == "partial sums reached 1.2e+05 > 65504 over 1 batch"
+    assert (
+        calibrate(cancelling, data, lists=lists, target="schema", margin=1, accumulate_low=()).rules
+        == ()
+    )
+
+
+@pytest.mark.parametrize("opset", [9, 13, 18])
+def test_values_inside_branches_and_loops_are_measured(opset):
+    nested = model(
+        """[a] h = MatMul(x, w)
+        [if] k = If(c) <then_branch = t () => (float[N,4] p) {[in_then] p = MatMul(h, w)},
+                        else_branch = e () => (float[N,4] q) {[in_else] q = Neg(h)}>
+        [loop] y = Loop(n, on, k) <body = b (int64 i, bool c0, float[N,4] s)
+            => (bool c1, float[N,4] r) {[same] c1 = Identity(c0) [step] r = MatMul(s, w)}>""",
+        f"{square(1)}, bool on = {{1}}",
+        inputs="float[N,4] x, bool c, int64 n",
+        opset=opset,
+    )
+
+    def feeds(taken, steps):
+        return {**constant(1.0), "c": np.array(taken), "n": np.array(steps, np.int64)}
+
+    found = calibrate(nested, [feeds(False, 0)])
+    assert found.ranges["p"].elements == 0
+    assert found.ranges["r"].elements == 0
+    assert found.ranges["q"].largest == 4
+    found = calibrate(nested, [feeds(True, 3), feeds(False, 1)])
+    assert found.ranges["p"].largest == 16
+    assert found.ranges["r"].largest == 16 * 64
+    assert found.ranges["r"].elements == 8 * 4
+    assert found.unmeasured == ()
+
+
+def test_the_overlay_is_an_op_list_that_convert_takes(tmp_path):
+    found = calibrate(TWO, [constant(20000.0)])
+    found.save(tmp_path / "overlay.yaml")
+    alone = amp.rewrite(TWO, lists=str(tmp_path / "overlay.yaml"))
+    over = amp.rewrite(TWO, lists=["float16_cuda", str(tmp_path / "overlay.yaml")])
+    for result in (alone, over):
+        assert not result.changed
+        record = result.report.nodes[0].variables["T"]
+        assert record.reason == "node-rule"
+        assert "measured 8e+04 > 65504 over 1 batch" in (record.detail or "")
+
+
+def test_the_overlay_is_the_same_every_time():
+    data = [constant(20000.0)]
+    assert calibrate(TWO, data).to_yaml() == calibrate(TWO, data).to_yaml()
+
+
+def test_an_overlay_without_rules_is_valid_too(tmp_path):
+    calibrate(TWO, [constant(1.0)]).save(tmp_path / "overlay.yaml")
+    assert amp.rewrite(TWO, lists=str(tmp_path / "overlay.yaml")).changed
+
+
+def test_an_overlay_extends_the_one_file_that_was_given(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n")
+    found = calibrate(TWO, [constant(1.0)], lists=str(mine))
+    found.save(tmp_path / "overlay.yaml")
+    assert f"extend: {mine}" in (tmp_path / "overlay.yaml").read_text()
+    assert amp.rewrite(TWO, lists=str(tmp_path / "overlay.yaml")).changed
+
+
+def test_data_come_from_npz_files_and_folders_one_at_a_time(tmp_path):
+    for i in range(3):
+        np.savez(tmp_path / f"{i}.npz", **constant(float(i)))
+    seen = []
+    found = calibrate(TWO, tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert found.ranges["h"].largest == 8
+    assert calibrate(TWO, [tmp_path / "1.npz"]).batches == 1
+
+
+def test_a_generator_is_read_once():
+    assert calibrate(TWO, (constant(float(i)) for i in range(4))).batches == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "no batch"),
+        ([{"z": np.zeros((1, 4), np.float32)}], "lack the input 'x'"),
+        ([{**constant(1.0), "z": np.zeros(1)}], "'z', which is no input"),
+        ([{"x": np.zeros((1, 5), np.float32)}], "cannot run the model on these inputs"),
+        ([{"x": np.zeros((1, 4), np.float64)}], "cannot run the model on these inputs"),
+        ([3], "not a batch"),
+        ("/nowhere/at/all.npz", "no such data"),
+    ],
+)
+def test_wrong_data_are_one_line(data, message):
+    with pytest.raises((DataError, RunError), match=message) as caught:
+        calibrate(TWO, data)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_npz_is_one_line(tmp_path):
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises((DataError, RunError), match="cannot be read"):
+        calibrate(TWO, tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises((DataError, RunError), match="holds no data"):
+        calibrate(TWO, tmp_path / "empty")
+
+
+@pytest.mark.parametrize("options", [{"margin": 0.5}, {"subnormal_share": 2}, {"margin": np.nan}])
+def test_impossible_options_are_refused(options):
+    with pytest.raises(OptionError, match="impossible"):
+        calibrate(TWO, [constant(1.0)], **options)
+
+
+def test_a_list_of_another_precision_is_refused():
+    with pytest.raises(ListError):
+        calibrate(TWO, [constant(1.0)], lists="float16_cuda", precision="bfloat16")
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+import onnx.parser
+from amp_rewrite.numerics.ranges.calibrate import calibrate
+
+head = '<ir_version: 8, opset_import: ["" : 17]> '
+text = head + 'g (float[1,8,128,128] x) => (float[1,8,128,128] h9)'
+body = "".join(f"h{i + 1} = Mul(h{i}, h{i}) " for i in range(9)).replace("h0", "x")
+model = onnx.parser.parse_model(text + " {" + body + "}")
+rng = np.random.default_rng(0)
+shape = (1, 8, 128, 128)
+batches = ({"x": rng.standard_normal(shape, np.float32)} for _ in range(int(sys.argv[1])))
+calibrate(model, batches, target="schema")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def peak(batches):
+    command = [sys.executable, "-P", "-c", textwrap.dedent(MEMORY), str(batches)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def test_five_hundred_batches_use_no_more_memory_than_five():
+    few, many = peak(5), peak(500)
+    activations_of_one_batch = 9 * 8 * 128 * 128 * 4 // 1024
+    assert many < few + 2 * activations_of_one_batch

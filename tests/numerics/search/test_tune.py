@@ -1,0 +1,163 @@
+"""tune: minimal sets, a budget, resuming, and the best result always on disk."""
+
+import json
+import math
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.search.tune import tune
+
+TOLERANCE = Tolerance("max-relative", 0.01)
+
+
+def square(value, name="w"):
+    return f"float[4,4] {name} = {{{','.join([f'{value:g}'] * 16)}}}"
+
+
+def chain(hot_at):
+    """Return ten products in a row, some of which overflow."""
+    lines, value = [], "x"
+    for i in range(10):
+        weight = "hot" if i in hot_at else "cold" if i - 1 in hot_at else "w"
+        lines.append(f"[n{i}] h{i} = MatMul({value}, {weight})")
+        value = f"h{i}"
+    weights = f"{square(0.25)}, {square(25000, 'hot')}, {square(2.5e-6, 'cold')}"
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] h9)'
+    return onnx.parser.parse_model(f"{text} <{weights}> {{{' '.join(lines)}}}")
+
+
+def data(batches=2):
+    rng = np.random.default_rng(0)
+    return [{"x": rng.uniform(0.5, 1.5, (2, 4)).astype(np.float32)} for _ in range(batches)]
+
+
+def test_nothing_is_kept_where_the_tolerance_holds_anyway():
+    found = tune(chain(()), data(), TOLERANCE, target="schema")
+    assert found.keep == ()
+    assert found.minimal
+    assert found.loss == found.before <= TOLERANCE.limit
+
+
+def test_the_nodes_around_each_overflow_are_kept_and_no_other():
+    found = tune(chain((2, 7)), data(), TOLERANCE, target="schema")
+    assert set(found.keep) == {"n2", "n3", "n7", "n8"}
+    assert found.minimal
+    assert found.smallest
+    assert math.isinf(found.before)
+    assert found.loss <= TOLERANCE.limit
+
+
+def test_the_result_is_an_op_list_that_convert_takes(tmp_path):
+    output = tmp_path / "keep.yaml"
+    found = tune(chain((4,)), data(), TOLERANCE, target="schema", output=output)
+    assert output.read_text() == found.to_yaml() + ("" if found.to_yaml().endswith("\n") else "\n")
+    result = amp.rewrite(chain((4,)), lists=str(output), target="schema")
+    kept = {n.name for n in result.report.nodes if n.variables["T"].dtype == "float32"}
+    assert kept == {"n4", "n5"}
+
+
+def test_the_best_set_so_far_is_on_disk_when_the_search_is_interrupted(tmp_path):
+    output = tmp_path / "keep.yaml"
+
+    def interrupt(step):
+        if step.best is not None and step.best < 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, progress=interrupt)
+    result = amp.rewrite(chain((4,)), lists=str(output), target="schema")
+    assert 0 < result.report.summary.nodes_converted < 10
+
+
+def test_a_resumed_search_repeats_no_trial(tmp_path):
+    output = tmp_path / "keep.yaml"
+    full = tune(chain((4,)), data(), TOLERANCE, target="schema")
+    with pytest.raises(KeyboardInterrupt):
+        tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, progress=stop_after(3))
+    state = json.loads((tmp_path / "keep.yaml.state").read_text())
+    assert len(state["trials"]) == 3
+    again = tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, resume=True)
+    assert set(again.keep) == set(full.keep)
+    assert again.trials == full.trials
+
+
+def stop_after(trials):
+    def progress(step):
+        if step.trials >= trials:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_a_state_of_another_search_is_refused(tmp_path):
+    output = tmp_path / "keep.yaml"
+    tune(chain((4,)), data(), TOLERANCE, target="schema", output=output)
+    with pytest.raises(OptionError, match="another search"):
+        tune(chain((5,)), data(), TOLERANCE, target="schema", output=output, resume=True)
+    with pytest.raises(OptionError, match="another search"):
+        tune(chain((4,)), data(1), TOLERANCE, target="schema", output=output, resume=True)
+    (tmp_path / "keep.yaml.state").write_text("{")
+    with pytest.raises(OptionError, match="cannot be read"):
+        tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, resume=True)
+
+
+def test_there_must_be_something_to_resume(tmp_path):
+    with pytest.raises(OptionError, match="nothing to resume"):
+        tune(chain(()), data(), TOLERANCE, output=tmp_path / "none.yaml", resume=True)
+
+
+def test_a_spent_budget_gives_a_set_that_holds_without_claiming_that_it_is_minimal():
+    found = tune(chain((4,)), data(), TOLERANCE, target="schema", budget=1e-9)
+    assert not found.minimal
+    assert len(found.keep) == 10
+
+
+def test_weights_belong_to_the_fingerprint(tmp_path):
+    output = tmp_path / "keep.yaml"
+    source = chain((4,))
+    tune(source, data(), TOLERANCE, target="schema", output=output)
+    other = chain((4,))
+    other.graph.initializer[0].float_data[0] = 3.0
+    with pytest.raises(OptionError, match="another search"):
+        tune(other, data(), TOLERANCE, target="schema", output=output, resume=True)
+
+
+def test_no_data_are_refused():
+    with pytest.raises(DataError, match="no batch"):
+        tune(chain(()), [], TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("metric", "reference", "found", "loss"),
+    [
+        ("max-relative", [1.0, -4.0], [1.0, -3.0], 0.25),
+        ("max-relative", [0.0, 0.0], [0.0, 1.0], math.inf),
+        ("cosine", [1.0, 0.0], [0.0, 1.0], 1.0),
+        ("cosine", [1.0, 1.0], [2.0, 2.0], 0.0),
+        ("cosine", [0.0, 0.0], [0.0, 0.0], 0.0),
+        ("top1", [[1.0, 2.0], [3.0, 1.0]], [[2.0, 1.0], [3.0, 1.0]], 0.5),
+        ("top1", [[1.0], [3.0]], [[2.0], [3.0]], 0.0),
+        ("max-relative", [1.0, 2.0], [1.0, math.inf], math.inf),
+        ("max-relative", [1.0, math.inf], [1.0, math.inf], 0.0),
+        ("max-relative", [1.0], [1.0, 2.0], math.inf),
+    ],
+)
+def test_metrics(metric, reference, found, loss):
+    one, other = np.array(reference, np.float32), np.array(found, np.float32)
+    assert Tolerance(metric, 0.0).loss(one, other) == pytest.approx(loss, abs=1e-12)
+
+
+def test_integers_are_compared_by_share():
+    assert Tolerance("cosine", 0.0).loss(np.array([1, 2]), np.array([1, 3])) == 0.5
+
+
+def test_an_unknown_metric_is_refused():
+    with pytest.raises(OptionError, match="unknown metric"):
+        Tolerance("mse", 0.1)
+    with pytest.raises(OptionError, match="impossible tolerance"):
+        Tolerance("cosine", -1.0)
