@@ -12,7 +12,7 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.io.load import load
@@ -28,9 +28,9 @@ from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.passes.move_casts import move_casts
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.paint.ties import kernel_ties
-from amp_rewrite.report.build import build_report
+from amp_rewrite.report.build_report import build_report
 from amp_rewrite.report.records import Report
-from amp_rewrite.rewrite.apply import apply_plan
+from amp_rewrite.rewrite.apply_plan import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
 from amp_rewrite.rewrite.options import PROVIDERS, Lists, RewriteOptions, names_of

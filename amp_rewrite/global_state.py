@@ -13,7 +13,7 @@ from typing import Any
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, low_dtype
 from amp_rewrite.errors import AmpWarning, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.get import get
-from amp_rewrite.loss_scaling.optimizer import LossScaleOptimizer
+from amp_rewrite.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.policy import Policy, policy_of
 

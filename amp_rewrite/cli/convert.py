@@ -17,7 +17,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import check_output_path, save
 from amp_rewrite.report.strict import shortcomings
 from amp_rewrite.report.text import print_report
-from amp_rewrite.report.write import write_text
+from amp_rewrite.report.write_text import write_text
 
 
 def convert(

@@ -12,7 +12,7 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar, seconds
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.localise import localise as run
-from amp_rewrite.report.write import write_text
+from amp_rewrite.report.write_text import write_text
 
 
 def localise(

@@ -19,7 +19,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import check_output_path, check_writable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.ort.device import CPU
-from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import summary
 from amp_rewrite.train.loop import Plan, Progress, resume
 from amp_rewrite.train.loop import train as run

@@ -11,7 +11,7 @@ from amp_rewrite.cli import common
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
-from amp_rewrite.report.write import write_text
+from amp_rewrite.report.write_text import write_text
 
 
 def verify(

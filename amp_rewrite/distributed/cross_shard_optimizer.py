@@ -14,8 +14,8 @@ from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueErr
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part
 from amp_rewrite.optimizers import registry
-from amp_rewrite.optimizers.apply import check_pairs
-from amp_rewrite.optimizers.compute import Loss, check_loss
+from amp_rewrite.optimizers.apply_updates import check_pairs
+from amp_rewrite.optimizers.compute_gradients import Loss, check_loss
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, Variable

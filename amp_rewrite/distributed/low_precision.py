@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.emulate.attributes import LOW_MEMBERS
+from amp_rewrite.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.training.replicas import SUM, is_collective, replica_nodes
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from amp_rewrite.distributed.buckets import Bucket
 from amp_rewrite.distributed.collective import Array, Collective, Pending
 from amp_rewrite.ort.device import Device
-from amp_rewrite.ort.tensors import empty, to_array, to_ort_value
+from amp_rewrite.ort.ort_values import empty, to_array, to_ort_value
 from amp_rewrite.training.replicas import SUM
 
 _ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like

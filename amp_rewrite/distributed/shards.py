@@ -12,10 +12,10 @@ from typing import Any, Self, cast
 
 from amp_rewrite.distributed import mpi_engine, torch_engine
 from amp_rewrite.distributed.collective import Array, Collective, gather_text
-from amp_rewrite.distributed.data import ShardedData, WholeData, part_of_batch
 from amp_rewrite.distributed.session_sharding import SessionSharding
+from amp_rewrite.distributed.shard_data import ShardedData, WholeData, part_of_batch
 from amp_rewrite.errors import AmpError, OptionError, ShardError
-from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.session.sharding import CURRENT, ShardContext, Sharding
 from amp_rewrite.training.replicas import Groups
 

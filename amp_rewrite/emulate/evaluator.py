@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from amp_rewrite.emulate.boundary import widen_boundary
-from amp_rewrite.emulate.feeds import FeedSpec, check_feeds, feed_specs
-from amp_rewrite.emulate.fetches import choose_outputs, narrowed
+from amp_rewrite.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
+from amp_rewrite.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import Source, load

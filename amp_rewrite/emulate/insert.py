@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.names import FreeNames
+from amp_rewrite.emulate.emulated_names import FreeNames
 from amp_rewrite.emulate.sequences import cast_sequence
 from amp_rewrite.errors import OptionError
 

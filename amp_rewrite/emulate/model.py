@@ -10,10 +10,10 @@ from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.accumulate import accumulates_low, check_operators, lower_accumulation
-from amp_rewrite.emulate.attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.emulate.insert import Inserter
+from amp_rewrite.emulate.low_sums import accumulates_low, check_operators, lower_accumulation
+from amp_rewrite.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone

@@ -13,13 +13,13 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.part import Part
-from amp_rewrite.inject.build import add_loss_scale
-from amp_rewrite.inject.names import find, names_of
-from amp_rewrite.inject.outputs import set_outputs
+from amp_rewrite.inject.added_states import make_inputs
+from amp_rewrite.inject.insert_scaling import add_loss_scale
 from amp_rewrite.inject.parts import mark_parts
 from amp_rewrite.inject.regions import regions_of
-from amp_rewrite.inject.states import make_inputs
-from amp_rewrite.loss_scaling.conditional import check_mode
+from amp_rewrite.inject.resolve_names import find, names_of
+from amp_rewrite.inject.step_outputs import set_outputs
+from amp_rewrite.loss_scaling.conditional_update import check_mode
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import PREFIX
 from amp_rewrite.train.step.build_step import Step

@@ -25,9 +25,9 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.traverse import ancestors
-from amp_rewrite.inject.dataflow import Dataflow
 from amp_rewrite.inject.linearity import proportional
-from amp_rewrite.inject.names import Found
+from amp_rewrite.inject.resolve_names import Found
+from amp_rewrite.inject.step_dataflow import Dataflow
 
 
 @dataclass(frozen=True)

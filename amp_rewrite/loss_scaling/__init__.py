@@ -5,7 +5,7 @@ from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.loss_scaling.fixed import FixedLossScale
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
-from amp_rewrite.loss_scaling.optimizer import (
+from amp_rewrite.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
     MixedPrecisionLossScaleOptimizer,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from amp_rewrite.oplists import NodeRule, OpLists
-from amp_rewrite.report.write import write_text
+from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewrite.options import RewriteOptions
 
 _VERSION = 1

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from amp_rewrite.api import RewriteResult, rewrite_with
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists

@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.keras import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.rule import Number, Scalars
+from amp_rewrite.optimizers.update_rule import Number, Scalars
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.adam import Adam, AdamScalars, AdamSlots
 from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.rule import Number
+from amp_rewrite.optimizers.update_rule import Number
 from amp_rewrite.optimizers.weight_decay import excluded, patterns
 from amp_rewrite.training.training_graph import State
 

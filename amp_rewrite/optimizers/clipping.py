@@ -16,7 +16,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part, part_of
-from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.gradient import (
     Gradient,
     Raw,

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from amp_rewrite.optimizers.keras import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.rule import NoSlots, Number
+from amp_rewrite.optimizers.update_rule import NoSlots, Number
 
 
 class GradientDescent(Optimizer):

@@ -9,7 +9,8 @@ from typing import Any, Self, TypedDict
 import numpy as np
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.optimizers import check, schedules
+from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.slot_members import SlotMembers
 from amp_rewrite.training.training_graph import State

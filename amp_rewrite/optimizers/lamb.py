@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.adam import BETA1_POWER, BETA2_POWER, Adam, AdamSlots
 from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.rule import Number, Scalars
+from amp_rewrite.optimizers.update_rule import Number, Scalars
 from amp_rewrite.optimizers.weight_decay import excluded, patterns
 from amp_rewrite.training.training_graph import State
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.keras import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.rule import Number
+from amp_rewrite.optimizers.update_rule import Number
 
 
 class MomentumSlots(NamedTuple):

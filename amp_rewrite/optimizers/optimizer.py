@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from amp_rewrite.errors import OptimizerValueError
-from amp_rewrite.optimizers import check
-from amp_rewrite.optimizers.apply import Step, check_pairs, clip, train_op
-from amp_rewrite.optimizers.compute import (
+from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers.apply_updates import Step, check_pairs, clip, train_op
+from amp_rewrite.optimizers.compute_gradients import (
     Loss,
     barrier,
     check_float,

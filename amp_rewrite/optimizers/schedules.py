@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.optimizers import check
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.config import arguments, mapping
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from amp_rewrite.errors import OptimizerValueError
-from amp_rewrite.optimizers.rule import UpdateRule
 from amp_rewrite.optimizers.slots import OptimizerStates, initial_array
+from amp_rewrite.optimizers.update_rule import UpdateRule
 from amp_rewrite.training.training_graph import GraphValue, State
 
 Variable = State | GraphValue | str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from amp_rewrite.optimizers.rule import Number
+from amp_rewrite.optimizers.update_rule import Number
 
 if TYPE_CHECKING:
     from amp_rewrite.builder.builder import Builder

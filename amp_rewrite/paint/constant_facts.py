@@ -23,7 +23,7 @@ from amp_rewrite.graph.constants import constant_tensor, default_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.tensors import WeightStats, chunks, weight_stats
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.paint.walk import walk
+from amp_rewrite.paint.reach import walk
 
 ORDERING = frozenset(
     {"ArgMax", "Hardmax", "LogSoftmax", "Max", "MaxPool", "ReduceMax", "Softmax", "TopK"}

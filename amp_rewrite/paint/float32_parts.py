@@ -27,7 +27,7 @@ from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.paint.walk import walk
+from amp_rewrite.paint.reach import walk
 
 _REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.build import Tie
+from amp_rewrite.graph.build_type_graph import Tie
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.paint.context import low_types

@@ -1,6 +1,6 @@
 """The plan: which casts, which weights and which types a painting asks for.
 
-`plan_casts` is pure and its result printable; apply.py carries a plan out and decides nothing.
+`plan_casts` is pure and its result printable; apply_plan.py carries a plan out and decides nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.painting import Painting
-from amp_rewrite.rewrite.names import Names
+from amp_rewrite.rewrite.cast_names import Names
 from amp_rewrite.rewrite.options import RewriteOptions
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import CheckpointError, DivergenceError, OptionError, StepError
-from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
 from amp_rewrite.train.metrics import MetricsFile
 from amp_rewrite.train.session.training_session import TrainingSession

@@ -19,7 +19,7 @@ from amp_rewrite.loss_scaling import (
     LossScaleOptimizer,
     LossScaleValueError,
 )
-from amp_rewrite.loss_scaling.conditional import check_mode
+from amp_rewrite.loss_scaling.conditional_update import check_mode
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.schedules import (
     CosineSchedule,

@@ -2,8 +2,8 @@
 
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.training_info.lower import lower_training_operators
-from amp_rewrite.training_info.read import has_training_info, read_training_info
-from amp_rewrite.training_info.write import write_training_info
+from amp_rewrite.training_info.reading import has_training_info, read_training_info
+from amp_rewrite.training_info.writing import write_training_info
 
 __all__ = [
     "TrainingInfoError",

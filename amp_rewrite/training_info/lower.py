@@ -16,7 +16,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.weights import modernise
-from amp_rewrite.training_info.gradient import Scope, lower_gradient, resolve
+from amp_rewrite.training_info.gradient_operator import Scope, lower_gradient, resolve
 from amp_rewrite.training_info.optimizers import OPTIMIZERS
 
 DOMAIN = "ai.onnx.preview.training"

@@ -17,7 +17,7 @@ from rewriting import lists_of
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import low_dtype
-from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.paint.context import NodeRules, PaintContext

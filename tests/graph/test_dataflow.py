@@ -3,7 +3,7 @@
 import onnx.parser
 
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.kernels import KernelTable

@@ -9,8 +9,8 @@ import pytest
 from gradient_table import differentiate, forward
 
 from amp_rewrite.graph.traverse import ancestors
-from amp_rewrite.inject.dataflow import Dataflow
 from amp_rewrite.inject.linearity import proportional
+from amp_rewrite.inject.step_dataflow import Dataflow
 
 TABLES = (
     *("convolution", "elementwise", "normalization", "pooling", "products"),

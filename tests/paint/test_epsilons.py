@@ -5,7 +5,7 @@ import onnx.parser
 import pytest
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
-from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.oplists import load_lists
 from amp_rewrite.paint.constant_facts import ConstantFacts

@@ -13,7 +13,7 @@ import underflow
 
 import amp_rewrite as amp
 from amp_rewrite.train import TrainingSession
-from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import evaluate
 from amp_rewrite.train.loop import Plan, train
 

@@ -12,7 +12,7 @@ import amp_rewrite as amp
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.train import TrainingSession, build_step
-from amp_rewrite.train.data import DataSet
+from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import evaluate
 from amp_rewrite.train.loop import Plan, train
 

@@ -15,7 +15,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands
-from amp_rewrite.grad.rules.outputs import extra_output
+from amp_rewrite.grad.rules.result_values import extra_output
 from amp_rewrite.graph.names import place
 
 _DEFAULT_EPSILON = 1e-5

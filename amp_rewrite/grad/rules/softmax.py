@@ -7,7 +7,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands
-from amp_rewrite.grad.rules.outputs import extra_output
+from amp_rewrite.grad.rules.result_values import extra_output
 
 
 def softmax(node: ir.Node, gs: Received, b: Builder) -> Gradients:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.numerics.data import Array
+from amp_rewrite.numerics.batches import Array
 
 COSINE = 0.999
 """How alike the directions of two outputs must be if no tolerance is given."""

@@ -10,12 +10,12 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
-from amp_rewrite.emulate.feeds import FeedSpec, feed_specs
+from amp_rewrite.emulate.emulated_feeds import FeedSpec, feed_specs
 from amp_rewrite.errors import DataError, RunError
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.numerics.batches import Array
 from amp_rewrite.numerics.compare.embedding import index_limits
-from amp_rewrite.numerics.data import Array
 
 FREE_SIZES = (16, 1, 32, 64, 128, 256, 512, 576, 1024)
 """What a free dimension that no rule knows is tried with, in order."""

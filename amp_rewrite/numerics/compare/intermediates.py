@@ -18,9 +18,9 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.numerics.batches import Array
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.compare.verify_report import Infinity, NodeGrowth
-from amp_rewrite.numerics.data import Array
 
 BUDGET_BYTES = 1 << 28
 """About how many bytes of values are held at once."""

@@ -11,18 +11,18 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.emulate.evaluator import Evaluator
-from amp_rewrite.emulate.feeds import FeedSpec, widened
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.numerics.batches import Data, Feeds, batches
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.inputs import runnable_feeds
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.verify_report import DeviceComparison, VerifyReport
-from amp_rewrite.numerics.data import Data, Feeds, batches
 from amp_rewrite.ort.sessions import CUDA, import_runtime
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.numerics.data import Data, batches, count
+from amp_rewrite.numerics.batches import Data, batches, count
 from amp_rewrite.numerics.overlay import overlay_text, write_overlay
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint import Repainter, Slot

@@ -15,10 +15,10 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.numerics.data import Array, Feeds
+from amp_rewrite.numerics.batches import Array, Feeds
+from amp_rewrite.numerics.float32_session import Session
 from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name
 from amp_rewrite.numerics.repaint import Repainter
-from amp_rewrite.numerics.sessions import Session
 from amp_rewrite.numerics.traits import partial_sum, same_elements, sensitive_values
 
 _FIRST_WHERE = 9

@@ -16,15 +16,15 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.build import build_type_graph
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.tensors import ConvertedTensor
-from amp_rewrite.numerics.data import Array, Feeds
+from amp_rewrite.numerics.batches import Array, Feeds
+from amp_rewrite.numerics.float32_session import Session
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
-from amp_rewrite.numerics.sessions import Session
 from amp_rewrite.paint.constant_facts import ConstantFacts
 
 _GATES = "amp-rewrite.gates"

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.numerics.data import Array, Data, Feeds, batches
+from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError

@@ -16,10 +16,10 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.datafile import all_tensors
 from amp_rewrite.graph.tensors import byte_chunks
-from amp_rewrite.numerics.data import Feeds
+from amp_rewrite.numerics.batches import Feeds
 from amp_rewrite.numerics.repaint import Repainter
 from amp_rewrite.numerics.search.tolerance import Tolerance
-from amp_rewrite.report.write import write_text
+from amp_rewrite.report.write_text import write_text
 
 VERSION = 1
 _SECONDS_BETWEEN_WRITES = 1.0

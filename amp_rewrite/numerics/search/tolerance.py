@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.numerics.data import Array
+from amp_rewrite.numerics.batches import Array
 
 METRICS = ("max-relative", "cosine", "top1")
 

@@ -20,7 +20,7 @@ from itertools import combinations
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.numerics.data import Array, Data, Feeds, batches
+from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.localise import count_nonfinite, localise_slots

@@ -10,7 +10,7 @@ from typing import ClassVar
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.paint.walk import walk
+from amp_rewrite.paint.reach import walk
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.paint.walk import walk
+from amp_rewrite.paint.reach import walk
 
 
 @dataclass(frozen=True)

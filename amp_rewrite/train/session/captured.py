@@ -12,8 +12,8 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.ort.device import CUDA, Provider
+from amp_rewrite.ort.ort_values import empty, to_array
 from amp_rewrite.ort.sessions import RunError, one_line
-from amp_rewrite.ort.tensors import empty, to_array
 from amp_rewrite.train.session.program import Program, States
 from amp_rewrite.train.session.static import Shapes, make_static, open_values
 from amp_rewrite.train.step.step_info import StepInfo

@@ -15,8 +15,8 @@ import onnx_ir as ir
 from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.ort.device import Device, Provider
+from amp_rewrite.ort.ort_values import to_ort_value
 from amp_rewrite.ort.sessions import RunError, one_line
-from amp_rewrite.ort.tensors import to_ort_value
 from amp_rewrite.train.step.step_info import StepInfo
 
 States = Mapping[str, Any]

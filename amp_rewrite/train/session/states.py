@@ -11,7 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.ort.device import Device
-from amp_rewrite.ort.tensors import Array, empty, to_array, to_ort_value
+from amp_rewrite.ort.ort_values import Array, empty, to_array, to_ort_value
 from amp_rewrite.train.step.step_info import StateInfo
 
 _NO_NUMBERS = "cOSUMm"

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.emulate.attributes import LOW_MEMBERS
+from amp_rewrite.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.errors import FetchError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone

@@ -9,8 +9,8 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
-from amp_rewrite.emulate.feeds import Array
-from amp_rewrite.emulate.names import FreeNames
+from amp_rewrite.emulate.emulated_feeds import Array
+from amp_rewrite.emulate.emulated_names import FreeNames
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types

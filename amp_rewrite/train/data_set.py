@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.numerics.data import read_batch
+from amp_rewrite.numerics.batches import read_batch
 
 Array = np.ndarray[Any, Any]
 

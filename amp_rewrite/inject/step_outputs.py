@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.inject.build import Injected
-from amp_rewrite.inject.names import Found
-from amp_rewrite.inject.states import describe, described
+from amp_rewrite.inject.added_states import describe, described
+from amp_rewrite.inject.insert_scaling import Injected
+from amp_rewrite.inject.resolve_names import Found
 from amp_rewrite.loss_scaling.get import serialize
 from amp_rewrite.loss_scaling.loss_scale import ROLES, LossScale
 from amp_rewrite.train.step.step_info import StateInfo, StepInfo

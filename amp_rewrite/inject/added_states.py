@@ -11,7 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph import elements
-from amp_rewrite.inject.names import Found
+from amp_rewrite.inject.resolve_names import Found
 from amp_rewrite.loss_scaling.loss_scale import PREFIX, LossScale, LossScaleState
 from amp_rewrite.train.step.step_info import StateInfo, StepInfo
 

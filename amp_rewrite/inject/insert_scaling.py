@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.graph.traverse import ancestors
-from amp_rewrite.inject.names import Found
+from amp_rewrite.inject.added_states import add_scale
 from amp_rewrite.inject.regions import Regions
-from amp_rewrite.inject.states import add_scale
-from amp_rewrite.loss_scaling.conditional import conditional
+from amp_rewrite.inject.resolve_names import Found
+from amp_rewrite.loss_scaling.conditional_update import conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
 from amp_rewrite.loss_scaling.unscale import unscaled

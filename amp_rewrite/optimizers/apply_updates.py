@@ -12,7 +12,8 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part
-from amp_rewrite.optimizers import check, clipping
+from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers import clipping
 from amp_rewrite.optimizers.gradient import (
     Gradient,
     Raw,
@@ -22,9 +23,9 @@ from amp_rewrite.optimizers.gradient import (
     unwrap,
     values_of,
 )
-from amp_rewrite.optimizers.rule import Number, Scalars
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_function import UpdateFunctions
+from amp_rewrite.optimizers.update_rule import Number, Scalars
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.builder import NodeBuilder
 from amp_rewrite.emulate.insert import Inserter
+from amp_rewrite.emulate.node_builder import NodeBuilder
 from amp_rewrite.errors import OptionError
 
 CHUNK = 16

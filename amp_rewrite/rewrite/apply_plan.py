@@ -10,8 +10,8 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.origin import hand_over_output
 from amp_rewrite.graph.tensors import ConvertedTensor
+from amp_rewrite.rewrite.cast_names import Names
 from amp_rewrite.rewrite.casts import CastPlan, PlannedCast, PlannedWeight, Use
-from amp_rewrite.rewrite.names import Names
 from amp_rewrite.rewrite.retype import pin_attributes, retype_attributes, retype_value
 
 OPSET_OF_CASTS = 13

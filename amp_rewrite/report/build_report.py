@@ -14,7 +14,7 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
-from amp_rewrite.report.compute import compute_share
+from amp_rewrite.report.arithmetic_share import compute_share
 from amp_rewrite.report.reasons import why
 from amp_rewrite.report.records import (
     CastRecord,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.numerics.data import Array, Feeds
+from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.ort import sessions as runtime
 
 

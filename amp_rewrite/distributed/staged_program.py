@@ -16,8 +16,8 @@ from amp_rewrite.distributed.stages import Stage, isolate, stages_of
 from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.ort.device import Device
+from amp_rewrite.ort.ort_values import to_ort_value
 from amp_rewrite.ort.sessions import one_line
-from amp_rewrite.ort.tensors import to_ort_value
 from amp_rewrite.train.session.program import Program, States
 from amp_rewrite.train.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups

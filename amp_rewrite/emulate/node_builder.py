@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.names import FreeNames
+from amp_rewrite.emulate.emulated_names import FreeNames
 
 
 class NodeBuilder:

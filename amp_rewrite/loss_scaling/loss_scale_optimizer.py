@@ -13,8 +13,7 @@ from amp_rewrite import optimizers
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.part import Part, part_of
-from amp_rewrite.loss_scaling.check import check_optimizer, check_scale
-from amp_rewrite.loss_scaling.conditional import check_mode, conditional
+from amp_rewrite.loss_scaling.conditional_update import check_mode, conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.get import get, serialize
 from amp_rewrite.loss_scaling.gradients import (
@@ -32,9 +31,10 @@ from amp_rewrite.loss_scaling.loss_scale import (
 )
 from amp_rewrite.loss_scaling.restore import restored
 from amp_rewrite.loss_scaling.unscale import unscaled
-from amp_rewrite.optimizers import check
-from amp_rewrite.optimizers.apply import check_pairs
-from amp_rewrite.optimizers.compute import Loss, check_float, check_loss
+from amp_rewrite.loss_scaling.wrappable import check_optimizer, check_scale
+from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers.apply_updates import check_pairs
+from amp_rewrite.optimizers.compute_gradients import Loss, check_float, check_loss
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, Variable
