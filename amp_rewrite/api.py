@@ -12,6 +12,7 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.functions import inline_all
@@ -33,7 +34,7 @@ from amp_rewrite.report.records import Report
 from amp_rewrite.rewrite.apply_plan import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
-from amp_rewrite.rewrite.options import PROVIDERS, Lists, RewriteOptions, names_of
+from amp_rewrite.rewrite.options import Lists, RewriteOptions, names_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def rewrite(
     precision: str = "float16",
     lists: Lists = None,
     level: str = "default",
-    target: str = "cuda",
+    target: str = targets.DEFAULT,
     keep_io_types: bool | Iterable[str] = True,
     preserve: Iterable[str] = (),
     deny_nodes: Iterable[str] = (),
@@ -215,14 +216,13 @@ def _paint(
 def _resolve_lists(options: RewriteOptions) -> OpLists:
     if isinstance(options.lists, OpLists):
         return options.lists.configured(options.level, os.environ)
-    target = "cuda" if options.target == "schema" else options.target
     return load_lists(
-        options.lists, precision=options.precision, target=target, level=options.level
+        options.lists, precision=options.precision, target=options.target, level=options.level
     )
 
 
 def _kernels(options: RewriteOptions) -> KernelTable | None:
-    provider = PROVIDERS.get(options.target)
+    provider = targets.find(options.target).kernels
     return None if provider is None else KernelTable.load(provider)
 
 

@@ -20,6 +20,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
+from amp_rewrite import targets
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES
@@ -73,7 +74,7 @@ class KernelTable:
     kernels: Mapping[tuple[str, str], tuple[Kernel, ...]]
 
     @staticmethod
-    def load(provider: str = "CUDAExecutionProvider", version: str | None = None) -> KernelTable:
+    def load(provider: str = targets.CUDA, version: str | None = None) -> KernelTable:
         """Return the shipped table of a provider, read once per process.
 
         Args:
@@ -115,7 +116,7 @@ class KernelTable:
 def versions(provider: str) -> tuple[str, ...]:
     """Return the runtime versions that a table of `provider` is on file for, oldest first."""
     head = f"{provider}_"
-    found = (p.name for p in _folder().iterdir())
+    found = (p.name for p in targets.DATA.joinpath("kernels").iterdir())
     named = (n[len(head) : -len(".json")] for n in found if n.startswith(head))
     return tuple(sorted(named, key=_version_key))
 
@@ -161,10 +162,6 @@ def _plain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _folder() -> Any:
-    return files("amp_rewrite.lists").joinpath("kernels")
-
-
 def _version_key(version: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(p), "") if p.isdigit() else (-1, p) for p in version.split("."))
 
@@ -196,7 +193,7 @@ def _load(provider: str, version: str | None) -> KernelTable:
             expected=", ".join(known) or "a provider with a table under lists/kernels",
             remedy="make one with tools/make_kernel_table.py, or use target='schema'",
         )
-    path = _folder().joinpath(f"{provider}_{chosen}.json")
+    path = targets.DATA.joinpath("kernels", f"{provider}_{chosen}.json")
     try:
         return parse(json.loads(path.read_text("utf-8")), chosen)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from amp_rewrite import kernels
+from amp_rewrite import kernels, targets
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.kernels import KernelTable
 
@@ -98,9 +98,10 @@ def test_an_unknown_provider_or_version_names_the_tables_there_are() -> None:
 
 
 def test_versions_are_ordered_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernels").mkdir()
     for version in ("1.9.2", "1.31.1", "1.4.0"):
-        (tmp_path / f"P_{version}.json").write_text("{}")
-    monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
+        (tmp_path / "kernels" / f"P_{version}.json").write_text("{}")
+    monkeypatch.setattr(targets, "DATA", tmp_path)
     assert kernels.versions("P") == ("1.4.0", "1.9.2", "1.31.1")
 
 
@@ -108,8 +109,10 @@ def test_versions_are_ordered_as_numbers(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_broken_table_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    (tmp_path / "Broken_1.0.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
+    (tmp_path / "kernels").mkdir()
+    path = tmp_path / "kernels" / "Broken_1.0.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    monkeypatch.setattr(targets, "DATA", tmp_path)
     with pytest.raises(KernelTableError, match="table"):
         KernelTable.load("Broken", "1.0")
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
 from amp_rewrite.graph.io.save import check_output_path
@@ -26,7 +27,7 @@ def calibrate(
         typer.Option("--output", "-o", help="Where to write the op list, for convert --lists."),
     ],
     precision: common.Precision = "float16",
-    target: common.Target = "cuda",
+    target: common.Target = targets.DEFAULT,
     lists: common.ListFiles = None,
     level: common.Level = "default",
     margin: Annotated[

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from amp_rewrite import targets
+
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage; --strict was not met."""
 
@@ -27,9 +29,7 @@ def error_console() -> Console:
 
 
 Precision = Annotated[str, typer.Option(help="float16 or bfloat16.")]
-Target = Annotated[
-    str, typer.Option(help="cuda or cpu: only what the provider has kernels for; schema: anything.")
-]
+Target = Annotated[str, typer.Option(help=targets.in_words())]
 ListFiles = Annotated[
     list[str] | None,
     typer.Option("--lists", help="Op list file or built-in name; repeat to lay one over another."),

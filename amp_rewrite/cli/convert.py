@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.errors import InvariantError, OptionError
@@ -24,7 +25,7 @@ def convert(
     model: Annotated[Path, typer.Argument(help="The ONNX model.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the result.")],
     precision: common.Precision = "float16",
-    target: common.Target = "cuda",
+    target: common.Target = targets.DEFAULT,
     lists: common.ListFiles = None,
     level: common.Level = "default",
     keep_io_types: common.KeepIoTypes = True,

@@ -9,6 +9,7 @@ from typing import Annotated
 import onnx
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.demo_model import demo_model
@@ -27,7 +28,7 @@ def demo(
         Path | None, typer.Option(help="Where to write the two models; a new temporary folder.")
     ] = None,
     precision: common.Precision = "float16",
-    target: common.Target = "cuda",
+    target: common.Target = targets.DEFAULT,
 ) -> None:
     """Make a small image classifier, rewrite it, and compare it with float32."""
     out = common.console()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.report.explain import explain as explain_node
@@ -18,7 +19,7 @@ def explain(
         list[str] | None, typer.Argument(help="Node names; without any, every float32 node.")
     ] = None,
     precision: common.Precision = "float16",
-    target: common.Target = "cuda",
+    target: common.Target = targets.DEFAULT,
     lists: common.ListFiles = None,
     level: common.Level = "default",
     keep_io_types: common.KeepIoTypes = True,

@@ -18,7 +18,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import check_output_path, check_writable
 from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.ort.device import CPU
+from amp_rewrite.targets import CPU
 from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import summary
 from amp_rewrite.train.loop import Plan, Progress, resume

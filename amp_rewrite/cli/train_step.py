@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
@@ -68,7 +69,7 @@ def train_step(
         str,
         typer.Option(help="What forward and backward pass compute in: float32, float16, bfloat16."),
     ] = FLOAT32.name,
-    target: common.Target = "cuda",
+    target: common.Target = targets.DEFAULT,
     loss_scale: Annotated[
         str | None,
         typer.Option(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, TaskID
 
+from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import seconds, timed_bar
 from amp_rewrite.dtypes import low_dtype
@@ -34,7 +35,7 @@ def tune(
     budget: Annotated[str, typer.Option(help="90s, 10m, 1h.")] = "10m",
     resume: Annotated[bool, typer.Option(help="Continue from OUTPUT.state.")] = False,
     precision: common.Precision = "float16",
-    target: common.Target = "cuda",
+    target: common.Target = targets.DEFAULT,
     lists: common.ListFiles = None,
     level: common.Level = "default",
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,

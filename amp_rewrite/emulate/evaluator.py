@@ -12,7 +12,8 @@ from amp_rewrite.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.ort.sessions import CPU, Session
+from amp_rewrite.ort.sessions import Session
+from amp_rewrite.targets import CPU
 
 
 class Evaluator:

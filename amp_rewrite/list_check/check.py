@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
@@ -26,7 +27,6 @@ from amp_rewrite.oplists.entries import Entry
 
 __all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
 
-_PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 _SHOWN = 20
 
 
@@ -111,10 +111,13 @@ class _Checked:
 
     def kernels(self) -> Iterator[Finding]:
         """Yield entries whose `no_kernel` disagrees with the kernel table of their target."""
-        if self.target not in _PROVIDERS or self.precision not in LOW:
+        if "any" in (self.target, self.precision):
+            return
+        provider = targets.find(self.target).kernels
+        if provider is None:
             return
         try:
-            table = KernelTable.load(_PROVIDERS[self.target])
+            table = KernelTable.load(provider)
         except KernelTableError as error:
             yield Finding.at(self.name, str(error), Severity.WARNING)
             return

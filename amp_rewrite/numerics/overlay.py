@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from amp_rewrite import targets
 from amp_rewrite.oplists import NodeRule, OpLists
 from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewrite.options import RewriteOptions
@@ -24,13 +25,13 @@ def overlay_text(
     One `--lists` is then enough. Where several list files were given the head extends nothing, and
     the comments say which files to lay it over.
     """
-    device = "cpu" if options.target == "cpu" else "cuda"
+    owner = targets.find(options.target).lists
     head: dict[str, object] = {
         "version": _VERSION,
         "precision": options.precision,
-        "target": device,
+        "target": owner,
     }
-    base = _base(options, device)
+    base = _base(options, owner)
     notes = [*comments]
     if base is None:
         notes.append("Lay it over the lists that it was found with: --lists FIRST --lists THIS")
@@ -59,11 +60,11 @@ def _entry(rule: NodeRule) -> dict[str, str]:
     return entry
 
 
-def _base(options: RewriteOptions, device: str) -> str | None:
+def _base(options: RewriteOptions, owner: str) -> str | None:
     """Return what to extend: the built-in lists, or the one file that was given."""
     lists = options.lists
     if lists is None:
-        return f"{options.precision}_{device}"
+        return f"{options.precision}_{owner}"
     if isinstance(lists, OpLists):
         return None
     given = [lists] if isinstance(lists, str | os.PathLike) else [*lists]

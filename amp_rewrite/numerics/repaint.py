@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.api import RewriteResult, rewrite_with
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
@@ -63,7 +64,7 @@ class Repainter:
         source: Source,
         *,
         precision: str = "float16",
-        target: str = "cuda",
+        target: str = targets.DEFAULT,
         lists: Lists = None,
         level: str = "default",
     ) -> Repainter:
@@ -155,9 +156,8 @@ def _read(options: RewriteOptions) -> OpLists:
     """Read the lists; environment and level are applied by the rewrite."""
     if isinstance(options.lists, OpLists):
         return options.lists
-    target = "cuda" if options.target == "schema" else options.target
     given = options.lists
     if given is not None:
         given = [given] if isinstance(given, str | os.PathLike) else given
         given = [os.fspath(item) for item in given]
-    return load_lists(given, precision=options.precision, target=target, environ={})
+    return load_lists(given, precision=options.precision, target=options.target, environ={})

@@ -24,7 +24,7 @@ ACCUMULATING = (
     "ReduceSum",
     "ReduceSumSquare",
 )
-"""Reductions whose partial sums calibrate bounds by default."""
+"""Reductions; calibrate bounds their partial sums on every target."""
 
 _SUM_OF = {
     "ReduceL1": "ReduceL1",
@@ -36,7 +36,10 @@ _SUM_OF = {
 }
 """Reduction -> the operator that bounds every partial sum; ReduceSum does so on magnitudes."""
 
-_ON_MAGNITUDES = frozenset({"Conv", "ConvTranspose", "CumSum", "Einsum", "Gemm", "MatMul"})
+PRODUCTS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
+"""Sums of products; calibrate bounds them on targets that keep partial sums in the low type."""
+
+_ON_MAGNITUDES = frozenset({"CumSum", *PRODUCTS})
 """Operators whose own result on the magnitudes of their inputs bounds every partial sum."""
 
 

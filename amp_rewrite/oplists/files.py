@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 
+from amp_rewrite import targets
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import parse
 from amp_rewrite.oplists.entries import Entry, ListName, NodeRule
@@ -41,7 +41,7 @@ class Merged:
 
 def builtin_names() -> tuple[str, ...]:
     """Return the names of the built-in lists, such as "float16_cuda"."""
-    found = (p.name for p in files("amp_rewrite.lists").iterdir())
+    found = (p.name for p in targets.DATA.iterdir())
     return tuple(sorted(n.removesuffix(".yaml") for n in found if n.endswith(".yaml")))
 
 
@@ -55,7 +55,7 @@ def read(given: Sequence[str | Path], *, precision: str | None, target: str | No
     Args:
         given: Paths, or names of built-in lists.
         precision: The precision that the files must be about; None accepts any.
-        target: The target ("cuda" or "cpu") likewise.
+        target: The target likewise, as the files name it.
     """
     stack = _Stack()
     shown = ""
@@ -87,7 +87,7 @@ class _Source:
 
     def text(self) -> str:
         if self.path is None:
-            return files("amp_rewrite.lists").joinpath(f"{self.name}.yaml").read_text("utf-8")
+            return targets.DATA.joinpath(f"{self.name}.yaml").read_text("utf-8")
         return self.path.read_text("utf-8")
 
 

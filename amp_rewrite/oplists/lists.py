@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16, low_dtype
 from amp_rewrite.errors import ListError, OptionError
 from amp_rewrite.oplists import environment
@@ -23,8 +24,6 @@ __all__ = ["LEVELS", "Condition", "Entry", "ListName", "NodeRule", "OpLists", "l
 
 LEVELS = ("default", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY", "UNSAFE_FORCE_ALL")
 """The levels; any letter case is accepted."""
-
-TARGETS = ("cuda", "cpu", "schema")
 
 LEVEL_VARIABLE = "AMP_REWRITE_LEVEL"
 
@@ -37,7 +36,7 @@ class OpLists:
 
     Attributes:
         precision: "float16" or "bfloat16".
-        target: "cuda", "cpu" or "schema" (the cuda lists, without kernels).
+        target: The name of a target; "any" in a file that is about all of them.
         entries: All entries, in file order.
         node_rules: Nodes put on a list by name.
         level: One of LEVELS.
@@ -60,7 +59,7 @@ class OpLists:
         infer: Iterable[str] = (),
         clear: Iterable[str] = (),
         precision: str = FLOAT16.name,
-        target: str = "schema",
+        target: str = targets.SCHEMA,
     ) -> OpLists:
         """Return lists of unconditional entries; a name is "Op" or "domain::Op".
 
@@ -77,7 +76,7 @@ class OpLists:
             for name, ops in given.items()
             for domain, op in map(environment.split_name, ops)
         )
-        return OpLists(low_dtype(precision).name, _target(target), tuple(entries))
+        return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
 
     @property
     def force_all(self) -> bool:
@@ -126,19 +125,19 @@ class OpLists:
     def with_level(self, level: str) -> OpLists:
         """Return the lists as a level changes them.
 
-        TENSOR_CORES_ONLY empties deny, infer and clear; lists of bfloat16 and of target cpu ignore
-        it, for there are no tensor cores that it could be about. TREAT_INFER_AS_DENY moves infer
-        to deny. UNSAFE_FORCE_ALL leaves the lists and sets `force_all`; it is float16 on CUDA (or
-        schema) only.
+        TENSOR_CORES_ONLY empties deny, infer and clear; lists of bfloat16, and of a target without
+        tensor cores, ignore it. TREAT_INFER_AS_DENY moves infer to deny. UNSAFE_FORCE_ALL leaves
+        the lists and sets `force_all`; it is for float16 on targets with tensor cores only.
 
         Raises:
             OptionError: The level is unknown, or impossible for this precision and target.
         """
         name = _level(level)
-        tensor_cores = self.precision == FLOAT16.name and self.target != "cpu"
+        tensor_cores = self.precision == FLOAT16.name and targets.find(self.target).tensor_cores
         if name == "UNSAFE_FORCE_ALL" and not tensor_cores:
             raise OptionError(
-                "level UNSAFE_FORCE_ALL exists for float16 on target cuda or schema only",
+                "level UNSAFE_FORCE_ALL exists for float16 on target "
+                f"{' or '.join(targets.with_tensor_cores())} only",
                 found=f"{self.precision} on target {self.target}",
                 remedy="choose another level",
             )
@@ -214,17 +213,17 @@ def load_lists(
     paths: Sequence[str | Path] | str | Path | None = None,
     *,
     precision: str = FLOAT16.name,
-    target: str = "cuda",
+    target: str = targets.DEFAULT,
     level: str | None = "default",
     environ: Mapping[str, str] | None = None,
 ) -> OpLists:
     """Return the final lists: files, then environment, then level.
 
     Args:
-        paths: List files, a later one laid over the earlier ones; None for the built-in
-            lists/<precision>_<target>.yaml (target "schema" uses those of "cuda").
+        paths: List files, a later one laid over the earlier ones; None for the built-in ones of
+            the precision and the target.
         precision: "float16" or "bfloat16".
-        target: "cuda", "cpu" or "schema".
+        target: One of the targets of `rewrite`.
         level: One of LEVELS in any letter case; None or "default": AMP_REWRITE_LEVEL decides.
         environ: The environment; `os.environ` by default.
 
@@ -234,10 +233,9 @@ def load_lists(
         OptionError: A path, precision, target, level or environment variable has an impossible
             value.
     """
-    precision, target = low_dtype(precision).name, _target(target)
-    device = "cuda" if target == "schema" else target
-    given = _paths(paths) or [f"{precision}_{device}"]
-    merged = list_files.read(given, precision=precision, target=device)
+    precision, owner = low_dtype(precision).name, targets.find(target).lists
+    given = _paths(paths) or [f"{precision}_{owner}"]
+    merged = list_files.read(given, precision=precision, target=owner)
     if merged.problems:
         raise merged.problems[0]
     lists = OpLists(
@@ -262,12 +260,6 @@ def _paths(given: Sequence[str | Path] | str | Path | None) -> list[str | Path]:
             remedy="pass a path or a list of paths",
         )
     return list(paths)
-
-
-def _target(target: str) -> str:
-    if target not in TARGETS:
-        raise OptionError("unknown target", found=repr(target), expected=" or ".join(TARGETS))
-    return target
 
 
 def _level(level: str) -> str:

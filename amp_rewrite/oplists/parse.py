@@ -2,7 +2,7 @@
 
 version: 1
 precision: float16            # or bfloat16; "any" for an overlay that fits both
-target: cuda                  # or cpu, or any
+target: cuda                  # or another that has lists of its own; "any" likewise
 extend: float16_cuda          # optional: a built-in list, or a path relative to this file
 remove:                       # optional: what to take out of what was read before
   - {op: Exp, list: deny}
@@ -28,6 +28,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import located, validate
@@ -36,7 +37,6 @@ from amp_rewrite.oplists.located import Located
 
 FORMAT_VERSION = 1
 PRECISIONS = (*LOW, "any")
-TARGETS = ("cuda", "cpu", "any")
 
 _TOP = frozenset({"version", "precision", "target", "extend", "remove", "no_kernel", "nodes"})
 _OPERATOR = frozenset({"op", "ops", "domain"})
@@ -133,7 +133,7 @@ class _Parser:
                 version.line, "unknown version", version.kind, f"version: {FORMAT_VERSION}"
             )
         self.file.precision = self.word(top, "precision", PRECISIONS, line)
-        self.file.target = self.word(top, "target", TARGETS, line)
+        self.file.target = self.word(top, "target", (*targets.list_targets(), "any"), line)
         self.file.extend = self.text(top, "extend", line)
 
     def word(self, top: dict[str, Located], key: str, known: tuple[str, ...], line: int) -> str:

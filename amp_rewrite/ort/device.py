@@ -10,22 +10,18 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.ort.cuda_driver import cuda_device
+from amp_rewrite.targets import CPU, CUDA, of_provider
 
 Provider = str | tuple[str, Mapping[str, Any]]
 """The name of an execution provider, or its name and options."""
 
-CPU = "CPUExecutionProvider"
-CUDA = "CUDAExecutionProvider"
-
 _DEVICES = {
-    CUDA: "cuda",
     "TensorrtExecutionProvider": "cuda",
     "ROCMExecutionProvider": "cuda",
     "MIGraphXExecutionProvider": "cuda",
     "DmlExecutionProvider": "dml",
 }
-"""Providers whose memory is not the host's, and what OrtValue calls it."""
-
+"""Providers without a target whose memory is not the host's, and what OrtValue calls it."""
 
 _PAYS = 7.0
 """The compute capability of CUDA devices from which on float16 pays: they have tensor cores."""
@@ -78,7 +74,9 @@ def device_of(providers: Sequence[Provider], available: Sequence[str]) -> Device
             )
     first = providers[0]
     options = {} if isinstance(first, str) else first[1]
-    return Device(_DEVICES.get(names[0], "cpu"), _index(options.get("device_id", 0)))
+    target = of_provider(names[0])
+    kind = _DEVICES.get(names[0], "cpu") if target is None else target.device
+    return Device(kind, _index(options.get("device_id", 0)))
 
 
 def _check_provider(given: object) -> None:

@@ -16,9 +16,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import RunError, RuntimeMissingError
 from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
-
-CPU = "CPUExecutionProvider"
-CUDA = "CUDAExecutionProvider"
+from amp_rewrite.targets import CPU
 
 _IN_MEMORY = 1 << 28
 """Up to this many bytes of weights go to the session as one message, which is copied twice."""

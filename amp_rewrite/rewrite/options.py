@@ -9,15 +9,13 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import DType, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.paint.context import NodeRules
 
-TARGETS = ("cuda", "cpu", "schema")
 WEIGHTS = ("convert", "cast")
-PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
-"""The execution provider whose kernel table a target tests; "schema" tests none."""
 
 Lists = OpLists | str | Path | Sequence[str | Path] | None
 
@@ -29,7 +27,7 @@ class RewriteOptions:
     precision: str = "float16"
     lists: Lists = None
     level: str = "default"
-    target: str = "cuda"
+    target: str = targets.DEFAULT
     keep_io_types: bool | tuple[str, ...] = True
     preserve: tuple[str, ...] = ()
     deny_nodes: tuple[str, ...] = ()
@@ -47,7 +45,7 @@ class RewriteOptions:
             OptionError: A value is unknown, or a pattern is no regular expression.
         """
         low_dtype(self.precision)
-        _require("target", self.target, TARGETS)
+        targets.find(self.target)
         _require("weights", self.weights, WEIGHTS)
         _ = self.rules
 

@@ -22,8 +22,9 @@ from amp_rewrite.kernels import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.ort import device as devices
 from amp_rewrite.ort.cuda_driver import CudaDevice, cuda_device
-from amp_rewrite.ort.device import CPU, CUDA, Device, load_libraries, warn_if_slow
+from amp_rewrite.ort.device import Device, load_libraries, warn_if_slow
 from amp_rewrite.ort.ort_values import empty
+from amp_rewrite.targets import CPU, CUDA
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
 from amp_rewrite.train.session.static import make_static
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms

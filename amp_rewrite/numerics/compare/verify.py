@@ -23,7 +23,8 @@ from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, To
 from amp_rewrite.numerics.compare.inputs import runnable_feeds
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.verify_report import DeviceComparison, VerifyReport
-from amp_rewrite.ort.sessions import CUDA, import_runtime
+from amp_rewrite.ort.sessions import import_runtime
+from amp_rewrite.targets import CUDA
 
 
 def verify(

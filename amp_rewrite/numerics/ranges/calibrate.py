@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.load import Source
@@ -19,7 +20,7 @@ from amp_rewrite.numerics.batches import Data, batches, count
 from amp_rewrite.numerics.overlay import overlay_text, write_overlay
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint import Repainter, Slot
-from amp_rewrite.numerics.traits import ACCUMULATING
+from amp_rewrite.numerics.traits import ACCUMULATING, PRODUCTS
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewrite.options import Lists, RewriteOptions
 
@@ -82,12 +83,12 @@ def calibrate(
     data: Data,
     *,
     precision: str = "float16",
-    target: str = "cuda",
+    target: str = targets.DEFAULT,
     lists: Lists = None,
     level: str = "default",
     margin: float = MARGIN,
     subnormal_share: float = SUBNORMAL_SHARE,
-    accumulate_low: Iterable[str] = ACCUMULATING,
+    accumulate_low: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Find the nodes of a model that the low type's range does not suffice for.
@@ -102,7 +103,8 @@ def calibrate(
         level: As for `rewrite`.
         margin: How many times larger than measured a value may become.
         subnormal_share: The share of a value's sum of magnitudes that may be subnormal.
-        accumulate_low: Operators whose partial sums must fit the low type as well.
+        accumulate_low: Operators whose partial sums must fit the low type as well; None for
+            reductions, and products too where the target's kernels sum them in the low type.
         progress: Called after each batch.
 
     Returns:
@@ -113,7 +115,8 @@ def calibrate(
     """
     _check(margin, subnormal_share)
     painter = Repainter.of(model, precision=precision, target=target, lists=lists, level=level)
-    meter = RangeMeter.of(painter, accumulate_low)
+    sums = _sums(painter.options) if accumulate_low is None else accumulate_low
+    meter = RangeMeter.of(painter, sums)
     total = count(data)
     for feeds in batches(data):
         meter.add(feeds)
@@ -131,6 +134,11 @@ def calibrate(
         options=painter.options,
         model=os.path.basename(model) if isinstance(model, str | os.PathLike) else "a model",
     )
+
+
+def _sums(options: RewriteOptions) -> tuple[str, ...]:
+    low = targets.find(options.target).accumulates_in is options.low
+    return (*ACCUMULATING, *PRODUCTS) if low else ACCUMULATING
 
 
 @dataclass(frozen=True)

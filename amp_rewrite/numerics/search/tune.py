@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from amp_rewrite import targets
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
@@ -49,7 +50,7 @@ def tune(
     output: str | os.PathLike[str] | None = None,
     resume: bool = False,
     precision: str = "float16",
-    target: str = "cuda",
+    target: str = targets.DEFAULT,
     lists: Lists = None,
     level: str = "default",
     progress: Progress | None = None,

@@ -11,9 +11,10 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.ort.device import CUDA, Provider
+from amp_rewrite.ort.device import Provider
 from amp_rewrite.ort.ort_values import empty, to_array
 from amp_rewrite.ort.sessions import RunError, one_line
+from amp_rewrite.targets import CUDA
 from amp_rewrite.train.session.program import Program, States
 from amp_rewrite.train.session.static import Shapes, make_static, open_values
 from amp_rewrite.train.step.step_info import StepInfo

@@ -15,8 +15,9 @@ from amp_rewrite.errors import FeedError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.ort.device import CPU, Provider, device_of, load_libraries, warn_if_slow
+from amp_rewrite.ort.device import Provider, device_of, load_libraries, warn_if_slow
 from amp_rewrite.ort.sessions import import_runtime
+from amp_rewrite.targets import CPU
 from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.train.session.feeds import Feeds, Inputs
 from amp_rewrite.train.session.fetches import fetch_names

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
@@ -92,7 +93,7 @@ def build_step(
     seed: int = 0,
     targets: Mapping[str, str] | None = None,
     precision: str | None = None,
-    target: str = "cuda",
+    target: str = targets.DEFAULT,
     lists: Lists = None,
 ) -> ir.Model:
     """Return the training step of a TrainOp as an ordinary ONNX model.

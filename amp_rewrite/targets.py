@@ -1,0 +1,94 @@
+"""Targets: what a rewrite is made for. The only file that knows one by its name.
+
+A new target is a row of TARGETS, its name in TargetName, its op lists and its kernel table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.errors import OptionError
+
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+
+DATA = files("amp_rewrite.lists")
+"""The folder with the op lists of all targets, and their kernel tables in kernels/."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is known of a target.
+
+    Attributes:
+        name: What options and errors call it.
+        lists: Whose op lists it uses: lists/<precision>_<lists>.yaml, whose `target` is this name.
+        provider: The execution provider of ONNX Runtime that it stands for, or None for any.
+        plugin: The Python package that brings the provider, for ONNX Runtime's
+            register_execution_provider_library; None if ONNX Runtime has it built in.
+        device: What ONNX Runtime calls the memory that the provider computes in.
+        kernels: Whose kernel table says what can be low: lists/kernels/<kernels>_<version>.json;
+            None admits whatever the ONNX schemas do.
+        tensor_cores: Whether float16 products have units of their own, which the levels
+            TENSOR_CORES_ONLY and UNSAFE_FORCE_ALL are about.
+        accumulates_in: The type that its kernels keep partial sums in. A low type is kept in sums
+            of that type only: a CPU may add float16 in float16, but bfloat16 in float32.
+    """
+
+    name: str
+    lists: str
+    provider: str | None = None
+    plugin: str | None = None
+    device: str = "cpu"
+    kernels: str | None = None
+    tensor_cores: bool = False
+    accumulates_in: DType = FLOAT32
+
+
+TargetName = Literal["cuda", "cpu", "schema"]
+DEFAULT: TargetName = "cuda"
+SCHEMA: TargetName = "schema"
+
+TARGETS: tuple[Target, ...] = (
+    Target("cuda", "cuda", CUDA, device="cuda", kernels=CUDA, tensor_cores=True),
+    Target("cpu", "cpu", CPU, kernels=CPU),
+    Target("schema", "cuda", tensor_cores=True),
+)
+
+
+def find(name: str) -> Target:
+    """Return the target called `name`.
+
+    Raises:
+        OptionError: There is none.
+    """
+    for target in TARGETS:
+        if target.name == name:
+            return target
+    known = " or ".join(target.name for target in TARGETS)
+    raise OptionError("unknown target", found=repr(name), expected=known)
+
+
+def of_provider(provider: str) -> Target | None:
+    """Return the target that an execution provider is known from, or None."""
+    return next((target for target in TARGETS if target.provider == provider), None)
+
+
+def list_targets() -> tuple[str, ...]:
+    """Return the names that op list files may give as their target, "any" left aside."""
+    return tuple(dict.fromkeys(target.lists for target in TARGETS))
+
+
+def with_tensor_cores() -> tuple[str, ...]:
+    """Return the names of the targets that have tensor cores."""
+    return tuple(target.name for target in TARGETS if target.tensor_cores)
+
+
+def in_words() -> str:
+    """Return the names as the command line's help explains them."""
+    tested = " or ".join(target.name for target in TARGETS if target.kernels is not None)
+    free = " or ".join(target.name for target in TARGETS if target.kernels is None)
+    return f"{tested}: only what the provider has kernels for; {free}: anything."
