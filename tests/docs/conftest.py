@@ -1,0 +1,62 @@
+"""What the pages' examples work on: a model, data, and copies of the checkout."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from amp_rewrite.demo_model import IMAGE, demo_model
+
+HERE = Path(__file__).parent
+if str(HERE) not in sys.path:  # importmode importlib does not add it
+    sys.path.append(str(HERE))
+
+ROOT = HERE.parents[1]
+CHECKOUT = ("amp_rewrite", "lists", "tests", "tools", "docs", "pyproject.toml", "README.md")
+"""What a recipe for contributors may read or change."""
+
+
+@pytest.fixture(scope="session")
+def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files that examples read: a model, its data, digits, a step."""
+    folder = tmp_path_factory.mktemp("materials")
+    onnx.save(demo_model(), folder / "model.onnx")
+    rng = np.random.default_rng(0)
+    (folder / "samples").mkdir()
+    for name in ("inputs.npz", "samples/0.npz", "samples/1.npz"):
+        np.savez(folder / name, image=rng.standard_normal(IMAGE).astype(np.float32))
+    foreign = ROOT / "tests" / "inject" / "foreign" / "onnx_ad_step.onnx"
+    shutil.copy(foreign, folder / "exported.onnx")
+    digits = [sys.executable, str(ROOT / "examples" / "digits.py")]
+    subprocess.run(digits, cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture
+def workplace(materials: Path, tmp_path: Path) -> Path:
+    """Return a folder of the test's own with the materials and the examples in it."""
+    folder = tmp_path / "work"
+    shutil.copytree(materials, folder)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a copy of the checkout whose package is importable from it."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in CHECKOUT:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / name)
+    (folder / "amp_rewrite" / "lists").symlink_to(folder / "lists")
+    return folder

@@ -1,0 +1,110 @@
+"""README.md, CONTRIBUTING.md and docs/: their code blocks, headings and links.
+
+A comment in front of a code block says how the tests treat it; readers do not see it:
+
+    <!-- not run: REASON -->      the block stays as it is; test_docs.py lists these blocks
+    <!-- file: NAME -->           the block is written to a file, which later blocks read
+    <!-- arguments: A B -->       what sys.argv[1:] is for a Python block
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+
+_DIRECTIVE = re.compile(r"<!-- (not run|file|arguments): (.*?) -->", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced code block.
+
+    Attributes:
+        page: The file that it is in.
+        line: The line of the file on which it begins, from 1.
+        language: The word behind the fence.
+        text: Its contents.
+        directive: "not run", "file" or "arguments"; "" for an ordinary block.
+        value: What the directive says.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    directive: str
+    value: str
+
+    @property
+    def place(self) -> str:
+        """Where the block is, for a failure's message."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the block is a program."""
+        return self.language in ("sh", "python") and self.directive != "not run"
+
+
+def name_of(page: Path) -> str:
+    """Return a page as tests and links call it: "docs/training.md"."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    found: list[Block] = []
+    directive = value = ""
+    for token in _tokens(page):
+        if token.type == "fence":
+            line = 0 if token.map is None else token.map[0] + 1
+            language = token.info.strip()
+            found.append(Block(page, line, language, token.content, directive, value))
+        comment = (
+            _DIRECTIVE.fullmatch(token.content.strip()) if token.type == "html_block" else None
+        )
+        directive, value = comment.groups() if comment else ("", "")
+    return found
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    seen: Counter[str] = Counter()
+    anchors: set[str] = set()
+    for token in _headings(page):
+        words = "".join(child.content for child in token.children or ())
+        slug = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        anchors.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return anchors
+
+
+def links_of(page: Path) -> Iterator[str]:
+    """Yield the target of every link and image of a page."""
+    for token in _tokens(page):
+        for child in token.children or ():
+            target = child.attrGet("href") or child.attrGet("src")
+            if target is not None:
+                yield str(target)
+
+
+def _tokens(page: Path) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(page.read_text("utf-8"))
+
+
+def _headings(page: Path) -> Iterator[Token]:
+    tokens = _tokens(page)
+    for opening, token in pairwise(tokens):
+        if opening.type == "heading_open":
+            yield token

@@ -1,0 +1,103 @@
+"""Every shell block and every Python block of the documentation runs, page by page, in order."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import PAGES, README, Block, blocks_of, name_of
+
+from amp_rewrite.cli.main import main
+
+NOT_RUN = {
+    "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
+    "docs/measured.md": ["python tools/bench.py gpu"],
+    "docs/shards.md": ["torchrun"],
+}
+"""Page -> how the blocks begin that stay as they are: they install packages, or need a GPU."""
+
+RECIPES = ("docs/contributing.md",)
+"""Pages whose blocks run in a copy of the checkout."""
+
+OPERATORS = frozenset("|&;<>()$`*")
+"""What makes a line more than one command with its arguments."""
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if name_of(p) not in RECIPES], ids=name_of)
+@pytest.mark.filterwarnings("default")
+def test_the_blocks_of_a_page_run(
+    page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workplace)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        if block.directive == "file":
+            (workplace / block.value).write_text(block.text, "utf-8")
+        if block.runs and block.language == "sh":
+            run_shell(block, workplace)
+        elif block.runs:
+            monkeypatch.setattr(sys, "argv", [block.place, *block.value.split()])
+            run_python(block, names)
+
+
+def run_shell(block: Block, folder: Path) -> None:
+    """Run the commands of a block; a plain `amp-rewrite` in this process, which saves a second."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0] == "amp-rewrite" and not OPERATORS & set(line.partition(" #")[0]):
+            with pytest.raises(SystemExit) as end:
+                main(words[1:])
+            assert end.value.code == 0, f"{block.place}: {line}"
+        elif words:
+            run_bash(line, folder, block.place)
+
+
+def run_bash(line: str, folder: Path, place: str) -> None:
+    """Run a line in bash, with the commands of this interpreter's environment in front."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", line],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{place}: {line}\n{done.stdout}\n{done.stderr}"
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    """Run a Python block; the blocks of a page share their names."""
+    exec(compile(block.text, block.place, "exec"), names)
+
+
+def test_the_blocks_that_do_not_run_are_these() -> None:
+    found: dict[str, list[str]] = {}
+    for page in PAGES:
+        for block in blocks_of(page):
+            if block.language in ("sh", "python") and not block.runs:
+                assert block.value, f"{block.place}: no reason"
+                found.setdefault(name_of(page), []).append(block.text)
+    assert list(found) == list(NOT_RUN)
+    for name, texts in found.items():
+        for text, beginning in zip(texts, NOT_RUN[name], strict=True):
+            assert text.startswith(beginning), name
+
+
+def test_no_block_is_a_program_in_another_language() -> None:
+    languages = {block.language for page in PAGES for block in blocks_of(page)}
+    assert languages <= {"sh", "python", "yaml", "json", "text", "diff"}
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
+    text = README.read_bytes()
+    assert len(text) <= 8 * 1024
+    assert text.startswith(b"# amp_rewrite\n")
+    first, second, *_ = [b.text.strip() for b in blocks_of(README) if b.language == "sh"]
+    assert first == "pip install '.[cpu]' && amp-rewrite demo"
+    assert second == "pip install '.[dev]' && python tools/check.py"

@@ -1,0 +1,43 @@
+"""Tables of the documentation name what the code has: no more, no less."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+from pages import ROOT
+
+from amp_rewrite.cli.main import app
+from amp_rewrite.oplists.lists import LEVELS
+from amp_rewrite.paint.painting import Reason
+
+DOCS = ROOT / "docs"
+
+
+def first_cells(page: Path, heading: str) -> Iterator[str]:
+    """Yield the code words in the first column of the tables of a section."""
+    _, _, rest = page.read_text("utf-8").partition(f"\n{heading}\n")
+    section = re.split(r"^#+ ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            yield from re.findall(r"`([^`]+)`", line.split(" | ")[0])
+
+
+def test_every_reason_is_explained() -> None:
+    listed = {*first_cells(DOCS / "painting.md", "## 8. Reasons"), Reason.CAST_MOVED.value}
+    assert listed == {reason.value for reason in Reason}
+
+
+def test_every_level_is_explained() -> None:
+    assert set(first_cells(DOCS / "op_lists.md", "## Levels")) == set(LEVELS)
+
+
+def test_every_option_of_convert_is_explained() -> None:
+    cells = first_cells(DOCS / "mixed_precision.md", "## Options")
+    listed = {cell.split()[0] for cell in cells}
+    convert = typer.main.get_command(app).commands["convert"]
+    negations = {name for option in convert.params for name in option.secondary_opts}
+    options = {name for option in convert.params for name in option.opts if name.startswith("-")}
+    assert listed - negations == options - {"--help"}

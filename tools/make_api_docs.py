@@ -1,0 +1,148 @@
+"""Write docs/api.md: the public names with their docstrings, read from the source by griffe.
+
+python tools/make_api_docs.py             writes the page
+python tools/make_api_docs.py --check     exits with 1 if the page is not what would be written
+
+Needs griffe2md, of the extras `test` and `dev`. The result depends on the source and on griffe2md's
+version alone, which pyproject.toml therefore pins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import isclass, isfunction, ismodule
+from pathlib import Path
+from typing import Any
+
+import griffe
+from griffe2md import ConfigDict, default_config, prepare_context, prepare_env
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "api.md"
+PACKAGE = "amp_rewrite"
+MODULES = (
+    PACKAGE,
+    f"{PACKAGE}.losses",
+    f"{PACKAGE}.optimizers",
+    f"{PACKAGE}.loss_scaling",
+    f"{PACKAGE}.distributed",
+)
+"""The public modules; the page has a chapter for each."""
+
+HEAD = """\
+# API reference
+
+Which public names are there, and what does each take, return and raise? Guides with examples:
+[mixed precision](mixed_precision.md), [training](training.md), [several processes](shards.md).
+The command line says the same of its options: `amp-rewrite COMMAND --help`.
+
+Made from the docstrings by `python tools/make_api_docs.py`; not edited by hand.
+"""
+
+WIDTH = 100
+CONFIG: ConfigDict = {
+    **default_config,
+    "heading_level": 3,
+    "members_order": "source",
+    "inherited_members": False,
+    "summary": False,
+    "show_object_full_path": False,
+    "show_root_members_full_path": False,
+    "show_if_no_docstring": False,
+    # Anything longer would be wrapped by black or ruff, whichever happens to be installed.
+    "line_length": 100_000,
+}
+
+TEMPLATES = prepare_env()
+
+_CROSS_REFERENCE = re.compile(r"\[([^\[\]]*)\]\(#[^()]*\)")
+_SIGNATURE = re.compile(r"^```python\n(.*)\n```$", re.MULTILINE)
+
+
+def page() -> str:
+    """Return the whole page."""
+    source = griffe.load(
+        PACKAGE,
+        search_paths=[str(ROOT)],
+        docstring_parser="google",
+        docstring_options={"ignore_init_summary": True},
+    )
+    return "\n".join((HEAD, *(chapter(source, name) for name in MODULES))).rstrip() + "\n"
+
+
+def chapter(source: griffe.Object | griffe.Alias, module_name: str) -> str:
+    """Return one module's names: its classes and functions, then its values and second names."""
+    module = import_module(module_name)
+    lines = [f"## {module_name}", "", (module.__doc__ or "").strip(), ""]
+    rest: list[str] = []
+    for name, found in public_members(module):
+        elsewhere = home(name, found, module_name)
+        if elsewhere is not None:
+            rest.append(f"- `{name}`: {elsewhere}")
+        else:
+            lines += [f"### `{module_name}.{name}`", "", described(source, found), ""]
+    return "\n".join([*lines, *rest, ""] if rest else lines)
+
+
+def public_members(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each public name of a module that is not a module, with what it denotes."""
+    for name in sorted(module.__all__, key=str.lower):
+        found = getattr(module, name)
+        if not ismodule(found):
+            yield name, found
+
+
+def home(name: str, found: Any, module_name: str) -> str | None:
+    """Return where else a name is described, or what it is; None if it is described here."""
+    if not (isclass(found) or isfunction(found)):
+        return f"`{found!r}`"
+    described_as = f"{module_name}.{name}"
+    for other in map(import_module, MODULES):
+        if found.__name__ in other.__all__ and getattr(other, found.__name__) is found:
+            described_as = f"{other.__name__}.{found.__name__}"
+    if described_as == f"{module_name}.{name}":
+        return None
+    anchor = described_as.replace(".", "").lower()
+    return f"[`{described_as}`](#{anchor})"
+
+
+def described(source: griffe.Object | griffe.Alias, found: Any) -> str:
+    """Return the signature and the docstring of a class or function, and of a class's members."""
+    path = f"{found.__module__}.{found.__qualname__}".removeprefix(f"{PACKAGE}.")
+    target = source[path]
+    template = TEMPLATES.get_template(f"{target.kind.value}.md.jinja")
+    _, _, text = template.render(**prepare_context(target, CONFIG)).partition("\n")  # its heading
+    while _CROSS_REFERENCE.search(text):  # griffe2md links to names that this page does not have
+        text = _CROSS_REFERENCE.sub(r"\1", text)
+    text = text.replace("- ****", r"- **\*\*")  # **keywords in bold
+    return _SIGNATURE.sub(wrapped, text).strip()
+
+
+def wrapped(block: re.Match[str]) -> str:
+    """Return the code block of a signature with lines of at most WIDTH characters."""
+    lines = textwrap.wrap(block[1], WIDTH, subsequent_indent="    ", break_long_words=False)
+    return "\n".join(("```text", *lines, "```"))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write or check the page; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args(arguments)
+    text = page()
+    if not options.check:
+        PAGE.write_text(text, "utf-8")
+        return 0
+    if PAGE.read_text("utf-8") == text:
+        return 0
+    print(f"{PAGE.relative_to(ROOT)} is not current: python {Path(__file__).name}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
