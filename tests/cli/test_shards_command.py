@@ -191,6 +191,6 @@ def test_the_example_trains_on_shards(tmp_path, folder):
     assert (tmp_path / "digits.safetensors").exists()
 
 
-def test_the_readme_shows_the_example_as_it_is():
+def test_the_documentation_shows_the_example_as_it_is():
     code = (ROOT / "examples" / "train_shards.py").read_text().split('"""\n\n', 1)[1]
-    assert f"```python\n{code}```\n" in (ROOT / "README.md").read_text()
+    assert f"```python\n{code}```\n" in (ROOT / "docs" / "shards.md").read_text()

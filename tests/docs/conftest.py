@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from amp_rewrite.demo_model import IMAGE, demo_model
+from amp_rewrite.cli.demo_model import IMAGE, demo_model
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:  # importmode importlib does not add it
@@ -35,6 +35,8 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(foreign, folder / "exported.onnx")
     digits = [sys.executable, str(ROOT / "examples" / "digits.py")]
     subprocess.run(digits, cwd=folder, check=True)
+    with np.load(folder / "digits_train.npz") as data:  # enough for Python blocks, and quick
+        np.savez(folder / "few_digits.npz", **{name: data[name][:128] for name in data.files})
     return folder
 
 

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -78,6 +79,7 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
+@cache
 def anchors_of(page: Path) -> set[str]:
     """Return the anchors that GitHub gives to the headings of a page."""
     seen: Counter[str] = Counter()
@@ -99,6 +101,7 @@ def links_of(page: Path) -> Iterator[str]:
                 yield str(target)
 
 
+@cache
 def _tokens(page: Path) -> list[Token]:
     return MarkdownIt("commonmark").enable("table").parse(page.read_text("utf-8"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 
 import typer
 from pages import ROOT
@@ -28,6 +29,12 @@ def first_cells(page: Path, heading: str) -> Iterator[str]:
 def test_every_reason_is_explained() -> None:
     listed = {*first_cells(DOCS / "painting.md", "## 8. Reasons"), Reason.CAST_MOVED.value}
     assert listed == {reason.value for reason in Reason}
+
+
+def test_the_floors_are_those_that_the_imports_have() -> None:
+    described = list(first_cells(DOCS / "architecture.md", "## Floors"))
+    drawn = run_path(str(ROOT / "tests" / "structure" / "test_floors.py"))["FLOORS"]
+    assert described == [room for room in drawn if not room.startswith("__")]
 
 
 def test_every_level_is_explained() -> None:

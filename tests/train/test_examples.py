@@ -77,9 +77,9 @@ def test_the_example_in_mixed_precision_trains_saves_and_exports(digits, monkeyp
     assert saved["conv1"].dtype == np.float32
 
 
-def test_the_commands_of_the_readme_train_digits(digits, monkeypatch, capsys):
+def test_the_commands_of_the_documentation_train_digits(digits, monkeypatch, capsys):
     monkeypatch.chdir(digits)
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
     start = text.index("python examples/digits.py\n")
     lines = text[start : text.index("```", start)].splitlines()[1:]
     for line in lines:
@@ -97,8 +97,8 @@ def test_the_commands_of_the_readme_train_digits(digits, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "lines"), [("train.py", 10), ("mixed_precision.py", 12), ("plain_runtime.py", 15)]
 )
-def test_the_readme_shows_an_example_as_it_is(name, lines):
+def test_the_documentation_shows_an_example_as_it_is(name, lines):
     body = (EXAMPLES / name).read_text("utf-8").split('"""\n\n', 1)[1]
-    assert f"```python\n{body}```" in (ROOT / "README.md").read_text("utf-8")
+    assert f"```python\n{body}```" in (ROOT / "docs" / "training.md").read_text("utf-8")
     code = [line for line in body.splitlines() if line.strip()]
     assert len(code) <= lines
