@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 
+_START = Token("start", "", 0)
 _DIRECTIVE = re.compile(r"<!-- (not run|file|arguments): (.*?) -->", re.DOTALL)
 
 
@@ -33,6 +34,7 @@ class Block:
 
     Attributes:
         page: The file that it is in.
+        section: The heading of the second level that it stands under.
         line: The line of the file on which it begins, from 1.
         language: The word behind the fence.
         text: Its contents.
@@ -41,6 +43,7 @@ class Block:
     """
 
     page: Path
+    section: str
     line: int
     language: str
     text: str
@@ -66,15 +69,16 @@ def name_of(page: Path) -> str:
 def blocks_of(page: Path) -> list[Block]:
     """Return the fenced blocks of a page, in order."""
     found: list[Block] = []
-    directive = value = ""
-    for token in _tokens(page):
+    section = directive = value = ""
+    for before, token in pairwise([_START, *_tokens(page)]):
         if token.type == "fence":
             line = 0 if token.map is None else token.map[0] + 1
             language = token.info.strip()
-            found.append(Block(page, line, language, token.content, directive, value))
-        comment = (
-            _DIRECTIVE.fullmatch(token.content.strip()) if token.type == "html_block" else None
-        )
+            found.append(Block(page, section, line, language, token.content, directive, value))
+        if before.type == "heading_open" and before.tag == "h2":
+            section = token.content
+        is_comment = token.type == "html_block"
+        comment = _DIRECTIVE.fullmatch(token.content.strip()) if is_comment else None
         directive, value = comment.groups() if comment else ("", "")
     return found
 
@@ -107,7 +111,6 @@ def _tokens(page: Path) -> list[Token]:
 
 
 def _headings(page: Path) -> Iterator[Token]:
-    tokens = _tokens(page)
-    for opening, token in pairwise(tokens):
+    for opening, token in pairwise(_tokens(page)):
         if opening.type == "heading_open":
             yield token

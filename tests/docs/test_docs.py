@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import PAGES, README, Block, blocks_of, name_of
+from pages import PAGES, README, ROOT, Block, blocks_of, name_of
 
 from amp_rewrite.cli.main import main
 
@@ -21,14 +21,14 @@ NOT_RUN = {
 }
 """Page -> how the blocks begin that stay as they are: they install packages, or need a GPU."""
 
-RECIPES = ("docs/contributing.md",)
-"""Pages whose blocks run in a copy of the checkout."""
+RECIPES = ROOT / "docs" / "contributing.md"
+"""The page whose sections each run in a copy of the checkout; blocks of diffs change it."""
 
 OPERATORS = frozenset("|&;<>()$`*")
 """What makes a line more than one command with its arguments."""
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if name_of(p) not in RECIPES], ids=name_of)
+@pytest.mark.parametrize("page", [p for p in PAGES if p != RECIPES], ids=name_of)
 @pytest.mark.filterwarnings("default")
 def test_the_blocks_of_a_page_run(
     page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
@@ -46,6 +46,21 @@ def test_the_blocks_of_a_page_run(
     names.clear()  # files that a block left open are closed now, not by some later collection
 
 
+@pytest.mark.parametrize("section", dict.fromkeys(b.section for b in blocks_of(RECIPES)))
+def test_a_recipe_can_be_followed_word_for_word(section: str, checkout: Path) -> None:
+    for block in blocks_of(RECIPES):
+        if block.section != section:
+            continue
+        if block.language == "diff":
+            (checkout / "step.diff").write_text(block.text, "utf-8")
+            run_bash("git apply step.diff", checkout, block.place)
+        elif block.directive == "file":
+            (checkout / block.value).write_text(block.text, "utf-8")
+        elif block.runs:
+            for line in block.text.splitlines():
+                run_bash(line, checkout, block.place)
+
+
 def run_shell(block: Block, folder: Path) -> None:
     """Run the commands of a block; a plain `amp-rewrite` in this process, which saves a second."""
     for line in block.text.replace("\\\n", " ").splitlines():
@@ -61,10 +76,11 @@ def run_shell(block: Block, folder: Path) -> None:
 def run_bash(line: str, folder: Path, place: str) -> None:
     """Run a line in bash, with the commands of this interpreter's environment in front."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", line],
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**inherited, "PATH": path, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         check=False,

@@ -8,9 +8,10 @@ from pathlib import Path
 from runpy import run_path
 
 import typer
-from pages import ROOT
+from pages import README, ROOT
 
 from amp_rewrite.cli.main import app
+from amp_rewrite.grad.rules import RULES
 from amp_rewrite.oplists.lists import LEVELS
 from amp_rewrite.paint.painting import Reason
 
@@ -48,3 +49,8 @@ def test_every_option_of_convert_is_explained() -> None:
     negations = {name for option in convert.params for name in option.secondary_opts}
     options = {name for option in convert.params for name in option.opts if name.startswith("-")}
     assert listed - negations == options - {"--help"}
+
+
+def test_the_number_of_gradient_rules_is_right() -> None:
+    for page in (README, DOCS / "training.md"):
+        assert f"{len(RULES)} operators" in page.read_text("utf-8").replace("\n", " ")
