@@ -66,9 +66,13 @@ class RewriteResult:
         """Whether the rewritten model differs from the input."""
         return not self.plan.is_empty
 
-    @cached_property
+    @property
     def report(self) -> Report:
         """The frozen record of what happened and why; built when first asked for."""
+        return self._report  # a type checker takes no cached_property for `explain.Reported`
+
+    @cached_property
+    def _report(self) -> Report:
         with paused_gc():
             return build_report(
                 self.context, self.painting, self.plan, self.facts, self.options, len(self.removed)

@@ -16,8 +16,8 @@ from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import check_output_path, save
+from amp_rewrite.report.records import print_report
 from amp_rewrite.report.strict import shortcomings
-from amp_rewrite.report.text import print_report
 from amp_rewrite.report.write_text import write_text
 
 

@@ -1,16 +1,28 @@
-"""The report: frozen records with one JSON form (design.md, section 5)."""
+"""The report: frozen records with one JSON form, and a short table for a terminal or a log."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.paint.painting import Reason
+from amp_rewrite.report.phrases import phrase
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
+
+MOST_REASONS = 12
+"""How many (reason, operator) rows the table shows."""
+
+_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +219,14 @@ class Report:
 
     def to_text(self) -> str:
         """Return a short table: what was converted, and why the rest stayed float32."""
-        from amp_rewrite.report.text import report_text
+        from rich.console import Console  # it takes 40 ms to load, and few programs print
 
-        return report_text(self)
+        stream = io.StringIO()
+        console = Console(
+            file=stream, width=_WIDTH, color_system=None, force_terminal=False, emoji=False
+        )
+        print_report(self, console)
+        return stream.getvalue().rstrip("\n")
 
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
@@ -225,5 +242,45 @@ class Report:
             values = node.variables.values()
             if node.op == "Constant" and node.domain == "":
                 continue
-            if values and all(v.dtype == "float32" for v in values):
+            if values and all(v.dtype == FLOAT32.name for v in values):
                 yield node, next(iter(values))
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the summary and the reasons on a console."""
+    summary, weights = report.summary, report.weights
+    console.print(
+        f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
+        f"{report.precision} (target {report.target}): "
+        f"{summary.compute_converted:.1%} of the multiply-accumulates",
+        highlight=False,
+    )
+    console.print(
+        f"casts: {summary.casts_added} added, {summary.casts_removed} removed; "
+        f"constants: {weights.converted} converted, {weights.kept} kept float32, "
+        f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
+        "round to zero",
+        highlight=False,
+    )
+    reasons = report.kept_reasons()
+    if reasons:
+        console.print(_reason_table(report, reasons))
+    if report.boundaries:
+        names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
+        console.print(f"boundaries (no list knows them): {names}", highlight=False, markup=False)
+
+
+def _reason_table(report: Report, reasons: dict[tuple[str, str], int]) -> Table:
+    from rich.table import Table
+
+    table = Table(title="stays float32", title_justify="left", box=None, pad_edge=False)
+    table.add_column("nodes", justify="right")
+    table.add_column("operator")
+    table.add_column("because")
+    for (reason, op), count in list(reasons.items())[:MOST_REASONS]:
+        said = phrase(reason, report.precision, report.target).removesuffix(" from").rstrip(",")
+        table.add_row(str(count), op, f"{said} [dim]({reason})")
+    rest = sum(list(reasons.values())[MOST_REASONS:])
+    if rest:
+        table.add_row(str(rest), "...", "the JSON report names every node")
+    return table

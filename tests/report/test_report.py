@@ -9,7 +9,8 @@ from rewriting import parse, rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.paint.painting import Reason
-from amp_rewrite.report.explain import PHRASES, explain
+from amp_rewrite.report.explain import explain
+from amp_rewrite.report.phrases import PHRASES
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 TEXT = f"""g (float[2,4] x, bool b) => (float[2,4] y)

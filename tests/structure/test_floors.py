@@ -52,9 +52,8 @@ FLOORS = (
 NOT_YET = {
     "amp_rewrite.paint.passes.move_casts -> amp_rewrite.rewrite.options",
     "amp_rewrite.builder.nodes -> amp_rewrite.training.prepare",
-    "amp_rewrite.report.explain -> amp_rewrite.api",
 }
-CIRCLES_LEFT = 6
+CIRCLES_LEFT = 5
 CIRCLE = {"amp_rewrite.grad.walk", "amp_rewrite.grad.conditional"}
 """The one circle: the branches of an If are differentiated by the walk, which meets the If."""
 
