@@ -16,14 +16,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.errors import KernelTableError
+from amp_rewrite.errors import KernelTableError, RuntimeMissingError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.ort.listing import operator_schemas, runtime_in_words
 
 FORMAT_VERSION = 1
 
@@ -140,13 +140,10 @@ class RuntimeOperators:
 def runtime_operators() -> RuntimeOperators | None:
     """Return what the installed ONNX Runtime's schema registry has; None if there is no runtime."""
     try:
-        runtime: Any = import_module("onnxruntime")
-        state: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-        found: Any = state.get_all_operator_schema()
-    except (ImportError, OSError, AttributeError):
+        found, name = operator_schemas(), runtime_in_words()
+    except (RuntimeMissingError, ImportError, OSError, AttributeError):
         return None
     capable = {s.name for s in found if s.domain == schemas.CONTRIB_DOMAIN and _has_float32(s)}
-    name = f"onnxruntime {runtime.__version__}"
     table = files("amp_rewrite.lists").joinpath("schemas", f"{schemas.CONTRIB_DOMAIN}.json")
     made_from = json.loads(table.read_text("utf-8"))["runtime"]
     return RuntimeOperators(name, name == made_from, frozenset(capable))

@@ -115,8 +115,8 @@ def inference(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
         model, facts["casts"] = result.model, summary.casts_added
         facts["compute_converted"] = round(summary.compute_converted, 4)
     provider = provider_of(case)
-    device = device_of([provider], onnxruntime.get_available_providers())
-    load_libraries(onnxruntime, device)
+    device = device_of([provider])
+    load_libraries(device)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     content = amp.to_proto(model).SerializeToString()

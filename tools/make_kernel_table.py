@@ -28,16 +28,8 @@ SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()"
 
 ASK = """
 import json, sys
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as state
-OPEN = 2**31 - 1
-rows = [
-    {"provider": k.provider, "domain": k.domain, "op": k.op_name, "since": k.version_range[0],
-     "until": None if k.version_range[1] >= OPEN else k.version_range[1],
-     "types": {name: sorted(types) for name, types in k.type_constraints.items()}}
-    for k in state.get_all_opkernel_def()
-]
-json.dump({"version": onnxruntime.__version__, "kernels": rows}, sys.stdout)
+from amp_rewrite.ort.listing import kernel_rows, runtime_in_words
+json.dump({"runtime": runtime_in_words(), "kernels": kernel_rows()}, sys.stdout)
 """
 
 Row = tuple[int, int | None, dict[str, tuple[str, ...]]]
@@ -60,7 +52,7 @@ def ask_runtime(python: str = sys.executable) -> dict[str, Any]:
             remedy="run this where its GPU libraries are, or pass --rows with the rows made there",
         )
     answer = json.loads(done.stdout)
-    return {"runtime": f"onnxruntime {answer['version']}", "source": SOURCE, **answer}
+    return {"source": SOURCE, "version": answer["runtime"].split()[-1], **answer}
 
 
 def read_rows(path: Path, version: str) -> dict[str, Any]:

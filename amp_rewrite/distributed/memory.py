@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from amp_rewrite.distributed.buckets import Bucket
 from amp_rewrite.distributed.collective import Array, Collective, Pending
-from amp_rewrite.ort.device import Device
-from amp_rewrite.ort.ort_values import empty, to_array, to_ort_value
+from amp_rewrite.ort.device import HOST, Device
+from amp_rewrite.ort.ort_values import empty, from_dlpack, to_array, to_ort_value
 from amp_rewrite.training.replicas import SUM
 
 _ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
@@ -38,20 +38,19 @@ class Memory(Protocol):
         ...
 
 
-def memory_of(bucket: Bucket, group: Collective, device: Device, ort_value: Any) -> Memory:
+def memory_of(bucket: Bucket, group: Collective, device: Device) -> Memory:
     """Return the memory of a bucket.
 
     Args:
         bucket: The sums.
         group: The shards that sum.
         device: Where the runtime computes.
-        ort_value: The class onnxruntime.OrtValue.
     """
     if not bucket.fused:
-        return SingleMemory(bucket, group, device, ort_value)
+        return SingleMemory(bucket, group, device)
     if device.kind == "cuda" and group.on_device:
-        return DeviceMemory(bucket, group, device, ort_value)
-    return HostMemory(bucket, group, device, ort_value)
+        return DeviceMemory(bucket, group, device)
+    return HostMemory(bucket, group, device)
 
 
 def _layout(bucket: Bucket) -> tuple[list[tuple[int, tuple[int, ...]]], int, ir.DataType]:
@@ -71,21 +70,20 @@ def _layout(bucket: Bucket) -> tuple[list[tuple[int, tuple[int, ...]]], int, ir.
 class HostMemory:
     """One array; where the runtime computes on the host, it writes and reads there."""
 
-    def __init__(self, bucket: Bucket, group: Collective, device: Device, ort_value: Any) -> None:
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
         """Allocate it; see `memory_of`."""
         places, length, dtype = _layout(bucket)
         self._group, self._device = group, device
         self._whole = _aligned(length, dtype)
         parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
-        self._host = Device()
-        views = [to_ort_value(part, self._host, ort_value) for part in parts]
+        views = [to_ort_value(part, HOST) for part in parts]
         self._parts = dict(zip(bucket.sources, parts, strict=True))
         self._sources, self._results = bucket.sources, bucket.results
         self._dtype = dtype
         if device.is_host:
             self._values: Sequence[Any] = views
         else:
-            self._values = [empty(shape, dtype, device, ort_value) for _, shape in places]
+            self._values = [empty(shape, dtype, device) for _, shape in places]
         self._views = views
         self._pending: Pending | None = None
 
@@ -118,7 +116,7 @@ class DeviceMemory:
     stream on which the sum is made.
     """
 
-    def __init__(self, bucket: Bucket, group: Collective, device: Device, ort_value: Any) -> None:
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
         """Allocate it; see `memory_of`."""
         import torch  # pyright: ignore[reportMissingImports] an extra
 
@@ -134,7 +132,7 @@ class DeviceMemory:
         self._whole = torch.zeros(length, dtype=kinds[dtype], device=where)
         parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
         self._where = where
-        self._values = [ort_value.from_dlpack(part) for part in parts]
+        self._values = [from_dlpack(part) for part in parts]
         self._sources, self._results = bucket.sources, bucket.results
         self._pending: Pending | None = None
 
@@ -159,11 +157,11 @@ class DeviceMemory:
 class SingleMemory:
     """A value whose shape is known at run time only: a sum of its own, or a gather."""
 
-    def __init__(self, bucket: Bucket, group: Collective, device: Device, ort_value: Any) -> None:
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
         """Keep what is needed; see `memory_of`."""
         self._node = bucket.nodes[0]
         self._source, self._result = bucket.sources[0], bucket.results[0]
-        self._group, self._device, self._ort_value = group, device, ort_value
+        self._group, self._device = group, device
         self._array: Array | None = None
         self._pending: Pending | None = None
 
@@ -187,7 +185,7 @@ class SingleMemory:
             found = self._array
         else:
             found = np.concatenate(self._group.gather(self._array))
-        return {self._result: to_ort_value(found, self._device, self._ort_value)}
+        return {self._result: to_ort_value(found, self._device)}
 
 
 def _aligned(length: int, dtype: ir.DataType) -> Array:

@@ -15,9 +15,9 @@ from amp_rewrite.distributed.memory import Memory, memory_of
 from amp_rewrite.distributed.stages import Stage, isolate, stages_of
 from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.ort_values import to_ort_value
-from amp_rewrite.ort.sessions import one_line
 from amp_rewrite.train.session.program import Program, States
 from amp_rewrite.train.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups
@@ -53,21 +53,18 @@ class StageProgram(Program):
         self._leaves = [name for name in stage.leaves if name not in bound]
         super().__init__(stage.model, info, sets, **options)
 
-    def _bind(self, states: States, following: States | None) -> Any:
-        binding = self._session.io_binding()
+    def _bind(self, states: States, following: States | None) -> Binding:
+        binding = self._session.bind()
         for state in self._reads:
-            binding.bind_ortvalue_input(state.name, states[state.name])
+            binding.read(state.name, states[state.name])
         for state in self._writes:
             assert following is not None, "stages compute the next states"
-            binding.bind_ortvalue_output(state.output, following[state.name])
+            binding.write(state.output, following[state.name])
         for name, value in self._targets.items():
-            binding.bind_ortvalue_output(name, value)
-        self._bind_leaves(binding)
-        return binding
-
-    def _bind_leaves(self, binding: Any) -> None:
+            binding.write(name, value)
         for name in self._leaves:
-            binding.bind_output(name, self._device.kind, self._device.index)
+            binding.allocate(name, self._device)
+        return binding
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Run once; add what leaves the stage to `values`, in which it finds what enters it.
@@ -83,17 +80,11 @@ class StageProgram(Program):
         binding = self._bindings[current]
         for name in self._feeds:
             if name in feeds:
-                value = to_ort_value(feeds[name], self._device, self._runtime.OrtValue)
-                binding.bind_ortvalue_input(name, value)
+                binding.read(name, to_ort_value(feeds[name], self._device))
         for name in self._enters:
-            binding.bind_ortvalue_input(name, values[name])
-        self._bind_leaves(binding)  # what the last run allocated has its shape
-        with one_line("ONNX Runtime cannot run the step on these feeds"):
-            self._session.run_with_iobinding(binding)
-        found = binding.get_outputs_as_ortvaluevector() if self._leaves else []
-        first = len(self._writes) + len(self._targets)
-        for index, name in enumerate(self._leaves, first):
-            values[name] = self._runtime.OrtValue(found[index])
+            binding.read(name, values[name])
+        binding.run("ONNX Runtime cannot run the step on these feeds")
+        values.update(zip(self._leaves, binding.outputs(self._leaves), strict=True))
         values.update(self._targets)
 
 
@@ -138,7 +129,6 @@ class ShardedProgram(Program):
         info: StepInfo,
         sets: Sequence[States],
         *,
-        runtime: Any,
         device: Device,
         groups: Mapping[Groups, Collective],
         bucket_bytes: int,
@@ -151,7 +141,6 @@ class ShardedProgram(Program):
             model: A step without defaults of states.
             info: Its description.
             sets: See `Program`.
-            runtime: The onnxruntime module.
             device: Where the states are.
             groups: Groups of shards -> the group of this one.
             bucket_bytes: How much is summed at once.
@@ -162,21 +151,17 @@ class ShardedProgram(Program):
             RunError: ONNX Runtime cannot load a stage.
         """
         self.info = info
-        self._device, self._runtime = device, runtime
         self._halfway = halfway
         model = clone(model)
         isolate(model)
         buckets = buckets_of(model.graph, bucket_bytes)
         stages = stages_of(model, buckets)
-        ort_value = runtime.OrtValue
-        self._memories: list[Memory] = [
-            memory_of(b, groups[b.groups], device, ort_value) for b in buckets
-        ]
+        self._memories: list[Memory] = [memory_of(b, groups[b.groups], device) for b in buckets]
         targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
         self._stages: list[StageProgram | None] = []
         for stage in stages:
             own = {name: targets[name] for name in stage.leaves if name in targets}
-            load = partial(StageProgram, stage, info, sets, own, runtime=runtime, device=device)
+            load = partial(StageProgram, stage, info, sets, own, device=device)
             self._stages.append(load(**options) if stage.leaves else None)
         results = {name: i for i, bucket in enumerate(buckets) for name in bucket.results}
         wanted = [*(stage.enters for stage in stages), tuple(info.fetches.values())]

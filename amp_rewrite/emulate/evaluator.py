@@ -12,7 +12,7 @@ from amp_rewrite.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.ort.sessions import Session
+from amp_rewrite.ort.sessions import Session, session_options
 from amp_rewrite.targets import CPU
 
 
@@ -59,7 +59,9 @@ class Evaluator:
             widen_boundary(loaded, types)
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
-        self._session = Session(loaded, providers=providers, threads=threads)
+        self._session = Session(
+            loaded, providers=providers, options=session_options(threads=threads)
+        )
 
     def run(
         self, feeds: Mapping[str, Any], outputs: Collection[str] | None = None

@@ -8,10 +8,10 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.batches import Array, Feeds
-from amp_rewrite.ort import sessions as runtime
+from amp_rewrite.ort.sessions import Session, session_options
 
 
-class Session:
+class Float32Session:
     """A loaded model; `run` may be called any number of times.
 
     What measures a value runs right behind it, so that the value can be freed.
@@ -29,7 +29,7 @@ class Session:
             RunError: ONNX Runtime refuses the model.
         """
         self._what = what
-        self._session = runtime.Session(model, lean=True, what=what)
+        self._session = Session(model, options=session_options(lean=True), what=what)
         self.outputs = self._session.outputs
 
     def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> dict[str, Array]:

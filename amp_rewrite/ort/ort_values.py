@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.ort.device import Device
+from amp_rewrite.ort.device import HOST, Device
+from amp_rewrite.ort.runtime import import_runtime
 
 Array = np.ndarray[Any, Any]
 
 
-def to_ort_value(tensor: Any, device: Device, ort_value: Any) -> Any:
+def is_ort_value(tensor: object) -> bool:
+    """Return whether `tensor` is an onnxruntime.OrtValue."""
+    return isinstance(tensor, import_runtime().OrtValue)
+
+
+def to_ort_value(tensor: Any, device: Device) -> Any:
     """Return an OrtValue with the content of `tensor`.
 
     Args:
         tensor: An OrtValue, which is returned as it is, or an array, which is not copied if the
             device is the host.
         device: Where the OrtValue shall be.
-        ort_value: The class onnxruntime.OrtValue.
     """
-    if isinstance(tensor, ort_value):
+    if is_ort_value(tensor):
         return tensor
+    ort_value = import_runtime().OrtValue
     array = np.asarray(tensor, order="C")
     if array.dtype.isbuiltin == 1:
         return ort_value.ortvalue_from_numpy(array, device.kind, device.index)
@@ -30,14 +37,19 @@ def to_ort_value(tensor: Any, device: Device, ort_value: Any) -> Any:
     on_host = ort_value.ortvalue_from_numpy_with_onnx_type(array, number)
     if device.is_host:
         return on_host
-    value = empty(array.shape, ir.DataType(number), device, ort_value)
+    value = empty(array.shape, ir.DataType(number), device)
     value.update_inplace(on_host)
     return value
 
 
-def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device, ort_value: Any) -> Any:
+def from_dlpack(tensor: Any) -> Any:
+    """Return an OrtValue that shares the memory of an object with `__dlpack__`."""
+    return import_runtime().OrtValue.from_dlpack(tensor)
+
+
+def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:
     """Return an OrtValue on `device` with undefined content."""
-    return ort_value.ortvalue_from_shape_and_type(
+    return import_runtime().OrtValue.ortvalue_from_shape_and_type(
         list(shape), dtype.value, device.kind, device.index
     )
 
@@ -47,8 +59,14 @@ def to_array(value: Any, dtype: ir.DataType) -> Array:
 
     Args:
         value: An OrtValue.
-        dtype: Its element type; numpy sees those that it does not know as integers.
+        dtype: Its element type.
     """
-    array = np.array(value.numpy())
-    expected = dtype.numpy()
-    return array if array.dtype == expected else array.view(expected)
+    known = dtype.numpy()
+    if known.isbuiltin == 1:
+        return np.array(value.numpy())
+    host = value  # ONNX Runtime makes no array of what numpy does not know
+    if value.device_name() != HOST.kind:
+        host = empty(tuple(value.shape()), dtype, HOST)
+        host.update_inplace(value)
+    content = ctypes.string_at(host.data_ptr(), host.tensor_size_in_bytes())
+    return np.frombuffer(content, known).reshape(host.shape()).copy()

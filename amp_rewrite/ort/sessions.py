@@ -1,21 +1,22 @@
-"""ONNX Runtime, imported when it is needed: sessions for models of any size, errors in one line."""
+"""Sessions for models of any size, with errors in one line."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import RunError, RuntimeMissingError
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
+from amp_rewrite.ort.binding import Binding
+from amp_rewrite.ort.providers import Provider, check_started
+from amp_rewrite.ort.runtime import import_runtime, one_line
 from amp_rewrite.targets import CPU
 
 _IN_MEMORY = 1 << 28
@@ -24,32 +25,61 @@ _IN_MEMORY = 1 << 28
 _FATAL = 4
 
 
-def import_runtime() -> Any:
-    """Return the onnxruntime module.
+def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: bool = False) -> Any:
+    """Return onnxruntime.SessionOptions.
+
+    Args:
+        threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+        memory_patterns: Reserve in one block what the last run of the same shapes needed.
+        lean: Free every value as soon as it can be, and keep no memory between runs.
 
     Raises:
-        RuntimeMissingError: It is not installed.
+        RuntimeMissingError: ONNX Runtime is not installed.
     """
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise RuntimeMissingError(
-            "running a model needs ONNX Runtime, which is not installed",
-            remedy="pip install 'amp-rewrite[cpu]'",
-        ) from error
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    options.log_severity_level = _FATAL  # errors come as exceptions
+    options.intra_op_num_threads = threads
+    options.enable_mem_pattern = memory_patterns
+    if lean:
+        options.enable_cpu_mem_arena = False
+        options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
+    return options
+
+
+def check_options(options: object) -> None:
+    """Refuse what are not SessionOptions.
+
+    Args:
+        options: What a user passed.
+
+    Raises:
+        OptionError: They are not.
+    """
+    if not isinstance(options, import_runtime().SessionOptions):
+        raise OptionError(
+            "not the options of a session",
+            found=f"an object of type {type(options).__name__}",
+            expected="an onnxruntime.SessionOptions",
+            remedy="leave options out",
+        )
 
 
 class Session:
-    """A loaded model, and the folder that it reads its weights from if it is large."""
+    """A model that ONNX Runtime has loaded.
+
+    Attributes:
+        inputs: The names of the inputs that must be fed.
+        overridable: The names of those that have a default.
+        outputs: The names of the outputs.
+    """
 
     def __init__(
         self,
         model: ir.Model,
         *,
-        providers: Sequence[str] = (CPU,),
-        threads: int = 0,
-        optimize: bool = True,
-        lean: bool = False,
+        providers: Sequence[Provider] = (CPU,),
+        options: Any = None,
         what: str = "the model",
     ) -> None:
         """Load a model; it is not changed and not needed any more afterwards.
@@ -57,24 +87,15 @@ class Session:
         Args:
             model: Any model.
             providers: Execution providers, the preferred one first.
-            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
-            optimize: Let ONNX Runtime fuse operators.
-            lean: Free every value as soon as it can be, and keep no memory between runs.
+            options: What `session_options` returns by default, or a user's own.
             what: The model as errors call it.
 
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
-            RunError: It cannot load the model.
+            RunError: It cannot load the model, or cannot start the preferred provider.
         """
         runtime = import_runtime()
-        options = runtime.SessionOptions()
-        options.log_severity_level = _FATAL  # errors come as exceptions
-        options.intra_op_num_threads = threads
-        if not optimize:
-            options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if lean:
-            options.enable_cpu_mem_arena = False
-            options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
+        options = session_options() if options is None else options
         folder = tempfile.mkdtemp(prefix="amp_rewrite-") if _is_large(model) else None
         if folder is not None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -82,6 +103,7 @@ class Session:
         self._what = what
         with one_line(f"ONNX Runtime cannot load {what}"):
             self._session = runtime.InferenceSession(source, options, providers=list(providers))
+        check_started(providers, self._session.get_providers())
         self.inputs: tuple[str, ...] = tuple(i.name for i in self._session.get_inputs())
         self.overridable: tuple[str, ...] = tuple(
             i.name for i in self._session.get_overridable_initializers()
@@ -97,21 +119,13 @@ class Session:
         with one_line(f"ONNX Runtime cannot run {self._what} on these inputs"):
             return self._session.run(list(outputs or self.outputs), dict(feeds))
 
+    def bind(self) -> Binding:
+        """Return a new binding of the inputs and outputs; there may be several."""
+        return Binding(self._session)
 
-@contextmanager
-def one_line(what: str) -> Generator[None]:
-    """Turn the errors of ONNX Runtime into a RunError."""
-    state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-    kinds = tuple(
-        kind
-        for kind in vars(state).values()
-        if isinstance(kind, type) and issubclass(kind, Exception)
-    )
-    try:
-        yield
-    except (*kinds, RuntimeError, ValueError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RunError(what, found=lines[0][:500]) from error
+    def end_profiling(self) -> str:
+        """End profiling, which the options began; return the path of the profile."""
+        return self._session.end_profiling()
 
 
 def _is_large(model: ir.Model) -> bool:

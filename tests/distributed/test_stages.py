@@ -284,11 +284,11 @@ def test_sessions_inside_the_block_find_the_shards():
 
 def test_device_memory_is_written_and_read_through_dlpack_without_a_copy():
     torch = pytest.importorskip("torch")
-    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     model, _ = sharded_model(LINEAR)
     [bucket] = buckets_of(model.graph, 25 << 20)
     twin = Twin()
-    memory = DeviceMemory(bucket, twin, Device(), ort.OrtValue)
+    memory = DeviceMemory(bucket, twin, Device())
     targets = memory.targets()
     for value in targets.values():
         torch.from_dlpack(value).fill_(3.0)

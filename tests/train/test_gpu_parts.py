@@ -22,10 +22,12 @@ from amp_rewrite.kernels import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.ort import device as devices
 from amp_rewrite.ort.cuda_driver import CudaDevice, cuda_device
-from amp_rewrite.ort.device import Device, load_libraries, warn_if_slow
+from amp_rewrite.ort.device import Device, load_libraries
 from amp_rewrite.ort.ort_values import empty
 from amp_rewrite.targets import CPU, CUDA
+from amp_rewrite.train.session import slow_device
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
+from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.static import make_static
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.train.step.cut import cut
@@ -100,10 +102,9 @@ def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, An
     info = read_info(step)
     model, cut_info = cut(step, info, names, defaults=False)
     initial = {s.name: step.graph.initializers[s.name].const_value.numpy() for s in info.states}
-    value = onnxruntime.OrtValue
     sets = [
         {
-            s.name: empty(s.shape, ir.DataType.from_numpy(initial[s.name].dtype), Device(), value)
+            s.name: empty(s.shape, ir.DataType.from_numpy(initial[s.name].dtype), Device())
             for s in info.states
         }
         for _ in range(2)
@@ -116,7 +117,6 @@ def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, An
         model,
         cut_info,
         sets,
-        runtime=onnxruntime,
         options=options,
         providers=[CPU],
         device=Device(),
@@ -236,14 +236,18 @@ def fake_driver(major: int, minor: int, status: int = 0) -> SimpleNamespace:
     )
 
 
-def test_cuda_libraries_that_pip_installed_are_loaded_for_a_cuda_device_only():
+def test_cuda_libraries_that_pip_installed_are_loaded_for_a_cuda_device_only(
+    monkeypatch: pytest.MonkeyPatch,
+):
     calls: list[str] = []
     runtime = SimpleNamespace(preload_dlls=lambda: calls.append("loaded"))
-    load_libraries(runtime, Device())
+    monkeypatch.setattr(devices, "import_runtime", lambda: runtime)
+    load_libraries(Device())
     assert calls == []
-    load_libraries(runtime, Device("cuda"))
+    load_libraries(Device("cuda"))
     assert calls == ["loaded"]
-    load_libraries(SimpleNamespace(), Device("cuda"))  # an older runtime has no such function
+    monkeypatch.setattr(devices, "import_runtime", SimpleNamespace)
+    load_libraries(Device("cuda"))  # an older runtime has no such function
 
 
 def test_the_driver_tells_name_capability_memory_and_version():
@@ -258,7 +262,7 @@ def test_a_slow_cuda_device_is_a_warning_once(
 ):
     global_state.reset()
     driver = fake_driver(major, 1)
-    monkeypatch.setattr(devices, "cuda_device", lambda index: cuda_device(index, driver))
+    monkeypatch.setattr(slow_device, "cuda_device", lambda index: cuda_device(index, driver))
     if not warns:
         warn_if_slow("float16", Device("cuda"))
         return

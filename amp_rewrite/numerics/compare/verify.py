@@ -23,7 +23,7 @@ from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, To
 from amp_rewrite.numerics.compare.inputs import runnable_feeds
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.verify_report import DeviceComparison, VerifyReport
-from amp_rewrite.ort.sessions import import_runtime
+from amp_rewrite.ort.providers import available_providers
 from amp_rewrite.targets import CUDA
 
 
@@ -184,7 +184,7 @@ def _device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         OptionError: ONNX Runtime lacks one of those asked for.
     """
-    available = import_runtime().get_available_providers()
+    available = available_providers()
     if given is None:
         return (CUDA,) if CUDA in available else ()
     for name in given:

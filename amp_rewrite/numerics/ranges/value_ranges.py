@@ -16,7 +16,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.numerics.batches import Array, Feeds
-from amp_rewrite.numerics.float32_session import Session
+from amp_rewrite.numerics.float32_session import Float32Session
 from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name
 from amp_rewrite.numerics.repaint import Repainter
 from amp_rewrite.numerics.traits import partial_sum, same_elements, sensitive_values
@@ -66,7 +66,7 @@ class RangeMeter:
     sums: tuple[int, ...]
     unmeasured: tuple[str, ...]
     batches: int = 0
-    _session: Session | None = None
+    _session: Float32Session | None = None
     _keys: dict[str, list[Key]] = field(default_factory=dict[str, list[Key]])
     _max: Array = field(default_factory=lambda: np.zeros(0))
     _sum: Array = field(default_factory=lambda: np.zeros(0))
@@ -130,7 +130,7 @@ class RangeMeter:
         pairs = zip(self._keys.get(MAX, ()), self._max, strict=True)
         return {key[1]: float(number) for key, number in pairs if key[0] == "partial"}
 
-    def _open(self) -> Session:
+    def _open(self) -> Float32Session:
         model = load(self.painter.model)
         prober = Prober(model)
         twins = _twins(self.painter, model)
@@ -148,7 +148,7 @@ class RangeMeter:
         self._keys = prober.keys  # pyright: ignore[reportAttributeAccessIssue] every key is a Key
         self._max = np.full(len(self._keys.get(MAX, ())), -np.inf)
         self._sum = np.zeros(len(self._keys.get(SUM, ())))
-        self._session = Session(model)
+        self._session = Float32Session(model)
         return self._session
 
     def _note_shares(self, sums: Array) -> None:

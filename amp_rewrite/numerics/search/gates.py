@@ -22,7 +22,7 @@ from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.tensors import ConvertedTensor
 from amp_rewrite.numerics.batches import Array, Feeds
-from amp_rewrite.numerics.float32_session import Session
+from amp_rewrite.numerics.float32_session import Float32Session
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
 from amp_rewrite.paint.constant_facts import ConstantFacts
@@ -47,7 +47,7 @@ class GatedModel:
     slots: tuple[Slot, ...]
     outputs: tuple[str, ...]
     values: dict[NodeValue, str]
-    _session: Session
+    _session: Float32Session
 
     @staticmethod
     def of(painter: Repainter, slots: Collection[Slot], *, expose_all: bool = False) -> GatedModel:
@@ -75,7 +75,7 @@ class GatedModel:
         results = builder.run()
         values = expose(model, results) if expose_all else {}
         _restore_names(model, outputs)
-        return GatedModel(builder.slots, outputs, values, Session(model))
+        return GatedModel(builder.slots, outputs, values, Float32Session(model))
 
     def run(
         self, feeds: Feeds, low: Collection[Slot], fetch: Sequence[str] | None = None

@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.ort.device import Provider
-from amp_rewrite.ort.ort_values import empty, to_array
-from amp_rewrite.ort.sessions import RunError, one_line
+from amp_rewrite.ort.binding import Binding
+from amp_rewrite.ort.ort_values import empty, is_ort_value, to_array
+from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.targets import CUDA
 from amp_rewrite.train.session.program import Program, States
 from amp_rewrite.train.session.static import Shapes, make_static, open_values
 from amp_rewrite.train.step.step_info import StepInfo
-
-_GRAPH = "gpu_graph_id"
-"""The entry of RunOptions that says which captured graph of the session a run replays."""
 
 
 def capturing(providers: Sequence[Provider]) -> list[Provider]:
@@ -29,7 +26,7 @@ def capturing(providers: Sequence[Provider]) -> list[Provider]:
     Raises:
         OptionError: The preferred one is not the CUDA provider.
     """
-    name = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    name, options = name_and_options(providers[0])
     if name != CUDA:
         raise OptionError(
             "CUDA graphs need the CUDA execution provider",
@@ -37,8 +34,7 @@ def capturing(providers: Sequence[Provider]) -> list[Provider]:
             expected=f"providers=[{CUDA!r}]",
             remedy="leave cuda_graph out on other devices",
         )
-    options = {} if isinstance(providers[0], str) else dict(providers[0][1])
-    return [(name, options | {"enable_cuda_graph": "1"}), *providers[1:]]
+    return [(name, {**options, "enable_cuda_graph": "1"}), *providers[1:]]
 
 
 def check_capturable(graph: ir.Graph) -> None:
@@ -124,47 +120,37 @@ class _OneShape(Program):
                 found="a shape that depends on data",
                 remedy="do not fetch it, or leave cuda_graph out",
             )
-        runtime, device = options["runtime"], options["device"]
+        device = options["device"]
         inputs = {str(v.name): v for v in model.graph.inputs}
         outputs = {str(v.name): v for v in model.graph.outputs}
         wanted = {name: outputs[output] for name, output in info.fetches.items()}
         self._types = {name: _dtype(value) for name, value in wanted.items()}
         self._feeds = {
-            name: empty(shape, _dtype(inputs[name]), device, runtime.OrtValue)
-            for name, shape in shapes.items()
+            name: empty(shape, _dtype(inputs[name]), device) for name, shape in shapes.items()
         }
         self._fetches = {
-            name: empty(_dims(value), self._types[name], device, runtime.OrtValue)
-            for name, value in wanted.items()
+            name: empty(_dims(value), self._types[name], device) for name, value in wanted.items()
         }
         super().__init__(model, info, sets, **options)
-        self._graphs = [self._run_options(runtime, number) for number in range(len(sets))]
+        for number, binding in enumerate(self._bindings, 1):
+            binding.capture_as(number)
 
-    def _run_options(self, runtime: Any, number: int) -> Any:
-        """Return the options of a run that reads set `number`: its addresses are its own."""
-        options = runtime.RunOptions()
-        options.add_run_config_entry(_GRAPH, str(number + 1))
-        return options
-
-    def _bind(self, states: States, following: States | None) -> Any:
+    def _bind(self, states: States, following: States | None) -> Binding:
         binding = super()._bind(states, following)
         for name, value in self._feeds.items():
-            binding.bind_ortvalue_input(name, value)
+            binding.read(name, value)
         return binding
 
-    def _bind_fetches(self, binding: Any) -> None:
+    def _bind_fetches(self, binding: Binding) -> None:
         for name, output in self.info.fetches.items():
-            binding.bind_ortvalue_output(output, self._fetches[name])
+            binding.write(output, self._fetches[name])
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Copy the feeds, replay the graph, and copy the fetches."""
-        binding = self._bindings[current]
         for name, feed in feeds.items():
-            is_tensor = isinstance(feed, self._runtime.OrtValue)
-            self._feeds[name].update_inplace(feed if is_tensor else np.asarray(feed, order="C"))
-        with one_line("ONNX Runtime cannot run the step as a CUDA graph"):
-            self._session.run_with_iobinding(binding, self._graphs[current])
-            binding.synchronize_outputs()
+            tensor = feed if is_ort_value(feed) else np.asarray(feed, order="C")
+            self._feeds[name].update_inplace(tensor)
+        self._bindings[current].run("ONNX Runtime cannot run the step as a CUDA graph")
         return {name: to_array(v, self._types[name]) for name, v in self._fetches.items()}
 
 

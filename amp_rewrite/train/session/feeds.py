@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import FeedError
 from amp_rewrite.graph import elements
+from amp_rewrite.ort.ort_values import from_dlpack, is_ort_value
 
 Feeds = Mapping[str, Any]
 """Input name -> numpy array, onnxruntime.OrtValue, an object with `__dlpack__`, or numbers in
@@ -24,18 +25,16 @@ _ON_HOST = 1
 class Inputs:
     """The data inputs of a step, and what fits them."""
 
-    def __init__(self, graph: ir.Graph, names: tuple[str, ...], ort_value: Any) -> None:
+    def __init__(self, graph: ir.Graph, names: tuple[str, ...]) -> None:
         """Read the declarations.
 
         Args:
             graph: The graph of the step.
             names: Its data inputs.
-            ort_value: The class onnxruntime.OrtValue.
         """
         values = {str(v.name): v for v in graph.inputs}
         self.declared = {name: values[name] for name in names}
         self._defaults = {name for name in names if name in graph.initializers}
-        self._ort_value = ort_value
 
     @property
     def fixed_batch(self) -> bool:
@@ -83,7 +82,7 @@ class Inputs:
     def _tensor(self, name: str, given: Any) -> Any:
         """Return an array or OrtValue of the declared type."""
         declared = self.declared[name].dtype
-        if isinstance(given, self._ort_value):
+        if is_ort_value(given):
             found = given.data_type()
             expected = elements.from_ir(self.declared[name].type)
             if expected is not None and found != expected:
@@ -103,7 +102,7 @@ class Inputs:
         try:
             kind, _ = given.__dlpack_device__()
             on_host = int(kind) == _ON_HOST
-            return np.from_dlpack(given) if on_host else self._ort_value.from_dlpack(given)
+            return np.from_dlpack(given) if on_host else from_dlpack(given)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise FeedError(
                 f"the feed {name!r} cannot be handed over by DLPack",

@@ -13,7 +13,9 @@ from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
-from amp_rewrite.ort.device import Device, Provider
+from amp_rewrite.ort.device import Device
+from amp_rewrite.ort.providers import Provider
+from amp_rewrite.ort.sessions import session_options
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
 from amp_rewrite.train.session.program import Program
 from amp_rewrite.train.session.program import States as Tensors
@@ -25,7 +27,6 @@ from amp_rewrite.train.step.step_info import StepInfo
 
 AnyProgram: TypeAlias = Program | CapturedProgram
 
-_FATAL = 4
 _LARGE = 2**18
 """Elements of a large state: 1 MiB of float32."""
 
@@ -38,7 +39,6 @@ class Programs:
         step: Step,
         sets: Sequence[Tensors],
         *,
-        runtime: Any,
         options: Any,
         providers: Sequence[Provider],
         device: Device,
@@ -51,7 +51,6 @@ class Programs:
         Args:
             step: The step.
             sets: See `Program`.
-            runtime: The onnxruntime module.
             options: SessionOptions.
             providers: Execution providers.
             device: Where the states are.
@@ -73,7 +72,6 @@ class Programs:
         lacks_kernels = device.is_host and step.info.precision == BFLOAT16.name
         self._emulate = emulate or lacks_kernels
         self._where: dict[str, Any] = {
-            "runtime": runtime,
             "options": options,
             "providers": list(providers),
             "device": device,
@@ -125,39 +123,16 @@ class Programs:
         self._known.clear()
 
 
-def default_options(runtime: Any, threads: int, step: Step, device: Device) -> Any:
+def default_options(threads: int, step: Step, device: Device) -> Any:
     """Return SessionOptions.
 
     Args:
-        runtime: The onnxruntime module.
         threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
         step: What the session runs.
         device: Where it runs.
     """
-    options = runtime.SessionOptions()
-    options.log_severity_level = _FATAL  # errors come as exceptions
-    options.intra_op_num_threads = threads
-    options.enable_mem_pattern = not (device.is_host and _updates_much_in_if(step))
-    return options
-
-
-def check_options(options: object, runtime: Any) -> None:
-    """Refuse what are no SessionOptions.
-
-    Args:
-        options: What a user passed.
-        runtime: The onnxruntime module.
-
-    Raises:
-        OptionError: They are none.
-    """
-    if not isinstance(options, runtime.SessionOptions):
-        raise OptionError(
-            "not the options of a session",
-            found=f"an object of type {type(options).__name__}",
-            expected="an onnxruntime.SessionOptions",
-            remedy="leave options out",
-        )
+    patterns = not (device.is_host and _updates_much_in_if(step))
+    return session_options(threads=threads, memory_patterns=patterns)
 
 
 def _updates_much_in_if(step: Step) -> bool:

@@ -7,9 +7,8 @@ import numbers
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.ort.ort_values import Array
-from amp_rewrite.ort.sessions import RunError
 from amp_rewrite.train.session.states import States
 from amp_rewrite.train.step.step_info import StateInfo, StepInfo
 

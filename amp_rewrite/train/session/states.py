@@ -32,7 +32,6 @@ class States:
         states: Sequence[StateInfo],
         initial: Mapping[str, ir.TensorProtocol],
         device: Device,
-        ort_value: Any,
     ) -> None:
         """Allocate both sets and fill the first.
 
@@ -40,15 +39,14 @@ class States:
             states: The states.
             initial: State name -> its value before the first step.
             device: Where the tensors shall be.
-            ort_value: The class onnxruntime.OrtValue.
         """
         self.info = {state.name: state for state in states}
-        self._device, self._ort_value = device, ort_value
+        self._device = device
         self.current = 0
         self.sets: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
         for name, state in self.info.items():
             for tensors in self.sets:
-                tensors[name] = empty(state.shape, _dtype(state), device, ort_value)
+                tensors[name] = empty(state.shape, _dtype(state), device)
             self._write(name, initial[name].numpy())
 
     def advance(self) -> None:
@@ -106,7 +104,7 @@ class States:
         if owned.dtype.isbuiltin == 1:
             target.update_inplace(owned)
         else:  # numpy does not know bfloat16
-            target.update_inplace(to_ort_value(owned, self._device, self._ort_value))
+            target.update_inplace(to_ort_value(owned, self._device))
 
 
 def _array(value: Any, state: StateInfo) -> Array:

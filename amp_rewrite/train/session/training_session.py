@@ -15,16 +15,18 @@ from amp_rewrite.errors import FeedError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.ort.device import Provider, device_of, load_libraries, warn_if_slow
-from amp_rewrite.ort.sessions import import_runtime
+from amp_rewrite.ort.device import device_of, load_libraries
+from amp_rewrite.ort.providers import Provider
+from amp_rewrite.ort.sessions import check_options
 from amp_rewrite.targets import CPU
 from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.train.session.feeds import Feeds, Inputs
 from amp_rewrite.train.session.fetches import fetch_names
-from amp_rewrite.train.session.programs import AnyProgram, Programs, check_options, default_options
+from amp_rewrite.train.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.session.scale_states import fitted
 from amp_rewrite.train.session.sharding import ShardContext, alone, sharding_of
 from amp_rewrite.train.session.skips import skip_watch
+from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.state_access import StateAccess
 from amp_rewrite.train.session.states import States
 from amp_rewrite.train.step.arguments import thread_count
@@ -96,10 +98,9 @@ class TrainingSession(StateAccess):
                 precision.
             ShardError: The steps of the shards differ.
         """
-        self._runtime = import_runtime()
         threads = thread_count(threads)
-        self._device = device_of(providers, self._runtime.get_available_providers())
-        load_libraries(self._runtime, self._device)
+        self._device = device_of(providers)
+        load_libraries(self._device)
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
         step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
         step = in_precision(step, precision)
@@ -111,17 +112,16 @@ class TrainingSession(StateAccess):
             threads = threads or self._sharding.threads
         self.info = self._step.info
         initial = self._step.initial()
-        self._states = States(self.info.states, initial, self._device, self._runtime.OrtValue)
+        self._states = States(self.info.states, initial, self._device)
         if self._sharding is not None:
             self._sharding.begin(self._states)
-        self._inputs = Inputs(self._step.model.graph, self.info.inputs, self._runtime.OrtValue)
+        self._inputs = Inputs(self._step.model.graph, self.info.inputs)
         if options is None:
-            options = default_options(self._runtime, threads, self._step, self._device)
-        check_options(options, self._runtime)
+            options = default_options(threads, self._step, self._device)
+        check_options(options)
         self._programs = Programs(
             self._step,
             self._states.sets,
-            runtime=self._runtime,
             options=options,
             providers=providers,
             device=self._device,

@@ -6,10 +6,9 @@ import pytest
 from handmade import FORWARD, batch, model_of, reference, train_op, weights
 
 import amp_rewrite as amp
-from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.ort.sessions import RunError
 from amp_rewrite.train import FeedError, FetchError, StepError, TrainingSession, build_step
 
 

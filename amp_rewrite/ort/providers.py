@@ -1,0 +1,92 @@
+"""Execution providers: how they are named, and whether the installed ONNX Runtime has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.ort.runtime import import_runtime
+from amp_rewrite.targets import CPU, CUDA
+
+Provider = str | tuple[str, Mapping[str, Any]]
+"""The name of an execution provider, or its name and options."""
+
+
+def name_and_options(provider: Provider) -> tuple[str, Mapping[str, Any]]:
+    """Return the two parts of a provider."""
+    return (provider, {}) if isinstance(provider, str) else provider
+
+
+def available_providers() -> tuple[str, ...]:
+    """Return the names of the providers that the installed ONNX Runtime has.
+
+    Raises:
+        RuntimeMissingError: ONNX Runtime is not installed.
+    """
+    return tuple(import_runtime().get_available_providers())
+
+
+def check_providers(given: Sequence[Provider]) -> None:
+    """Refuse what are not providers, and those that the installed ONNX Runtime lacks.
+
+    Raises:
+        OptionError: None is given, or one is not a provider or is not available.
+        RuntimeMissingError: ONNX Runtime is not installed.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "providers must be a list of execution providers",
+            found=repr(given),
+            remedy=f"pass providers=[{CPU!r}]",
+        )
+    for provider in given:
+        _check_provider(provider)
+    available = available_providers()
+    for name, _ in map(name_and_options, given):
+        if name not in available:
+            raise OptionError(
+                "the installed ONNX Runtime has no such execution provider",
+                found=repr(name),
+                expected=" or ".join(available),
+                remedy="install the wheel that has it, for example amp-rewrite[gpu]",
+            )
+
+
+def _check_provider(given: object) -> None:
+    """Refuse what is neither a name nor a name and options.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if isinstance(given, str):
+        return
+    kinds = str, Mapping
+    pair: tuple[object, ...] = given if isinstance(given, tuple) else ()
+    if len(pair) != len(kinds) or not all(map(isinstance, pair, kinds)):
+        raise OptionError(
+            "a provider must be a name, or a tuple of a name and options",
+            found=repr(given),
+            remedy=f"pass {CPU!r}, or ({CUDA!r}, {{'device_id': 0}})",
+        )
+
+
+def check_started(providers: Sequence[Provider], started: Sequence[str]) -> None:
+    """Check that the runtime did not fall back to another device, which it does silently.
+
+    Args:
+        providers: What was asked for, the preferred one first.
+        started: What a session has.
+
+    Raises:
+        RunError: It lacks the preferred one.
+    """
+    wanted, _ = name_and_options(providers[0])
+    if wanted not in started:
+        raise RunError(
+            "ONNX Runtime cannot start the execution provider",
+            where=wanted,
+            found=f"it would use {', '.join(started)}",
+            remedy="install the libraries that it needs, such as CUDA and cuDNN in the versions "
+            "that onnxruntime.print_debug_info() names",
+        )

@@ -1,0 +1,81 @@
+"""ONNX Runtime is reached through one room, and only when something has to be run."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+import amp_rewrite
+
+PACKAGE = Path(amp_rewrite.__file__).parent
+GATE = PACKAGE / "ort"
+OUTSIDE = sorted(p for p in PACKAGE.rglob("*.py") if GATE not in p.parents)
+
+
+def names_brought_in(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that are imported, and every string that a call is given."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call):
+            values = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            yield from (v for v in values if isinstance(v, str) and v.isidentifier())
+
+
+def touches_the_runtime(text: str) -> bool:
+    names = list(names_brought_in(ast.parse(text)))
+    loaders = ("amp_rewrite.ort.runtime.import_runtime", "amp_rewrite.ort.runtime.import_state")
+    return any(n.partition(".")[0] == "onnxruntime" or n in loaders for n in names)
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_the_gate_imports_onnx_runtime(path: Path):
+    assert not touches_the_runtime(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import onnxruntime",
+        "import onnxruntime.capi as c",
+        "def f():\n    from onnxruntime import OrtValue",
+        "importlib.import_module('onnxruntime')",
+        "from amp_rewrite.ort.runtime import import_runtime",
+    ],
+)
+def test_every_way_to_import_it_is_seen(text: str):
+    assert touches_the_runtime(text)
+
+
+WITHOUT = """
+import sys
+sys.modules["onnxruntime"] = None
+import amp_rewrite as amp
+model = amp.load(sys.argv[1])
+result = amp.rewrite(model)
+assert any(node.op_type == "Cast" for node in result.model.graph), result.report
+amp.save(result.model, sys.argv[2])
+loss = amp.value(model, "y")
+amp.save(amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss)), sys.argv[2])
+"""
+
+
+def test_loading_rewriting_and_building_a_step_need_no_runtime(tmp_path: Path):
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]>'
+        "g (float[2,2] x) => (float y) <float[2,2] w = {1, 2, 3, 4}>"
+        "{ h = MatMul(x, w) y = ReduceSum<keepdims: int = 0>(h) }"
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    paths = [str(tmp_path / name) for name in ("m.onnx", "out.onnx")]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", WITHOUT, *paths], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(paths[1]).exists()
