@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx
@@ -14,19 +14,14 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.origin import paused_gc
-from amp_rewrite.graph.step_metadata import describe_precision, state_names
+from amp_rewrite.graph.step_metadata import describe_precision
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
-from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.epsilons import underflows
-from amp_rewrite.paint.float32_parts import float32_parts, gradients_of_float32
 from amp_rewrite.paint.painting import Painting
-from amp_rewrite.paint.passes.move_casts import move_casts
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.report.build_report import build_report
@@ -35,6 +30,7 @@ from amp_rewrite.rewrite.apply_plan import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
 from amp_rewrite.rewrite.options import Lists, RewriteOptions, names_of
+from amp_rewrite.rewrite.paint_context import paint_context
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,6 @@ class RewriteResult:
         painting: The color of every vertex, and why.
         plan: What was changed.
         removed: The model's own Casts that became no-ops and were removed.
-        facts: The measured constants.
         timings: Step -> seconds: "load", "type_graph", "painting", "casts".
     """
 
@@ -58,7 +53,6 @@ class RewriteResult:
     painting: Painting
     plan: CastPlan
     removed: tuple[ir.Node, ...]
-    facts: ConstantFacts
     timings: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -75,7 +69,7 @@ class RewriteResult:
     def _report(self) -> Report:
         with paused_gc():
             return build_report(
-                self.context, self.painting, self.plan, self.facts, self.options, len(self.removed)
+                self.context, self.painting, self.plan, self.options, len(self.removed)
             )
 
 
@@ -169,52 +163,19 @@ def _rewrite(
         tie = None if kernels is None else kernel_ties(kernels, options.low)
         type_graph = build_type_graph(model, tie)
     with clock.step("painting"):
-        facts = ConstantFacts(type_graph, options.low, options.weights == "convert")
-        context, painting = _paint(type_graph, lists, kernels, options, facts)
-        if options.move_casts:
-            painting = move_casts(context, painting, options)
+        context = paint_context(type_graph, lists, kernels, options)
+        painted = paint(context)
     with clock.step("casts"):
-        plan = plan_casts(type_graph, painting, options, facts)
+        plan = plan_casts(painted.context, painted.painting)
         removed = noop_casts(type_graph, plan)
         result = RewriteResult(
-            model, options, context, painting, plan, removed, facts, clock.timings
+            model, options, painted.context, painted.painting, plan, removed, clock.timings
         )
         apply_plan(model, plan)
         remove_noop_casts(removed)
         if not plan.is_empty:
             describe_precision(model, options.precision)
     return result
-
-
-def _paint(
-    type_graph: TypeGraph,
-    lists: OpLists,
-    kernels: KernelTable | None,
-    options: RewriteOptions,
-    facts: ConstantFacts,
-) -> tuple[PaintContext, Painting]:
-    """Paint; where a constant turns out not to fit, keep its consumer float32 and paint again."""
-    names = {*options.variables, *state_names(type_graph.model)}
-    context = PaintContext(
-        type_graph,
-        lists,
-        options.low,
-        kernels,
-        options.rules,
-        options.infer_after_allow,
-        frozenset(v for v in type_graph.model.graph.inputs if v.name in names),
-    )
-    context = replace(context, excluded=float32_parts(context))
-    while True:
-        painting = paint(context)
-        found = {
-            **facts.overflows(painting),
-            **underflows(facts, painting),
-            **gradients_of_float32(context, painting),
-        }
-        if not found:
-            return context, painting
-        context = replace(context, excluded={**context.excluded, **found})
 
 
 def _resolve_lists(options: RewriteOptions) -> OpLists:

@@ -32,6 +32,22 @@ def constant_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol
     return constant_attribute(node)
 
 
+def filled_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
+    """Return a constant's contents, or what a ConstantOfShape repeats, or None."""
+    node = value.producer()
+    if node is not None and node.op_type == "ConstantOfShape" and node.domain == "":
+        fill = node.attributes.get("value")
+        return None if fill is None or fill.is_ref() else fill.as_tensor()
+    return constant_tensor(type_graph, value)
+
+
+def read_constants(type_graph: TypeGraph) -> list[ir.Value]:
+    """Return every float32 constant that something reads."""
+    values = [v for g in type_graph.model.graphs() for v in g.initializers.values()]
+    values += [n.outputs[0] for n in type_graph.nodes if n.op_type == "Constant"]
+    return [v for v in values if v.uses() and constant_tensor(type_graph, v) is not None]
+
+
 def default_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
     """Return what a float32 graph input holds unless a caller feeds it, or None."""
     if type_graph.types.get(value) not in FLOAT32_TYPES or not value.is_graph_input():

@@ -266,3 +266,17 @@ def weight_stats(tensor: ir.TensorProtocol, chunk_elements: int = CHUNK // 4) ->
         for chunk in chunks(tensor, chunk_elements):
             stats.add(chunk)
     return stats
+
+
+class MeasuredConstants:
+    """The statistics of constants; each is measured once, when first asked for."""
+
+    def __init__(self) -> None:
+        """Start with nothing measured."""
+        self._stats: dict[ir.Value, WeightStats] = {}
+
+    def stats(self, value: ir.Value, tensor: ir.TensorProtocol) -> WeightStats:
+        """Return the statistics of a constant with these contents."""
+        if value not in self._stats:
+            self._stats[value] = weight_stats(tensor)
+        return self._stats[value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx_ir as ir
@@ -14,10 +14,12 @@ from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.ports import schema_variable
+from amp_rewrite.graph.tensors import MeasuredConstants
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.paint.painting import Color, Mark, Reason
+from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
 
 NEVER_FORCED = frozenset(
     {
@@ -82,7 +84,11 @@ class PaintContext:
         rules: The user's rules about single nodes.
         infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
         variables: Values that are training variables; a plain read of one is not painted.
+        converts_weights: Whether constants are converted in the file, rather than cast at run time.
+        moves_casts: Whether casts move across clear operators (MoveCasts).
+        low_ends: The inputs and outputs of the main graph that give up their float32 type.
         excluded: Vertices that must stay float32, with the mark that says why.
+        measured: The statistics of the constants looked at.
     """
 
     type_graph: TypeGraph
@@ -92,11 +98,24 @@ class PaintContext:
     rules: NodeRules = NodeRules()
     infer_after_allow: bool = True
     variables: frozenset[ir.Value] = frozenset()
+    converts_weights: bool = True
+    moves_casts: bool = True
+    low_ends: frozenset[ir.Value] = frozenset()
     excluded: Mapping[Vertex, Mark] = field(default_factory=dict)
+    measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
     _entries: dict[ir.Node, Entry | None] = field(default_factory=dict, repr=False)
     _lists: dict[VertexKind, ListName | None] = field(default_factory=dict, repr=False)
     _supports: dict[VertexKind, Reason | None] = field(default_factory=dict, repr=False)
     _refusals: dict[ir.Node, Mark | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The clusters of operators that handle one sequence."""
+        return sequence_clusters(self.type_graph)
+
+    def excluding(self, marks: Mapping[Vertex, Mark]) -> PaintContext:
+        """Return a context in which these vertices stay float32 as well."""
+        return replace(self, excluded={**self.excluded, **marks})
 
     def entry(self, node: ir.Node) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""

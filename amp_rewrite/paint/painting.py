@@ -8,6 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+import onnx_ir as ir
+
 from amp_rewrite.graph.dataflow import Vertex
 
 
@@ -67,12 +69,14 @@ class Mark(NamedTuple):
         reason: Why.
         because: The vertex from which the mark spread, or None for an origin.
         detail: A sentence for the user: a list entry's `why`, a range, an option's name.
+        constant: The constant that keeps the vertex float32, or None.
     """
 
     color: Color
     reason: Reason
     because: Vertex | None = None
     detail: str | None = None
+    constant: ir.Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,10 @@ class Painting:
     def denied(self) -> Iterator[Vertex]:
         """Yield the denied vertices."""
         return (v for v, m in self.marks.items() if m.color is Color.DENY)
+
+    def changes(self, before: Painting) -> dict[Vertex, Mark]:
+        """Return the marks that this painting has and an earlier one had not."""
+        return {v: m for v, m in self.marks.items() if before.marks.get(v) is not m}
 
     def with_marks(self, marks: Mapping[Vertex, Mark]) -> Painting:
         """Return a painting in which `marks` replace or extend this one's."""

@@ -1,21 +1,33 @@
-"""The painting passes in order (painting.md, section 3)."""
+"""The painting as a whole: the passes in order, and the rounds until they agree.
+
+A round colors the model, and then the keeping passes look at what became low: a constant that does
+not fit, an epsilon that would vanish, the gradient of what is float32. The rounds that follow
+exclude what they keep and color the model from the start, because a vertex that goes may take
+others with it: what followed it, and what lay between it and another one. Each round but the last
+excludes vertices that no earlier one did, and none comes back, so there are at most as many rounds
+as vertices, and one; the models of the corpus need one or two.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.painting import Painting
+from amp_rewrite.paint.painting import Mark, Painting
+from amp_rewrite.paint.passes.deny_sequences import DenySequences
 from amp_rewrite.paint.passes.drop_islands import DropIslands
 from amp_rewrite.paint.passes.drop_unsupported import DropUnsupported
 from amp_rewrite.paint.passes.fill_between import FillBetween
 from amp_rewrite.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.paint.passes.grow_clear import GrowClear
-from amp_rewrite.paint.passes.match_sequences import (
-    MatchSequences,
-    deny_opaque_clusters,
-    sequence_clusters,
-)
+from amp_rewrite.paint.passes.keep_gradients import KeepGradients
+from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
+from amp_rewrite.paint.passes.keep_parts import KeepParts
+from amp_rewrite.paint.passes.keep_underflows import KeepUnderflows
+from amp_rewrite.paint.passes.match_sequences import MatchSequences
+from amp_rewrite.paint.passes.move_casts import MoveCasts
 from amp_rewrite.paint.passes.retarget_casts import RetargetCasts
 from amp_rewrite.paint.passes.seed_allow import SeedAllow
 from amp_rewrite.paint.passes.spread_deny import SpreadDeny
@@ -31,25 +43,61 @@ class PaintPass(Protocol):
         ...
 
 
-def paint(context: PaintContext) -> Painting:
-    """Return the painting of a model; nothing is painted if no allow operator is there."""
-    clusters = tuple(sequence_clusters(context.type_graph))
-    painting = deny_opaque_clusters(context, clusters, Painting())
-    painting = SeedAllow().run(context, painting)
+SEEDING: tuple[PaintPass, ...] = (DenySequences(), SeedAllow())
+COLORING: tuple[PaintPass, ...] = (
+    SpreadDeny(),
+    MatchSequences(),
+    FillBetween(),
+    FollowAllow(),
+    GrowClear(),
+    DropUnsupported(),
+    MatchSequences(),
+    DropIslands(),
+    RetargetCasts(),
+)
+KEEPING: tuple[PaintPass, ...] = (KeepOverflows(), KeepUnderflows(), KeepGradients())
+"""What a round excludes; each looks at the same painting, and the last to mark a vertex wins."""
+
+
+@dataclass(frozen=True)
+class PaintResult:
+    """A finished painting.
+
+    Attributes:
+        context: What the passes of the last round knew: the context given and what was excluded.
+        painting: The color of every vertex and why, what was excluded included.
+    """
+
+    context: PaintContext
+    painting: Painting
+
+
+def paint(context: PaintContext) -> PaintResult:
+    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then moved casts."""
+    context = context.excluding(KeepParts().run(context, Painting()).marks)
+    painting = paint_once(context)
+    while kept := _kept(context, painting):
+        context = context.excluding(kept)
+        painting = paint_once(context)
+    painting = MoveCasts().run(context, painting)
+    return PaintResult(context, painting.with_marks(context.excluded))
+
+
+def paint_once(context: PaintContext) -> Painting:
+    """Return the colors of one round; nothing is painted if no allow operator is there."""
+    painting = Painting()
+    for step in SEEDING:
+        painting = step.run(context, painting)
     if next(painting.allowed(), None) is None:
         return painting
-    match = MatchSequences(clusters)
-    passes: tuple[PaintPass, ...] = (
-        *(() if context.lists.force_all else (SpreadDeny(),)),
-        match,
-        FillBetween(),
-        FollowAllow(),
-        GrowClear(),
-        DropUnsupported(),
-        match,
-        DropIslands(),
-        RetargetCasts(),
-    )
-    for step in passes:
+    for step in COLORING:
         painting = step.run(context, painting)
     return painting
+
+
+def _kept(context: PaintContext, painting: Painting) -> dict[Vertex, Mark]:
+    """Return the marks of the vertices that must stay float32 and are not yet excluded."""
+    found: dict[Vertex, Mark] = {}
+    for step in KEEPING:
+        found |= step.run(context, painting).changes(painting)
+    return {vertex: mark for vertex, mark in found.items() if vertex not in context.excluded}

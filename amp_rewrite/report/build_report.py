@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.part import part_of
 from amp_rewrite.graph.ports import subgraphs_of
+from amp_rewrite.graph.tensors import WeightStats
 from amp_rewrite.oplists import ListName
-from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
 from amp_rewrite.report.arithmetic_share import compute_share
@@ -33,7 +34,6 @@ def build_report(
     context: PaintContext,
     painting: Painting,
     plan: CastPlan,
-    facts: ConstantFacts,
     options: RewriteOptions,
     removed: int,
 ) -> Report:
@@ -48,7 +48,7 @@ def build_report(
         opset=model.graph.opset_imports.get("", 0),
         nodes=nodes,
         casts=_casts(plan),
-        weights=_weights(plan, facts),
+        weights=_weights(context, plan),
         summary=summarize(context, painting, plan, removed),
         boundaries=_boundaries(context),
         functions=_function_treatment(model, options),
@@ -139,47 +139,48 @@ def _casts(plan: CastPlan) -> tuple[CastRecord, ...]:
     )
 
 
-def _weights(plan: CastPlan, facts: ConstantFacts) -> WeightsRecord:
-    overflow = [*_kept(facts, facts.refused), *_replaced(plan, facts)]
-    underflow = [
-        *_kept(facts, facts.zeroed),
-        *(
-            _range(w, facts, facts.stats(w.value, w.tensor).flushed_to_zero(plan.low), "flushed")
-            for w in plan.weights
-            if facts.stats(w.value, w.tensor).flushed_to_zero(plan.low)
-        ),
-    ]
+def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
+    overflow, underflow = Reason.CONSTANT_OVERFLOW, Reason.CONSTANT_UNDERFLOW
     gone = {w.value for w in plan.weights if not w.keep_float32}
-    constants = facts.constants()
     return WeightsRecord(
         converted=len(plan.weights),
-        kept=sum(1 for v in constants if v not in gone),
-        overflow=tuple(overflow),
-        underflow=tuple(underflow),
+        kept=sum(1 for v in read_constants(context.type_graph) if v not in gone),
+        overflow=(*_kept(context, overflow), *_replaced(context, plan)),
+        underflow=(*_kept(context, underflow), *_flushed(context, plan)),
     )
 
 
-def _replaced(plan: CastPlan, facts: ConstantFacts) -> Iterator[RangeRecord]:
+def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
     for weight in plan.weights:
-        count = facts.stats(weight.value, weight.tensor).overflow(plan.low)
-        if count:
-            yield _range(weight, facts, count, "saturated" if weight.saturate else "unbounded")
+        stats = context.measured.stats(weight.value, weight.tensor)
+        if stats.overflow(plan.low):
+            action = "saturated" if weight.saturate else "unbounded"
+            yield _range(weight, stats, stats.overflow(plan.low), action)
 
 
-def _range(weight: PlannedWeight, facts: ConstantFacts, count: int, action: str) -> RangeRecord:
-    stats = facts.stats(weight.value, weight.tensor)
+def _flushed(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
+    for weight in plan.weights:
+        stats = context.measured.stats(weight.value, weight.tensor)
+        if stats.flushed_to_zero(plan.low):
+            yield _range(weight, stats, stats.flushed_to_zero(plan.low), "flushed")
+
+
+def _range(weight: PlannedWeight, stats: WeightStats, count: int, action: str) -> RangeRecord:
     consumers = tuple(dict.fromkeys(use.name for use in weight.uses))
     return RangeRecord(weight.value.name or "", count, stats.max_abs, action, consumers)
 
 
-def _kept(facts: ConstantFacts, vertices: Mapping[Vertex, ir.Value]) -> Iterator[RangeRecord]:
+def _kept(context: PaintContext, reason: Reason) -> Iterator[RangeRecord]:
     """Yield a record per constant that keeps its consumers float32."""
+    type_graph, low = context.type_graph, context.low
     consumers: dict[ir.Value, list[str]] = {}
-    for vertex, value in vertices.items():
-        consumers.setdefault(value, []).append(vertex.name)
+    for vertex, mark in context.excluded.items():
+        if mark.reason is reason and mark.constant is not None:
+            consumers.setdefault(mark.constant, []).append(vertex.name)
     for value, names in consumers.items():
-        stats = facts.known(value)
-        count = stats.overflow(facts.low) or stats.flushed_to_zero(facts.low)
+        tensor = filled_tensor(type_graph, value) or default_tensor(type_graph, value)
+        stats = WeightStats() if tensor is None else context.measured.stats(value, tensor)
+        count = stats.overflow(low) or stats.flushed_to_zero(low)
         yield RangeRecord(value.name or "", count, stats.max_abs, "kept", tuple(names))
 
 

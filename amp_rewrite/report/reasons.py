@@ -10,9 +10,6 @@ from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
 def why(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:
     """Return the mark of a vertex, or one that says why no pass gave it any."""
-    excluded = context.excluded.get(vertex)
-    if excluded is not None and excluded.reason is Reason.FLOAT32_PART:
-        return excluded  # whatever its list says
     mark = painting.marks.get(vertex)
     if mark is not None:
         return _with_opset(context, vertex, mark)

@@ -15,10 +15,10 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.paint.constant_facts import ConstantFacts
+from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.rewrite.cast_names import Names
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewrite.saturation import fill_saturation, saturation
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,26 +120,22 @@ class CastPlan:
         return not (self.casts or self.weights or self.vertices or self.ends)
 
 
-def plan_casts(
-    type_graph: TypeGraph, painting: Painting, options: RewriteOptions, facts: ConstantFacts
-) -> CastPlan:
+def plan_casts(context: PaintContext, painting: Painting) -> CastPlan:
     """Return the plan for a painting.
 
     Args:
-        type_graph: The model's type graph.
-        painting: Its painting.
-        options: Which graph inputs and outputs keep their types, and what becomes of weights.
-        facts: The measured constants, for saturation.
+        context: What the painting knew: the type graph, which graph inputs and outputs give up
+            their type, and what becomes of weights.
+        painting: The painting.
     """
-    return _Planner(type_graph, painting, options, facts).plan()
+    return _Planner(context.type_graph, context, painting).plan()
 
 
 @dataclass
 class _Planner:
     type_graph: TypeGraph
+    context: PaintContext
     painting: Painting
-    options: RewriteOptions
-    facts: ConstantFacts
     ends: tuple[ir.Value, ...] = ()
     low_values: set[ir.Value] = field(default_factory=set)
     allowed: set[Vertex] = field(default_factory=set)
@@ -147,7 +143,7 @@ class _Planner:
 
     def plan(self) -> CastPlan:
         """Collect every use that wants another type than its value has, and group by value."""
-        low = self.options.low
+        low = self.context.low
         self.allowed = set(self.painting.allowed())
         retyped = [v for v, p in self.type_graph.producers.items() if p in self.allowed]
         self.ends = self._converted_ends()
@@ -159,7 +155,7 @@ class _Planner:
         for value, uses in self._mismatches().items():
             to = FLOAT32 if value in self.low_values else low
             tensor = None
-            if self.options.weights == "convert" and to is low:
+            if self.context.converts_weights and to is low:
                 tensor = constant_tensor(self.type_graph, value)
             name = names.free(value.name or "", to)
             if tensor is None:
@@ -168,29 +164,21 @@ class _Planner:
             else:
                 weights.append(self._weight(value, tensor, uses, name))
         vertices = tuple(v for v in self.type_graph.vertices() if v in self.allowed)
-        fills = {v: self.facts.fill(v) for v in vertices if v.node.op_type == "ConstantOfShape"}
+        fills = {
+            v: fill_saturation(self.context, v)
+            for v in vertices
+            if v.node.op_type == "ConstantOfShape"
+        }
         return CastPlan(
             low, tuple(casts), tuple(weights), vertices, fills, tuple(retyped), self.ends, names
         )
 
     def _converted_ends(self) -> tuple[ir.Value, ...]:
-        """Return the float32 graph inputs and outputs that give up their type.
-
-        A model without anything low stays as it is, ends included.
-        """
-        keep = self.options.keep_io_types
-        if keep is True or not self.allowed:
+        """Return the graph inputs and outputs that give up their type; none in a float32 model."""
+        graph, ends = self.type_graph.model.graph, self.context.low_ends
+        if not self.allowed:
             return ()
-        kept = set(keep or ())
-        graph = self.type_graph.model.graph
-        ends = dict.fromkeys(
-            v
-            for v in (*graph.inputs, *graph.outputs)
-            if self.type_graph.types.get(v) == tensor_type(FLOAT32.ir)
-            and v.name not in kept
-            and not v.is_initializer()
-        )
-        return tuple(ends)
+        return tuple(dict.fromkeys(v for v in (*graph.inputs, *graph.outputs) if v in ends))
 
     def _mismatches(self) -> dict[ir.Value, list[Use]]:
         """Return value -> the uses that want the other type, in execution order."""
@@ -229,7 +217,7 @@ class _Planner:
     def _cast_reads_low(self, node: ir.Node) -> bool:
         schema = self.type_graph.nodes[node].ports.schema
         admitted = frozenset() if schema is None else schema.variables.get("T1", frozenset())
-        return tensor_type(self.options.low.ir) in admitted
+        return tensor_type(self.context.low.ir) in admitted
 
     def _existing_cast(self, value: ir.Value, to: DType, uses: list[Use]) -> ir.Node | None:
         """Return a Cast of the same value, in its own scope, that already gives the type.
@@ -255,11 +243,12 @@ class _Planner:
     ) -> PlannedWeight:
         total = len(value.uses()) + self.outputs[value]
         vertices = [use.vertex for use in uses if use.vertex is not None]
+        stats = self.context.measured.stats(value, tensor)
         return PlannedWeight(
             value,
             tensor,
             tuple(uses),
             keep_float32=len(uses) < total,
-            saturate=self.facts.saturates(value, tensor, vertices),
+            saturate=saturation(self.type_graph, stats, vertices, self.context.low),
             name=name,
         )

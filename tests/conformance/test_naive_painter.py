@@ -21,7 +21,7 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.paint.context import NodeRules, PaintContext
-from amp_rewrite.paint.pipeline import paint
+from amp_rewrite.paint.pipeline import paint_once
 from amp_rewrite.paint.ties import kernel_ties
 
 CASES = {c["name"]: c for c in painting_cases.document()["cases"] if "expect_error" not in c}
@@ -37,7 +37,7 @@ def differences(model: Any, lists: OpLists, precision: str, target: str, **optio
     variables = options.pop("variables", ())
     inputs = frozenset(v for v in type_graph.model.graph.inputs if v.name in variables)
     context = PaintContext(type_graph, lists, low, kernels, variables=inputs, **options)
-    found, expected = set(paint(context).allowed()), NaivePainter(context).paint()
+    found, expected = set(paint_once(context).allowed()), NaivePainter(context).paint()
     return sorted(v.name for v in found - expected), sorted(v.name for v in expected - found)
 
 

@@ -50,7 +50,6 @@ FLOORS = (
 """The rooms, from the ground up; a folder is one room unless a folder in it is named here."""
 
 NOT_YET = {
-    "amp_rewrite.paint.passes.move_casts -> amp_rewrite.rewrite.options",
     "amp_rewrite.builder.nodes -> amp_rewrite.training.prepare",
 }
 CIRCLES_LEFT = 5

@@ -20,12 +20,12 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.tensors import ConvertedTensor
+from amp_rewrite.graph.tensors import ConvertedTensor, weight_stats
 from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.float32_session import Float32Session
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
-from amp_rewrite.paint.constant_facts import ConstantFacts
+from amp_rewrite.rewrite.saturation import saturation
 
 _GATES = "amp-rewrite.gates"
 _FIRST_WHERE = 9
@@ -116,7 +116,6 @@ class _Builder:
         """Look at the copy before anything is changed."""
         self.type_graph = build_type_graph(self.model)
         self.low: DType = self.painter.low
-        self.facts = ConstantFacts(self.type_graph, self.low)
 
     def run(self) -> dict[NodeValue, ir.Value]:
         """Insert the gates; return what each float32 output of a node has become."""
@@ -254,7 +253,7 @@ class _Builder:
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Node:
         readers = [u.node for u in value.uses()]
         vertices = [v for n in readers if n in self.type_graph.nodes for v in self._all(n)]
-        saturate = self.facts.saturates(value, tensor, vertices)
+        saturate = saturation(self.type_graph, weight_stats(tensor), vertices, self.low)
         low = ConvertedTensor(tensor, self.low, saturate=saturate, name=value.name or "constant")
         with np.errstate(over="ignore"):
             rounded = low.numpy().astype(np.float32)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import onnx_ir as ir
 
@@ -21,7 +21,6 @@ from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewrite.options import RewriteOptions
 
 LONGEST_RUN = 16
 """How many vertices in a row may change color together."""
@@ -48,13 +47,21 @@ class Cost(NamedTuple):
     elements: int
 
 
-def move_casts(context: PaintContext, painting: Painting, options: RewriteOptions) -> Painting:
-    """Return the painting with clear vertices recolored where that makes the casts cheaper."""
-    search = _Search(context.type_graph, context, painting, options)
-    for _ in range(MOST_SWEEPS):
-        if not search.sweep():
-            break
-    return painting.with_marks(search.marks())
+@dataclass(frozen=True)
+class MoveCasts:
+    """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
+
+    name: ClassVar[str] = "move-casts"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices recolored."""
+        if not context.moves_casts:
+            return painting
+        search = _Search(context.type_graph, context, painting)
+        for _ in range(MOST_SWEEPS):
+            if not search.sweep():
+                break
+        return painting.with_marks(search.marks())
 
 
 @dataclass
@@ -62,7 +69,6 @@ class _Search:
     type_graph: TypeGraph
     context: PaintContext
     painting: Painting
-    options: RewriteOptions
     low: set[Vertex] = field(default_factory=set)
     changed: dict[Vertex, Vertex | None] = field(default_factory=dict)
     _movable: dict[Vertex, bool] = field(default_factory=dict)
@@ -200,8 +206,7 @@ class _Search:
         if value.is_graph_output():
             graph = value.graph
             if graph is None or graph is self.type_graph.model.graph:
-                keep = self.options.keep_io_types
-                yield keep is not True and value.name not in (keep or ())
+                yield value in self.context.low_ends
             else:
                 sinks = self.type_graph.sinks.get(graph, [])
                 for output, sink in zip(graph.outputs, sinks, strict=False):

@@ -18,15 +18,17 @@ class SpreadDeny:
     """Deny the deny list and every infer vertex that it reaches forward through clear ones.
 
     A clear vertex on such a path is denied with it; the walk ends with an infer vertex at most and
-    never crosses an allow-list or unlisted one.
+    never crosses an allow-list or unlisted one. UNSAFE_FORCE_ALL denies nothing.
     """
 
     name: ClassVar[str] = "spread-deny"
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the denied vertices in it."""
+        if context.lists.force_all:
+            return painting
         graph = context.type_graph.graph
-        roots, infer = self._roots(context, painting)
+        roots, infer = self._roots(context)
         upstream = walk(
             [*roots, *infer],
             graph.predecessors,
@@ -40,9 +42,7 @@ class SpreadDeny:
         }
         return painting.with_marks(roots | marks)
 
-    def _roots(
-        self, context: PaintContext, painting: Painting
-    ) -> tuple[dict[Vertex, Mark], list[Vertex]]:
+    def _roots(self, context: PaintContext) -> tuple[dict[Vertex, Mark], list[Vertex]]:
         """Return the deny roots with their marks, and the infer roots."""
         roots = find_squares(context)
         infer: list[Vertex] = []
@@ -54,5 +54,4 @@ class SpreadDeny:
                 roots[vertex] = Mark(Color.DENY, Reason.DENY_LIST, None, why)
             elif name is ListName.INFER and vertex not in roots:
                 infer.append(vertex)
-        del painting
         return roots, infer

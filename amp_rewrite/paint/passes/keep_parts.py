@@ -8,8 +8,6 @@
 - Sums over axes in a gradient, and the rules that go on computing with one (softmax and the
   normalizations): their terms cancel.
 - What divides by a number of elements, which may be more than float16 holds.
-- Gradients of operators that are float32 themselves: what these read is out of the range of the low
-  type or too delicate for it. PyTorch's autocast runs backward in the type of forward, too.
 - Sums of gradients that arrive at one variable, so that they accumulate in float32; the terms are
   results of allow-list operators and are cast one by one.
 """
@@ -17,6 +15,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -35,40 +35,16 @@ _SEQUENCES = frozenset({"SequenceAt", "SequenceConstruct"})
 _SUMS = frozenset({"Add", "Sum"})
 
 
-def float32_parts(context: PaintContext) -> dict[Vertex, Mark]:
-    """Return a mark for every vertex of a training step that stays float32 by construction.
+@dataclass(frozen=True)
+class KeepParts:
+    """Mark every vertex of a training step that stays float32 by construction."""
 
-    Args:
-        context: Knows the type graph and the lists; its exclusions are not asked.
+    name: ClassVar[str] = "keep-parts"
 
-    Returns:
-        Vertex -> mark; nothing if the model is no training step.
-    """
-    parts = dict(_parts(context))
-    if not parts:
-        return {}
-    return _Search(context, parts).run()
-
-
-def gradients_of_float32(context: PaintContext, painting: Painting) -> dict[Vertex, Mark]:
-    """Return a mark for every painted arithmetic vertex of a gradient of a float32 operator.
-
-    Args:
-        context: Its exclusions count as float32.
-        painting: Says what is denied.
-    """
-    refused = {
-        source_key(v.node): v
-        for v in context.type_graph.vertices()
-        if source_of(v.node) is None and (painting.is_deny(v) or v in context.excluded)
-    }
-    marks: dict[Vertex, Mark] = {}
-    for vertex in painting.allowed():
-        source = refused.get(source_of(vertex.node) or "")
-        if source is not None and context.list_of(vertex) is ListName.INFER:
-            detail = f"the gradient of {source.node.name}, which is float32"
-            marks[vertex] = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
-    return marks
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices marked; the same if the model is no step."""
+        parts = dict(_parts(context))
+        return painting.with_marks(_Search(context, parts).run()) if parts else painting
 
 
 def _parts(context: PaintContext) -> Iterator[tuple[ir.Node, Part]]:

@@ -8,9 +8,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.oplists import load_lists
-from amp_rewrite.paint.constant_facts import ConstantFacts
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.epsilons import underflows
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.paint.pipeline import paint
 
@@ -24,18 +22,11 @@ def model(body, constants="float eps = {1e-12}"):
 
 
 def marks(source, low=FLOAT16):
-    """Paint, exclude what underflows, and paint again, as the rewrite does."""
+    """Return node -> mark of what the painting excludes."""
     type_graph = build_type_graph(load(source))
-    facts = ConstantFacts(type_graph, low)
-    lists = load_lists(precision=low.name, environ={})
-    excluded = {}
-    while True:
-        painting = paint(PaintContext(type_graph, lists, low, excluded=excluded))
-        found = underflows(facts, painting)
-        if not found:
-            return {vertex.node.name: mark for vertex, mark in excluded.items()}
-        assert all(painting.is_allow(vertex) for vertex in found)
-        excluded = {**excluded, **found}
+    painted = paint(PaintContext(type_graph, load_lists(precision=low.name, environ={}), low))
+    assert not any(painted.painting.is_allow(vertex) for vertex in painted.context.excluded)
+    return {vertex.node.name: mark for vertex, mark in painted.context.excluded.items()}
 
 
 @pytest.mark.parametrize(

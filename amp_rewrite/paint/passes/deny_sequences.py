@@ -1,0 +1,50 @@
+"""C, before the first pass: sequences that the painting cannot follow are left alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.ports import HANDLE_CARRIERS
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.paint.sequence_clusters import Cluster, is_sequence_operator
+
+
+@dataclass(frozen=True)
+class DenySequences:
+    """Deny the clusters whose sequence leaves the painting's sight.
+
+    It does at a graph input or output, an Optional operator, a SequenceMap, a function call, and a
+    vertex that may not be touched.
+    """
+
+    name: ClassVar[str] = "deny-sequences"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such clusters denied."""
+        marks: dict[Vertex, Mark] = {}
+        for cluster in context.clusters:
+            detail = self._opaque(context, cluster)
+            if detail is not None:
+                mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, None, detail)
+                marks |= dict.fromkeys(cluster, mark)
+        return painting.with_marks(marks)
+
+    def _opaque(self, context: PaintContext, cluster: Cluster) -> str | None:
+        """Return a sentence that says why a cluster must be left alone, or None."""
+        opaque_ends = context.type_graph.opaque_ends
+        for vertex in cluster:
+            node = vertex.node
+            if not is_sequence_operator(vertex) and node.op_type not in HANDLE_CARRIERS:
+                return f"its sequence passes through {node.op_type} {node.name}"
+            refusal = context.refusal(vertex)
+            if refusal is not None:
+                return f"its member {node.name} stays float32: {refusal.detail}"
+            if not context.supports(vertex):
+                return f"{node.op_type} {node.name} does not admit {context.low.name}"
+            end = next((v for v in (*node.inputs, *node.outputs) if v in opaque_ends), None)
+            if end is not None:
+                return f"its sequence {end.name} enters or leaves where the pass cannot follow it"
+        return None

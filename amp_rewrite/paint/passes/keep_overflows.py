@@ -1,0 +1,191 @@
+"""Constants that do not fit the low type, and who stays float32 for one.
+
+A mask that is "lower than everything" may saturate (rewrite/saturation.py), and a bound of Clip may
+become infinite, which bounds nothing either. Any other constant with elements out of range keeps
+its consumer in float32: clamping a BatchNormalization variance of 9.8e7 (ppocrv4_det) or a scale of
+2^20 (silero_v4) changes the output beyond recognition. A constant reaches its consumer through
+operators that only move elements (Reshape, If) all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.constants import default_tensor, filled_tensor
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.tensors import WeightStats, chunks
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.masks import MASKING, ends_in_ordering
+from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
+
+MOVING = frozenset(
+    {
+        *("Abs", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Identity", "If", "Loop", "Neg", "Pad", "Reshape", "Scan", "Slice", "Split"),
+        *("Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
+    }
+)
+"""Operators that hand a constant on, with its magnitude, to their own consumers."""
+
+_CARRYING = MOVING | MASKING
+
+
+@dataclass(frozen=True)
+class KeepOverflows:
+    """Unpaint what computes with a constant out of range."""
+
+    name: ClassVar[str] = "keep-overflows"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without such vertices; a mark names the constant."""
+        search = _Search(context, painting)
+        search.constants()
+        search.defaults()
+        return painting.with_marks(search.marks)
+
+
+class _Step(NamedTuple):
+    """A vertex that a constant reaches.
+
+    Attributes:
+        vertex: The vertex.
+        is_low: Whether the constant is low all the way there, hence converted in the file.
+        is_whole: Whether it arrives unchanged, rather than added to or multiplied by something.
+    """
+
+    vertex: Vertex
+    is_low: bool
+    is_whole: bool
+
+
+@dataclass
+class _Search:
+    """One search in one painting; `marks` are what it found."""
+
+    context: PaintContext
+    painting: Painting
+    marks: dict[Vertex, Mark] = field(default_factory=dict)
+    _masks: dict[Vertex, bool] = field(default_factory=dict)
+
+    @property
+    def type_graph(self) -> TypeGraph:
+        """The model's type graph."""
+        return self.context.type_graph
+
+    def constants(self) -> None:
+        """Mark what a constant reaches unless it gives the same result with it replaced."""
+        is_allow, low = self.painting.is_allow, self.context.low
+        for value, tensor, readers in _read_constants(self.type_graph):
+            if not any(is_allow(v) or v.node.op_type in _CARRYING for v in readers):
+                continue
+            stats = self.context.measured.stats(value, tensor)
+            if not stats.overflow(low):
+                continue
+            least = _overflows_below_only(tensor, low)
+            for step in self._reached(readers, least):
+                if is_allow(step.vertex) and not self._tolerates(step, value, least):
+                    self.marks[step.vertex] = self._mark(value, stats)
+
+    def defaults(self) -> None:
+        """Mark what reads an input whose default does not fit.
+
+        A state of a training step is such an input. It is cast at run time, which saturates
+        nothing: a mask of -3.4e38 would become minus infinity.
+        """
+        nodes = self.type_graph.nodes
+        for value in self.type_graph.model.graph.inputs:
+            tensor = default_tensor(self.type_graph, value)
+            found = [nodes[use.node].inputs[use.idx] for use in value.uses()]
+            readers = [v for v in found if v is not None and self.painting.is_allow(v)]
+            if tensor is None or not readers:
+                continue
+            stats = self.context.measured.stats(value, tensor)
+            if stats.overflow(self.context.low):
+                self.marks |= dict.fromkeys(readers, self._mark(value, stats))
+
+    def _reached(self, readers: Iterable[Vertex], least: bool) -> Iterator[_Step]:
+        """Yield the vertices that a constant reaches; float32 arithmetic hands on masks only."""
+        stack = [_Step(vertex, self.context.converts_weights, True) for vertex in readers]
+        seen = set(stack)
+        while stack:
+            step = stack.pop()
+            yield step
+            vertex = step.vertex
+            if vertex.node.domain != "":
+                continue
+            is_low = self.painting.is_allow(vertex)
+            if vertex.node.op_type in MOVING:
+                behind = (step.is_low and is_low, step.is_whole)
+            elif least and not is_low and vertex.node.op_type in MASKING:
+                behind = (False, False)
+            else:
+                continue
+            new = [_Step(v, *behind) for v in self.type_graph.graph.successors(vertex)]
+            stack += [s for s in dict.fromkeys(new) if s not in seen]
+            seen.update(new)
+
+    def _tolerates(self, step: _Step, value: ir.Value, least: bool) -> bool:
+        """Tell whether a vertex gives the same result with the constant out of range replaced.
+
+        A mask that arrives as float32 is cast at run time and becomes infinite. What else is
+        computed with a constant may well be in range.
+        """
+        node = step.vertex.node
+        if node.op_type == "Clip" and node.domain == "":
+            return node.inputs[0] is not value
+        is_mask = least and self._is_mask(step.vertex)
+        return (is_mask and step.is_low) if step.is_whole else not is_mask
+
+    def _is_mask(self, vertex: Vertex) -> bool:
+        if vertex not in self._masks:
+            self._masks[vertex] = ends_in_ordering(self.type_graph, vertex)
+        return self._masks[vertex]
+
+    def _mark(self, value: ir.Value, stats: WeightStats) -> Mark:
+        low = self.context.low
+        detail = (
+            f"constant {value.name} reaches {stats.max_abs:.4g}, {low.name} ends at {low.max:.6g}"
+        )
+        return Mark(Color.NONE, Reason.CONSTANT_OVERFLOW, None, detail, value)
+
+
+def _read_constants(
+    type_graph: TypeGraph,
+) -> Iterator[tuple[ir.Value, ir.TensorProtocol, list[Vertex]]]:
+    """Yield the float32 constants, with the vertices that read or repeat them."""
+    model, nodes = type_graph.model, type_graph.nodes
+    owners = _owners(type_graph)
+    values = [v for g in model.graphs() for v in g.initializers.values()]
+    makers = [n for n in nodes if n.op_type in ("Constant", "ConstantOfShape") and n.outputs]
+    for value in (*values, *(n.outputs[0] for n in makers)):
+        tensor = filled_tensor(type_graph, value) if type_graph.is_float32(value) else None
+        if tensor is None:
+            continue
+        found = [nodes[use.node].inputs[use.idx] for use in value.uses()]
+        if value.producer() is not None and value in type_graph.producers:
+            found.append(type_graph.producers[value])
+        if value.is_graph_output():
+            found += owners.get(value, ())
+        yield value, tensor, [v for v in found if v is not None]
+
+
+def _owners(type_graph: TypeGraph) -> dict[ir.Value, list[Vertex]]:
+    """Return, for each output of a subgraph, the owner's vertices that receive it."""
+    owners: dict[ir.Value, list[Vertex]] = {}
+    for graph, vertices in type_graph.sinks.items():
+        for value, vertex in zip(graph.outputs, vertices, strict=True):
+            if vertex is not None:
+                owners.setdefault(value, []).append(vertex)
+    return owners
+
+
+def _overflows_below_only(tensor: ir.TensorProtocol, low: DType) -> bool:
+    """Tell whether every finite element out of range is negative."""
+    limit = np.float32(low.overflow)
+    return not any(bool(((c >= limit) & np.isfinite(c)).any()) for c in chunks(tensor))

@@ -1,0 +1,151 @@
+"""Constants that round to zero in the low type and thereby change the result.
+
+x / (|x| + 1e-12) is finite for x = 0; in float16 the 1e-12 is zero and the quotient NaN. A constant
+counts if every nonzero element of it rounds to zero, so a weight tensor with a few tiny elements
+never does. It matters where it is a factor or a divisor, and where it keeps a divisor, a logarithm,
+a square root or a power away from zero (Add, Sub, Max, the lower bound of Clip). Then its consumer
+stays float32, and so does everything up to and including the operator that zero would upset, for a
+cast in between would make the sum zero again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.tensors import chunks
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
+
+LARGEST = 4096
+"""Elements of the largest constant that is looked at: an epsilon per channel, not a weight."""
+
+_FACTORS: Mapping[str, tuple[int, ...]] = {"Div": (0, 1), "Mul": (0, 1)}
+_GUARDS: Mapping[str, tuple[int, ...]] = {"Add": (0, 1), "Clip": (1,), "Max": (0, 1), "Sub": (1,)}
+_UPSET: Mapping[str, int] = {"Div": 1, "Log": 0, "Pow": 0, "Reciprocal": 0, "Sqrt": 0}
+_PASSES_ON = frozenset(
+    {
+        *("Abs", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice"),
+        *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class KeepUnderflows:
+    """Unpaint what reads a constant that rounds to zero, and what zero would upset."""
+
+    name: ClassVar[str] = "keep-underflows"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without such vertices; a reader's mark names its constant."""
+        search = _Search(context.type_graph, context.low, painting)
+        for vertex in painting.allowed():
+            operator = vertex.node.op_type
+            for index in _FACTORS.get(operator, ()):
+                search.factor(vertex, index)
+            for index in _GUARDS.get(operator, ()):
+                search.guard(vertex, index)
+        return painting.with_marks(search.behind | search.readers)
+
+
+@dataclass
+class _Search:
+    """One search in one painting.
+
+    Attributes:
+        readers: The vertices that read such a constant.
+        behind: The vertices up to and including the operators that zero would upset.
+    """
+
+    type_graph: TypeGraph
+    low: DType
+    painting: Painting
+    readers: dict[Vertex, Mark] = field(default_factory=dict)
+    behind: dict[Vertex, Mark] = field(default_factory=dict)
+    _magnitudes: dict[ir.Value, float] = field(default_factory=dict)
+
+    def factor(self, vertex: Vertex, index: int) -> None:
+        """Mark a vertex that multiplies with, or divides by, a constant that becomes zero."""
+        value = _read_by(self.type_graph, vertex, index)
+        if value is not None and self._magnitude(value):
+            role = "divides" if (vertex.node.op_type, index) == ("Div", 1) else "multiplies"
+            self.readers[vertex] = self._mark(value, role)
+
+    def guard(self, vertex: Vertex, index: int) -> None:
+        """Mark a vertex whose constant keeps another operator away from zero, and the way there."""
+        value = _read_by(self.type_graph, vertex, index)
+        if value is None or not self._magnitude(value):
+            return
+        paths = list(
+            _paths_to_upset(self.type_graph, vertex.node, self._magnitude(value), self.low)
+        )
+        if not paths:
+            return
+        self.readers[vertex] = self._mark(value, f"keeps {paths[0][-1].name} away from zero")
+        for node in (node for path in paths for node in path):
+            for other in self.type_graph.nodes[node].all:
+                if other is not vertex and self.painting.is_allow(other):
+                    self.behind[other] = self._mark(value, f"{node.op_type} needs the sum", vertex)
+
+    def _mark(self, value: ir.Value, role: str, because: Vertex | None = None) -> Mark:
+        fact = f"constant {value.name} = {self._magnitude(value):.3g} rounds to zero"
+        detail = f"{fact} in {self.low.name}, and {role}"
+        read = value if because is None else None
+        return Mark(Color.NONE, Reason.CONSTANT_UNDERFLOW, because, detail, read)
+
+    def _magnitude(self, value: ir.Value) -> float:
+        """Return a constant's largest magnitude if all of it rounds to zero, else 0."""
+        if value not in self._magnitudes:
+            tensor = constant_tensor(self.type_graph, value)
+            self._magnitudes[value] = _largest_if_zero(tensor, self.low)
+        return self._magnitudes[value]
+
+
+def _read_by(type_graph: TypeGraph, vertex: Vertex, index: int) -> ir.Value | None:
+    """Return the constant that a vertex reads at an input of its node, or None."""
+    node = vertex.node
+    if node.domain != "" or index >= len(node.inputs):
+        return None
+    value = node.inputs[index]
+    if value is None or type_graph.nodes[node].inputs[index] is not vertex:
+        return None
+    return value if constant_tensor(type_graph, value) is not None else None
+
+
+def _largest_if_zero(tensor: ir.TensorProtocol | None, low: DType) -> float:
+    if tensor is None or tensor.size > LARGEST:
+        return 0.0
+    arrays = [np.abs(chunk) for chunk in chunks(tensor)]
+    largest = max((float(a.max()) for a in arrays if a.size), default=0.0)
+    return largest if largest <= low.smallest_subnormal / 2 else 0.0
+
+
+def _paths_to_upset(
+    type_graph: TypeGraph, node: ir.Node, magnitude: float, low: DType
+) -> Iterator[list[ir.Node]]:
+    """Yield the nodes from behind a guard to each operator that zero would upset."""
+    stack: list[tuple[ir.Node, list[ir.Node], float]] = [(node, [], magnitude)]
+    seen = {node}
+    while stack:
+        current, path, size = stack.pop()
+        for use in current.outputs[0].uses():
+            reader = use.node
+            if reader in seen or reader.domain != "" or reader not in type_graph.nodes:
+                continue
+            seen.add(reader)
+            upset = _UPSET.get(reader.op_type) == use.idx
+            if upset:
+                yield [*path, reader]
+            if reader.op_type == "Sqrt" and math.sqrt(size) <= low.smallest_subnormal / 2:
+                stack.append((reader, [*path, reader], math.sqrt(size)))
+            elif reader.op_type in _PASSES_ON:
+                stack.append((reader, [*path, reader], size))

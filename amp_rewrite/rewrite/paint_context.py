@@ -1,0 +1,48 @@
+"""From a model and the options of a rewrite to what its painting knows."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.step_metadata import state_names
+from amp_rewrite.kernels import KernelTable
+from amp_rewrite.oplists import OpLists
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.rewrite.options import RewriteOptions
+
+
+def paint_context(
+    type_graph: TypeGraph, lists: OpLists, kernels: KernelTable | None, options: RewriteOptions
+) -> PaintContext:
+    """Return what the painting of a model knows."""
+    names = {*options.variables, *state_names(type_graph.model)}
+    return PaintContext(
+        type_graph,
+        lists,
+        options.low,
+        kernels,
+        options.rules,
+        infer_after_allow=options.infer_after_allow,
+        variables=frozenset(v for v in type_graph.model.graph.inputs if v.name in names),
+        converts_weights=options.weights == "convert",
+        moves_casts=options.move_casts,
+        low_ends=_low_ends(type_graph, options.keep_io_types),
+    )
+
+
+def _low_ends(type_graph: TypeGraph, keep: bool | tuple[str, ...]) -> frozenset[ir.Value]:
+    """Return the float32 graph inputs and outputs that give up their type."""
+    if keep is True:
+        return frozenset()
+    kept = set(keep or ())
+    graph = type_graph.model.graph
+    return frozenset(
+        v
+        for v in (*graph.inputs, *graph.outputs)
+        if type_graph.types.get(v) == tensor_type(FLOAT32.ir)
+        and v.name not in kept
+        and not v.is_initializer()
+    )

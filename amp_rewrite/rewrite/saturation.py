@@ -1,0 +1,38 @@
+"""What becomes of the elements of a constant that are out of the range of the low type.
+
+Minus infinity plus a fully masked row is NaN after Softmax, so that a mask (paint/masks.py) ends at
+the lowest finite value; at half of it where it is added to something, for -65504 + -20 is minus
+infinity again. A bound of Clip becomes infinite, which bounds nothing either. There are no others:
+what else reads a constant out of range stays float32 (paint/passes/keep_overflows.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.constants import filled_tensor
+from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.tensors import WeightStats
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.masks import is_added
+
+
+def saturation(
+    type_graph: TypeGraph, stats: WeightStats, readers: Iterable[Vertex], low: DType
+) -> float:
+    """Return the magnitude at which elements out of range end; 0 lets them become infinite."""
+    masked = [v for v in readers if v.node.op_type != "Clip"]
+    if not masked or not stats.overflow(low):
+        return 0.0
+    return low.max / 2 if any(is_added(type_graph, v) for v in masked) else low.max
+
+
+def fill_saturation(context: PaintContext, vertex: Vertex) -> float:
+    """Return `saturation` for the constant that a ConstantOfShape repeats."""
+    value = vertex.node.outputs[0]
+    tensor = filled_tensor(context.type_graph, value)
+    if tensor is None:
+        return 0.0
+    stats = context.measured.stats(value, tensor)
+    return saturation(context.type_graph, stats, [vertex], context.low)
