@@ -18,8 +18,9 @@ from amp_rewrite.graph.io.save import check_output_path, check_writable, save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.recipe import loss_of, minimize, optimizer_of, scaled, variables_of
-from amp_rewrite.train.step.build_step import Step, step_model, whole_step
+from amp_rewrite.train.step.build_step import step_model
 from amp_rewrite.train.step.precision import chosen_precision, in_precision
+from amp_rewrite.train.step.step import Step, whole_step
 from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo, read_info
 from amp_rewrite.training.training_graph import State, training_graph
 

@@ -3,7 +3,8 @@
 from amp_rewrite.distributed.collective import Collective
 from amp_rewrite.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
 from amp_rewrite.distributed.shard_data import ShardedData
-from amp_rewrite.distributed.shards import ShardOptions, Shards, mpi, shard_context, started, torch
+from amp_rewrite.distributed.shard_options import ShardOptions
+from amp_rewrite.distributed.shards import Shards, mpi, shard_context, started, torch
 from amp_rewrite.errors import ShardError
 
 __all__ = [

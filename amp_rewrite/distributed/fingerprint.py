@@ -6,17 +6,15 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.distributed.collective import Collective, gather_text
+from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.errors import ShardError
-from amp_rewrite.train.step.build_step import Step
-
-if TYPE_CHECKING:
-    from amp_rewrite.distributed.shards import ShardOptions
+from amp_rewrite.train.step.step import Step
 
 _MISSING = "nothing"
 

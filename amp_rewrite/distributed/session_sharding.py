@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from amp_rewrite.distributed.collective import Array, Collective, broadcast_text
 from amp_rewrite.distributed.cross_shard_optimizer import check_permutation
 from amp_rewrite.distributed.fingerprint import compare_steps
 from amp_rewrite.distributed.low_precision import lower_sums
+from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.distributed.state_check import compare_states
 from amp_rewrite.dtypes import BFLOAT16
@@ -24,14 +25,11 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.train.session.checkpoint import Checkpoint
 from amp_rewrite.train.session.program import Program
 from amp_rewrite.train.session.states import States
-from amp_rewrite.train.step.build_step import Step
 from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.dropout import spread_masks
+from amp_rewrite.train.step.step import Step
 from amp_rewrite.train.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups, groups_of, is_collective, resolve
-
-if TYPE_CHECKING:
-    from amp_rewrite.distributed.shards import ShardOptions
 
 
 class SessionSharding:

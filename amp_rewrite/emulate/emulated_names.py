@@ -8,7 +8,7 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.added import SUFFIX
 
 
-class FreeNames:
+class EmulatedNames:
     """The names in use in a model, and the next free ones."""
 
     def __init__(self, model: ir.Model) -> None:

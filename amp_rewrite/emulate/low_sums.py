@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.insert import Inserter
-from amp_rewrite.emulate.node_builder import NodeBuilder
+from amp_rewrite.emulate.node_collector import NodeCollector
 from amp_rewrite.errors import OptionError
 
 CHUNK = 16
@@ -29,7 +29,7 @@ SUPPORTED = ("Gemm", "MatMul", "ReduceMean", "ReduceSum")
 
 Sliced = tuple[ir.Value, ir.Value]
 """A value, and the axis along which it is cut, as a 1-D int64 value."""
-Partial = Callable[[NodeBuilder, Sequence[ir.Value]], ir.Value]
+Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
 """Adds the nodes that sum one chunk of each operand."""
 
 
@@ -71,20 +71,20 @@ def lower_accumulation(node: ir.Node, dtype: DType, opset: int, insert: Inserter
             expected=f"at least {OLDEST_OPSET}",
             remedy="convert the model with onnx.version_converter",
         )
-    builder = NodeBuilder(node.outputs[0].name or "", insert.names)
-    result = _RULES[node.op_type](builder, node, dtype)
-    insert.replace_node(node, builder.nodes, result)
+    nodes = NodeCollector(node.outputs[0].name or "", insert.names)
+    result = _RULES[node.op_type](nodes, node, dtype)
+    insert.replace_node(node, nodes.made, result)
 
 
-def _matmul(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+def _matmul(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     a, b = _operands(node)
-    rank = builder.add("Shape", [builder.add("Shape", [b])])
-    axis = builder.add("Max", [builder.add("Sub", [rank, builder.ints(2)]), builder.ints(0)])
-    operands = [(a, builder.ints(-1)), (b, axis)]
-    return _accumulate(builder, operands, dtype, lambda new, parts: new.add("MatMul", parts))
+    rank = nodes.add("Shape", [nodes.add("Shape", [b])])
+    axis = nodes.add("Max", [nodes.add("Sub", [rank, nodes.ints(2)]), nodes.ints(0)])
+    operands = [(a, nodes.ints(-1)), (b, axis)]
+    return _accumulate(nodes, operands, dtype, lambda new, parts: new.add("MatMul", parts))
 
 
-def _gemm(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+def _gemm(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     a, b = _operands(node)
     flags = [_int(node, name, 0) for name in ("transA", "transB")]
     attributes = [
@@ -93,34 +93,34 @@ def _gemm(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
         if (attribute := node.attributes.get(name)) is not None
     ]
 
-    def partial(new: NodeBuilder, parts: Sequence[ir.Value]) -> ir.Value:
+    def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
         return new.add("Gemm", parts, attributes)
 
-    operands = [(a, builder.ints(0 if flags[0] else 1)), (b, builder.ints(1 if flags[1] else 0))]
-    total = _accumulate(builder, operands, dtype, partial)
+    operands = [(a, nodes.ints(0 if flags[0] else 1)), (b, nodes.ints(1 if flags[1] else 0))]
+    total = _accumulate(nodes, operands, dtype, partial)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
         return total
     beta = node.attributes.get("beta")
     if beta is not None:
-        bias = builder.add("Mul", [bias, builder.number(beta.as_float())])
-    return builder.round(builder.add("Add", [total, bias]), dtype)
+        bias = nodes.add("Mul", [bias, nodes.number(beta.as_float())])
+    return nodes.round(nodes.add("Add", [total, bias]), dtype)
 
 
-def _reduce_sum(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
-    total = _reduce(builder, node, dtype)
-    return builder.add("Identity", [total])
+def _reduce_sum(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
+    total = _reduce(nodes, node, dtype)
+    return nodes.add("Identity", [total])
 
 
-def _reduce_mean(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
-    total = _reduce(builder, node, dtype)
+def _reduce_mean(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
+    total = _reduce(nodes, node, dtype)
     source = _operands(node)[0]
     to = [ir.AttrInt64("to", FLOAT32.ir.value)]
-    sizes = [builder.add("Cast", [builder.add("Size", [v])], to) for v in (source, total)]
-    return builder.round(builder.add("Div", [total, builder.add("Div", sizes)]), dtype)
+    sizes = [nodes.add("Cast", [nodes.add("Size", [v])], to) for v in (source, total)]
+    return nodes.round(nodes.add("Div", [total, nodes.add("Div", sizes)]), dtype)
 
 
-def _reduce(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
+def _reduce(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     """Sum over the axes of a reduction, one after the other."""
     source = _operands(node)[0]
     axes = _axes(node)
@@ -128,64 +128,64 @@ def _reduce(builder: NodeBuilder, node: ir.Node, dtype: DType) -> ir.Value:
     if axes:
         total = source
         for axis in reversed(axes):
-            total = _reduce_axis(builder, total, axis, dtype)
-        return total if keeps else builder.add("Squeeze", [total, builder.ints(*axes)])
+            total = _reduce_axis(nodes, total, axis, dtype)
+        return total if keeps else nodes.add("Squeeze", [total, nodes.ints(*axes)])
     if _int(node, "noop_with_empty_axes", 0) == 1:
         return source
-    total = _reduce_axis(builder, builder.add("Reshape", [source, builder.ints(-1)]), 0, dtype)
+    total = _reduce_axis(nodes, nodes.add("Reshape", [source, nodes.ints(-1)]), 0, dtype)
     if not keeps:
-        return builder.add("Squeeze", [total, builder.ints(0)])
-    rank = builder.add("Shape", [builder.add("Shape", [source])])
-    ones = builder.add("Expand", [builder.ints(1), rank])
-    return builder.add("Reshape", [total, ones])
+        return nodes.add("Squeeze", [total, nodes.ints(0)])
+    rank = nodes.add("Shape", [nodes.add("Shape", [source])])
+    ones = nodes.add("Expand", [nodes.ints(1), rank])
+    return nodes.add("Reshape", [total, ones])
 
 
-def _reduce_axis(builder: NodeBuilder, value: ir.Value, axis: int, dtype: DType) -> ir.Value:
-    axes = builder.ints(axis)
+def _reduce_axis(nodes: NodeCollector, value: ir.Value, axis: int, dtype: DType) -> ir.Value:
+    axes = nodes.ints(axis)
     return _accumulate(
-        builder, [(value, axes)], dtype, lambda new, parts: new.add("ReduceSum", [*parts, axes])
+        nodes, [(value, axes)], dtype, lambda new, parts: new.add("ReduceSum", [*parts, axes])
     )
 
 
 def _accumulate(
-    builder: NodeBuilder, operands: Sequence[Sliced], dtype: DType, partial: Partial
+    nodes: NodeCollector, operands: Sequence[Sliced], dtype: DType, partial: Partial
 ) -> ir.Value:
     """Sum the first chunk, then the others in a Loop."""
     value, axis = operands[0]
-    size = builder.add("Gather", [builder.add("Shape", [value]), axis])
-    rest = builder.add("Div", [builder.add("Sub", [size, builder.ints(1)]), builder.ints(CHUNK)])
-    trips = builder.add("Squeeze", [rest])
-    parts = [_slice(builder, v, builder.ints(0), builder.ints(CHUNK), a) for v, a in operands]
-    first = builder.round(partial(builder, parts), dtype)
-    body = ir.AttrGraph("body", _body(builder, operands, dtype, partial))
-    return builder.add("Loop", [trips, None, first], [body], FLOAT32.ir)
+    size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
+    rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(CHUNK)])
+    trips = nodes.add("Squeeze", [rest])
+    parts = [_slice(nodes, v, nodes.ints(0), nodes.ints(CHUNK), a) for v, a in operands]
+    first = nodes.round(partial(nodes, parts), dtype)
+    body = ir.AttrGraph("body", _body(nodes, operands, dtype, partial))
+    return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
 
 
 def _body(
-    outer: NodeBuilder, operands: Sequence[Sliced], dtype: DType, partial: Partial
+    outer: NodeCollector, operands: Sequence[Sliced], dtype: DType, partial: Partial
 ) -> ir.Graph:
     """Return the Loop's body: add chunk i + 1 to the running sum and round."""
-    builder = outer.nested("chunk")
-    index = builder.value("i", ir.DataType.INT64, ir.Shape([]))
-    again = builder.value("again", ir.DataType.BOOL, ir.Shape([]))
-    total = builder.value("total", FLOAT32.ir)
-    number = builder.add("Add", [index, builder.ints(1)])
-    start = builder.add("Mul", [number, builder.ints(CHUNK)])
-    end = builder.add("Add", [start, builder.ints(CHUNK)])
-    parts = [_slice(builder, value, start, end, axis) for value, axis in operands]
-    added = builder.add("Add", [total, partial(builder, parts)])
+    nodes = outer.nested("chunk")
+    index = nodes.value("i", ir.DataType.INT64, ir.Shape([]))
+    again = nodes.value("again", ir.DataType.BOOL, ir.Shape([]))
+    total = nodes.value("total", FLOAT32.ir)
+    number = nodes.add("Add", [index, nodes.ints(1)])
+    start = nodes.add("Mul", [number, nodes.ints(CHUNK)])
+    end = nodes.add("Add", [start, nodes.ints(CHUNK)])
+    parts = [_slice(nodes, value, start, end, axis) for value, axis in operands]
+    added = nodes.add("Add", [total, partial(nodes, parts)])
     outputs = [
-        builder.add("Identity", [again], type_=ir.DataType.BOOL),
-        builder.round(added, dtype),
+        nodes.add("Identity", [again], type_=ir.DataType.BOOL),
+        nodes.round(added, dtype),
     ]
     name = f"{total.name}/body"
-    return ir.Graph([index, again, total], outputs, nodes=builder.nodes, name=name)
+    return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
 
 
 def _slice(
-    builder: NodeBuilder, value: ir.Value, start: ir.Value, end: ir.Value, axis: ir.Value
+    nodes: NodeCollector, value: ir.Value, start: ir.Value, end: ir.Value, axis: ir.Value
 ) -> ir.Value:
-    return builder.add("Slice", [value, start, end, axis])
+    return nodes.add("Slice", [value, start, end, axis])
 
 
 def _operands(node: ir.Node) -> list[ir.Value]:
@@ -216,7 +216,7 @@ def _axes(node: ir.Node) -> list[int]:
     return [int(axis) for axis in np.asarray(tensor.numpy()).reshape(-1)]
 
 
-_RULES: dict[str, Callable[[NodeBuilder, ir.Node, DType], ir.Value]] = {
+_RULES: dict[str, Callable[[NodeCollector, ir.Node, DType], ir.Value]] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     "ReduceMean": _reduce_mean,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite.builder.broadcasting import sum_to
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.accumulate import accumulate
@@ -133,8 +134,7 @@ def _apply(
             continue
         if isinstance(gradient, ir.Value):
             is_data = exact and index == 0 and b.rank(gradient) == b.rank(value)
-            sum_to = b.shaped_like if is_data else b.sum_to
-            gradient = sum_to(gradient, value)
+            gradient = b.shaped_like(gradient, value) if is_data else sum_to(b, gradient, value)
         passed.append((value, gradient))
     return passed
 

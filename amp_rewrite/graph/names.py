@@ -1,8 +1,51 @@
-"""Names: how errors call a node."""
+"""Names: how errors call a node, and which names are free."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import onnx_ir as ir
+
+from amp_rewrite.graph.traverse import subgraphs
+
+
+class FreeNames:
+    """The names in use, and the next free ones."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        """Begin with the names that are taken."""
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def add(self, name: str) -> None:
+        """Take a name, free or not."""
+        self._taken.add(name)
+
+    def take(self, stem: str, *, first: int = 1) -> str:
+        """Return `stem` if it is free, else the first free name of `number`; take it."""
+        if stem in self._taken:
+            return self.number(stem, first=first)
+        self._taken.add(stem)
+        return stem
+
+    def number(self, stem: str, *, first: int = 0) -> str:
+        """Return the first free one of `stem`_0, `stem`_1, ..., from `first` on; take it."""
+        n = self._next.get(stem, first)
+        while (name := f"{stem}_{n}") in self._taken:
+            n += 1
+        self._next[stem] = n + 1
+        self._taken.add(name)
+        return name
+
+
+def names_in(graph: ir.Graph) -> Iterator[str]:
+    """Yield the names of a graph's values and of those in graphs inside it."""
+    yield from (v.name or "" for v in graph.inputs)
+    yield from graph.initializers
+    for node in graph:
+        yield from (v.name or "" for v in node.outputs)
+        for inner in subgraphs(node):
+            yield from names_in(inner)
 
 
 def place(node: ir.Node) -> str:

@@ -8,6 +8,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.graph.part import Part
 from amp_rewrite.graph.unused import remove_unused_nodes
 from amp_rewrite.loss_scaling.finite import is_check
+from amp_rewrite.training.prepare import record_types
 
 _SCOPE = "finite"
 
@@ -27,6 +28,7 @@ def check_by_sums(model: ir.Model) -> None:
     found = [(check, gradients) for check in checks if (gradients := _only_checked(check))]
     if not found:
         return
+    record_types(model)
     b = Builder(model, scope=_SCOPE, part=Part.LOSS_SCALE)
     for check, gradients in found:
         check.replace_input_with(0, b.op("Abs", _total(b, gradients)))

@@ -15,6 +15,7 @@ from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.walk import gradients
 from amp_rewrite.optimizers.gradient import Raw, values_of
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.training_mode import turn_on_training_mode
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -94,7 +95,7 @@ def raw_gradients(
         GradientError: An operator on the way has no gradient rule.
         OptimizerTypeError: `grad_loss` is no value.
     """
-    graph.turn_on_training_mode()
+    turn_on_training_mode(graph)
     graph.loss = loss
     b = graph.builder
     given = cast(object, grad_loss)

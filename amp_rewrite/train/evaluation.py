@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amp_rewrite.errors import DataError, FeedError, FetchError
-from amp_rewrite.train.step.build_step import LOSS
+from amp_rewrite.train.step.step_info import LOSS
 
 if TYPE_CHECKING:
     from amp_rewrite.train.data_set import DataSet

@@ -17,7 +17,7 @@ from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
 from amp_rewrite.train.metrics import MetricsFile
 from amp_rewrite.train.session.training_session import TrainingSession
 from amp_rewrite.train.step.arguments import integer
-from amp_rewrite.train.step.build_step import LOSS
+from amp_rewrite.train.step.step_info import LOSS
 
 _SCALE = ("loss_scale", "skipped_steps")
 """What is watched of a loss scale: the names of fetches, and of the states' roles."""

@@ -63,7 +63,7 @@ def prepare(model: ir.Model) -> None:
 def record_types(model: ir.Model) -> None:
     """Record the types and shapes that the file does not tell, and change nothing else.
 
-    For a finished training graph: builders take the model as prepared afterwards.
+    For a finished training graph, once per model.
     """
     if not model.meta.get(_DONE):
         _record(model)

@@ -1,69 +1,230 @@
-"""What a model becomes while a training step is built on it."""
+"""What a training step is built on: a copy of a model, its values and its states."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.dimensions import forget_unknown
+from amp_rewrite.builder.known import dims, type_of
 from amp_rewrite.errors import OptionError, UnknownValueError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
-from amp_rewrite.training.graph_value import GraphValue
-from amp_rewrite.training.state import Array, State, StateStore
-from amp_rewrite.training.training_mode import turn_on_training_mode
+from amp_rewrite.training.prepare import prepare
 from amp_rewrite.training.weights import (
-    lift_constants,
+    lifted,
     modernise,
     nodes_before,
     read_small,
     weights_before,
 )
 
-__all__ = [
-    "GraphValue",
-    "State",
-    "StateStore",
-    "TrainingGraph",
-    "training_graph",
-    "value",
-]
+Array = np.ndarray[Any, Any]
 
 GLOBAL_STEP = "global_step"
 _KEY = "amp_rewrite.training"
 
+ROLES = ("variable", "slot", "global_step", "learning_rate", "statistic", "non_slot")
+"""The roles that optimizers give; other rooms add their own (loss_scale, good_steps, ...)."""
 
-class TrainingGraph:
-    """A model, the states of its training step, and a builder that adds nodes to it.
+
+class StateStore(Protocol):
+    """Where state tensors live while training runs: a session."""
+
+    def read_state(self, name: str) -> Array:
+        """Return the present value of a state tensor."""
+        ...
+
+    def assign_state(self, name: str, value: Array) -> None:
+        """Replace the present value of a state tensor."""
+        ...
+
+
+@dataclass(eq=False)
+class State:
+    """A tensor that one training step reads and the next one finds changed.
 
     Attributes:
-        model: The model; building a training step adds nodes to it.
-        forward: A copy of the model as it was, for export. Only weights that were Constant nodes,
-            or inside a branch of an If, are initializers of its main graph there too.
+        graph: The training graph that it belongs to.
+        name: Its name in state dicts and checkpoints.
+        value: What nodes of the training graph read: an initializer of it.
+        initial: The value before the first step.
+        role: What it is; see ROLES.
+        trainable: Whether an optimizer updates it by a gradient.
+        store: The session that holds the present value, or None if there is none.
+    """
+
+    graph: TrainingGraph = field(repr=False)
+    name: str
+    value: ir.Value = field(repr=False)
+    initial: Array | ir.TensorProtocol = field(repr=False)
+    role: str
+    trainable: bool = False
+    store: StateStore | None = field(default=None, repr=False)
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The element type."""
+        if isinstance(self.initial, np.ndarray):
+            return ir.DataType.from_numpy(self.initial.dtype)
+        return self.initial.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
+        if isinstance(self.initial, np.ndarray):
+            return self.initial.shape
+        return tuple(int(d) for d in self.initial.shape.numpy())
+
+    def read(self) -> Array:
+        """Return the present value: the session's, else the initial one."""
+        if self.store is not None:
+            return self.store.read_state(self.name)
+        initial = self.initial
+        return initial if isinstance(initial, np.ndarray) else np.asarray(initial.numpy())
+
+    def assign(self, value: Any) -> None:
+        """Replace the present value, and the initial one of sessions to come.
+
+        Raises:
+            OptionError: The shape differs.
+        """
+        array = np.array(value, dtype=self.dtype.numpy())
+        if array.shape != self.shape:
+            raise OptionError(
+                "a state tensor cannot take a value of another shape",
+                where=self.name,
+                found=array.shape,
+                expected=self.shape,
+            )
+        self.initial = array
+        self.value.const_value = ir.tensor(array, dtype=self.dtype, name=self.value.name)
+        if self.store is not None:
+            self.store.assign_state(self.name, array)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphValue:
+    """A value of a graph on which a training step is being built.
+
+    Arithmetic with another value of the graph or with a number adds a node to the graph.
+
+    Attributes:
+        graph: The training graph.
+        value: The value inside its model.
+    """
+
+    graph: TrainingGraph = field(repr=False)
+    value: ir.Value
+
+    @property
+    def name(self) -> str:
+        """The value's name in the graph."""
+        return str(self.value.name)
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The element type."""
+        return type_of(self.value)
+
+    @property
+    def shape(self) -> tuple[int | None, ...] | None:
+        """The lengths of the axes, None where unknown; None if the rank is unknown."""
+        return dims(self.value)
+
+    def __add__(self, other: GraphValue | float) -> GraphValue:
+        """Return self + other."""
+        return self._with(self._builder.add(self.value, self._operand(other)))
+
+    def __radd__(self, other: float) -> GraphValue:
+        """Return other + self."""
+        return self._with(self._builder.add(other, self.value))
+
+    def __sub__(self, other: GraphValue | float) -> GraphValue:
+        """Return self - other."""
+        return self._with(self._builder.sub(self.value, self._operand(other)))
+
+    def __rsub__(self, other: float) -> GraphValue:
+        """Return other - self."""
+        return self._with(self._builder.sub(other, self.value))
+
+    def __mul__(self, other: GraphValue | float) -> GraphValue:
+        """Return self * other."""
+        return self._with(self._builder.mul(self.value, self._operand(other)))
+
+    def __rmul__(self, other: float) -> GraphValue:
+        """Return other * self."""
+        return self._with(self._builder.mul(other, self.value))
+
+    def __truediv__(self, other: GraphValue | float) -> GraphValue:
+        """Return self / other."""
+        return self._with(self._builder.div(self.value, self._operand(other)))
+
+    def __rtruediv__(self, other: float) -> GraphValue:
+        """Return other / self."""
+        return self._with(self._builder.div(other, self.value))
+
+    def __neg__(self) -> GraphValue:
+        """Return -self."""
+        return self._with(self._builder.neg(self.value))
+
+    @property
+    def _builder(self) -> Builder:
+        return self.graph.scoped("arithmetic", Part.ARITHMETIC)
+
+    def _with(self, value: ir.Value) -> GraphValue:
+        return GraphValue(self.graph, value)
+
+    def _operand(self, other: GraphValue | float) -> ir.Value | float:
+        if not isinstance(other, GraphValue):
+            return other
+        if other.graph is not self.graph:
+            raise OptionError(
+                "values of two models cannot meet in one operation",
+                where=self.name,
+                found=f"a value {other.name!r} of another model",
+            )
+        return other.value
+
+
+class TrainingGraph:
+    """A copy of a model to which a training step adds nodes, and the states of that step.
+
+    Attributes:
+        source: The model that it is a copy of, which is never changed.
+        model: The copy, at an opset that gradients know. Weights that were Constant nodes, or
+            inside a branch of an If, are initializers of its main graph.
+        inference: The model to export instead of the source, or None.
         builder: Adds the nodes of gradients.
         states: Name -> state, in the order of creation.
         assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
         loss: What was differentiated last, or None.
         seeds: The values at which backward passes begin.
         gradients: Variable -> the value that carries its gradient, of the last backward pass.
+        trains: Whether Dropout and BatchNormalization are in training mode.
     """
 
-    def __init__(self, model: ir.Model) -> None:
-        """Prepare a model for training; use `training_graph` to get the one of a model.
+    def __init__(self, source: ir.Model) -> None:
+        """Prepare a copy of a model; use `training_graph` to get the one of a model.
 
         Raises:
-            GradientError: The model's opset is too old and cannot be converted.
+            GradientError: The model's opset is too old and cannot be converted, or a function in it
+                cannot be inlined.
         """
-        lift_constants(model)
-        self.forward = clone(model)
+        model = lifted(source)
         read_small(model)
         modernise(model)
         forget_unknown(model.graph)
-        self.model = model
+        prepare(model)
+        self.source, self.model = source, model
+        self.inference: ir.Model | None = None
         self.builder = Builder(model)
         self.states: dict[str, State] = {}
         self.assigned: dict[State, ir.Value] = {}
@@ -74,15 +235,17 @@ class TrainingGraph:
         self._weights = set(model.graph.initializers.values())
         self._by_value: dict[ir.Value, State] = {}
         self._scopes: dict[tuple[str, Part], Builder] = {}
-        self._names = {str(v.name) for v in _values(model.graph)}
-        self._trains = False
+        self._names = FreeNames(str(v.name) for v in _values(model.graph))
+        self.trains = False
         self._global_step: State | None = None
 
-    def turn_on_training_mode(self) -> None:
-        """Turn Dropout and BatchNormalization to training, once; gradients need it."""
-        if not self._trains:
-            self._trains = True
-            turn_on_training_mode(self)
+    def forward(self) -> ir.Model:
+        """Return a copy of the model as it was loaded, which may be changed.
+
+        Weights that were Constant nodes, or inside a branch of an If, are initializers of its main
+        graph, as they are in `model`.
+        """
+        return lifted(self.source) if self.inference is None else clone(self.inference)
 
     def scoped(self, scope: str, part: Part) -> Builder:
         """Return the builder whose nodes are named `<scope>/...` and belong to a part."""
@@ -98,12 +261,7 @@ class TrainingGraph:
 
     def free_name(self, stem: str) -> str:
         """Return `stem`, or `<stem>_1`, `<stem>_2`, ... if it is taken; take it."""
-        name, n = stem, 0
-        while name in self._names:
-            n += 1
-            name = f"{stem}_{n}"
-        self._names.add(name)
-        return name
+        return self._names.take(stem)
 
     def state(self, name: str, initial: Array, role: str, *, trainable: bool = False) -> State:
         """Add a state.
@@ -165,6 +323,8 @@ class TrainingGraph:
             found = self.value(reference).value
         else:
             found = reference
+            if found.graph is self.source.graph:
+                found = self.value(str(found.name)).value
         if found.graph is not self.model.graph or not found.is_initializer():
             raise UnknownValueError(
                 "not a variable of this model",
@@ -239,13 +399,15 @@ class TrainingGraph:
 
 
 def training_graph(model: ir.Model) -> TrainingGraph:
-    """Return the training graph of a model, which is made when it is first asked for.
+    """Make a model trainable: return its training graph, which is made once.
 
     Args:
-        model: What `amp_rewrite.load` returned; building a training step adds nodes to it.
+        model: What `amp_rewrite.load` returned. It is not changed, and must not be while it is
+            trained: nodes are added to a copy.
 
     Raises:
-        GradientError: The model's opset is too old and cannot be converted.
+        GradientError: The model's opset is too old and cannot be converted, or a function in it
+            cannot be inlined.
         OptionError: It is no loaded model.
     """
     if not isinstance(model, ir.Model):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
@@ -255,20 +417,21 @@ def training_graph(model: ir.Model) -> TrainingGraph:
             remedy="load it once with amp_rewrite.load, and pass the same model everywhere",
         )
     known = model.meta.get(_KEY)
-    if not isinstance(known, TrainingGraph) or known.model is not model:  # a clone has another
+    if not isinstance(known, TrainingGraph) or known.source is not model:  # a clone has another
         known = TrainingGraph(model)
         model.meta[_KEY] = known
     return known
 
 
 def value(model: ir.Model, name: str) -> GraphValue:
-    """Return a value of a model by its name: an input, an initializer or the output of a node.
+    """Return a value of a model's training graph: an input, an initializer or a node's output.
 
     Args:
-        model: What `amp_rewrite.load` returned.
+        model: What `amp_rewrite.load` returned; not changed.
         name: The value's name.
 
     Raises:
+        GradientError: The model's opset is too old and cannot be converted.
         OptionError: It is no loaded model.
         UnknownValueError: The model has no such value; the message names similar ones.
     """

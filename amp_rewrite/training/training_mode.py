@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from amp_rewrite.training.training_graph import TrainingGraph
+from amp_rewrite.training.training_graph import TrainingGraph
 
 
 def turn_on_training_mode(graph: TrainingGraph) -> None:
     """Make every Dropout drop and every BatchNormalization use and track the batch's statistics.
 
-    Running means and variances become states; where two BatchNormalization nodes share them, the
-    second continues from what the first has computed.
+    It is done once for a graph; gradients need it. Running means and variances become states; where
+    two BatchNormalization nodes share them, the second continues from what the first has computed.
     """
+    if graph.trains:
+        return
+    graph.trains = True
     for node in list(graph.model.graph):
         if node.domain:
             continue

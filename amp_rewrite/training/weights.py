@@ -11,8 +11,10 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traverse import ancestors, subgraphs
 
 _OLDEST = 13
@@ -44,13 +46,16 @@ _SETTINGS = {
 """Operator -> inputs that are floating-point settings or statistics, never weights."""
 
 
-def lift_constants(model: ir.Model) -> None:
-    """Turn floating-point Constant nodes of rank 1 and more into initializers of the same name.
+def lifted(model: ir.Model) -> ir.Model:
+    """Return a copy of a model in which all weights are initializers of the main graph.
+
+    Floating-point Constant nodes of rank 1 and more become initializers of the same name.
 
     Those are weights that an exporter stored in nodes. Scalars stay what they are: factors and
     epsilons of a formula. Weights inside a branch of an If become initializers of the main graph,
     where they can be trained, under another name if theirs is taken.
     """
+    model = clone(model)
     main = model.graph
     for graph in [main, *_branches(main)]:
         nodes = (n for n in graph if n.op_type == "Constant" and not n.domain)
@@ -63,6 +68,7 @@ def lift_constants(model: ir.Model) -> None:
             tensor = ir.convenience.get_const_tensor(old)
             if tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape):
                 _lift(main, graph, old, tensor)
+    return model
 
 
 def _branches(graph: ir.Graph) -> Iterator[ir.Graph]:
@@ -78,7 +84,9 @@ def _lift(main: ir.Graph, graph: ir.Graph, old: ir.Value, tensor: ir.TensorProto
     """Make a constant of a graph an initializer of the main graph."""
     name = str(old.name)
     if graph is not main:
-        name = _free_name(main, name)
+        taken = (v.name or "" for node in main for v in node.outputs)
+        inputs = (v.name or "" for v in main.inputs)
+        name = FreeNames((*main.initializers, *inputs, *taken)).take(name)
     new = ir.Value(
         name=name,
         type=ir.TensorType(tensor.dtype),
@@ -92,16 +100,6 @@ def _lift(main: ir.Graph, graph: ir.Graph, old: ir.Value, tensor: ir.TensorProto
     else:
         graph.remove(node, safe=True)
     main.register_initializer(new)
-
-
-def _free_name(main: ir.Graph, stem: str) -> str:
-    taken = {*main.initializers, *(v.name for v in main.inputs)}
-    taken.update(v.name for node in main for v in node.outputs)
-    name, n = stem, 0
-    while name in taken:
-        n += 1
-        name = f"{stem}_{n}"
-    return name
 
 
 def read_small(model: ir.Model) -> None:

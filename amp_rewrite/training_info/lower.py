@@ -15,6 +15,7 @@ from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.training.prepare import prepare
 from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.gradient_operator import Scope, lower_gradient, resolve
 from amp_rewrite.training_info.optimizers import OPTIMIZERS
@@ -67,6 +68,7 @@ def lower(model: ir.Model) -> None:
     _inline(model)
     model.graph.opset_imports.setdefault("", _OPSET)
     modernise(model)
+    prepare(model)
     b = Builder(model, scope="training")
     _record_types(model.graph, model.graph.opset_imports)
     while (node := _first(model.graph)) is not None:

@@ -151,10 +151,10 @@ def _train_op(
     model: ir.Model, inference: ir.Model, updates: dict[str, str], roles: Roles
 ) -> TrainOp:
     graph = training_graph(model)
-    graph.forward = inference
-    values = values_by_name(model.graph)
+    graph.inference = inference
+    values = values_by_name(graph.model.graph)
     for name in dict.fromkeys((*updates, *roles.states)):
-        if name in model.graph.initializers:
+        if name in graph.model.graph.initializers:
             role = roles.states.get(name, "slot")
             graph.track(values[name], role, trainable=role == "variable")
     return TrainOp(

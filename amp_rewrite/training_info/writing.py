@@ -53,7 +53,7 @@ def write_training_info(
         SaveError: The weights held in memory are too large for a protobuf message.
     """
     initial = _initial(train_op, values)
-    forward = clone(train_op.graph.forward)
+    forward = train_op.graph.forward()
     modernise(forward)
     _assign(forward, initial)
     step = _step(train_op, initial)

@@ -16,6 +16,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.grad import Builder, GradientError, gradients
 from amp_rewrite.grad.rules import RULES
+from amp_rewrite.training.prepare import prepare
 
 CHUNKS = 8
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -49,6 +50,7 @@ def is_float(value: ir.Value) -> bool:
 
 def differentiate(model: ir.Model) -> dict[str, str]:
     """Add the gradients of the float inputs as outputs; return output name -> input name."""
+    prepare(model)
     b = Builder(model)
     inputs = [v for v in model.graph.inputs if is_float(v)]
     seeds = {v: b.ones_like(v) for v in model.graph.outputs if is_float(v)}

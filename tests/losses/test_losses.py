@@ -123,8 +123,8 @@ def test_losses_of_float16_logits_are_float32() -> None:
 
 def test_labels_become_an_input_shaped_by_the_logits() -> None:
     model = model_of(np.zeros((5, 2, 4), np.float32))
-    losses.softmax_cross_entropy(model, "y", "labels")
-    new = model.graph.inputs[-1]
+    loss = losses.softmax_cross_entropy(model, "y", "labels")
+    new = loss.graph.model.graph.inputs[-1]
     assert new.name == "labels"
     assert new.dtype is ir.DataType.INT64
     assert new.shape is not None

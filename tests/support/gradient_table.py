@@ -24,6 +24,7 @@ from reference_operators import OPERATORS
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad import Builder, IndexedSlices, gradients
+from amp_rewrite.training.prepare import prepare as prepare_gradients
 
 Array = np.ndarray[Any, Any]
 Generator = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -216,6 +217,7 @@ def forward(row: Row, dtype: ir.DataType, *, static: bool) -> ir.Model:
 
 def differentiate(model: ir.Model, wrt: Sequence[str], differentiable: int | None = None) -> None:
     """Add inputs u0, .. for the gradients of the outputs and outputs g.. for those of `wrt`."""
+    prepare_gradients(model)
     b = Builder(model)
     graph = model.graph
     seeds: dict[ir.Value, ir.Value] = {}

@@ -102,7 +102,7 @@ def test_constant_nodes_that_hold_weights_are_lifted() -> None:
     }""")
     loss = value(model, "loss")
     assert [v.name for v in loss.graph.variables(loss.value)] == ["w"]
-    assert "w" in loss.graph.forward.graph.initializers
+    assert "w" in loss.graph.forward().graph.initializers
     with TrainingSession(GradientDescent(1.0).minimize(loss)) as session:
         session.run({"x": np.ones((1, 2), np.float32)})
         trained = session.export()
@@ -122,7 +122,7 @@ def test_lengths_that_an_exporter_did_not_know_need_not_be_equal() -> None:
     with TrainingSession(train_op) as session:
         session.run({"x": np.ones((2, 3, 5), np.float32)})
         np.testing.assert_allclose(session.state_dict()["w"].ravel(), [0.5, 1.5], rtol=1e-5)
-    assert [str(d) for d in train_op.graph.forward.graph.inputs[0].shape] == ["2", "?", "?"]  # type: ignore[union-attr]
+    assert [str(d) for d in train_op.graph.forward().graph.inputs[0].shape] == ["2", "?", "?"]  # type: ignore[union-attr]
 
 
 NORMALIZED = """<ir_version: 8, opset_import: ["": {opset}]>
@@ -186,11 +186,11 @@ def test_dropout_drops_in_training(inputs: str) -> None:
 def test_old_models_are_brought_up_and_keep_names_and_weights() -> None:
     model = parsed(PLAIN.replace("17", "11"))
     loss = value(model, "loss")
-    assert model.graph.opset_imports[""] == 17
+    assert loss.graph.model.graph.opset_imports[""] == 17
     with TrainingSession(GradientDescent(1.0).minimize(loss)) as session:
         session.run({"x": np.ones((1, 2), np.float32)})
         np.testing.assert_allclose(session.state_dict()["w"], [0.5, 1.5])
-    assert loss.graph.forward.graph.opset_imports[""] == 11
+    assert loss.graph.forward().graph.opset_imports[""] == 11
 
 
 def test_old_models_that_cannot_be_brought_up_are_refused() -> None:
@@ -218,8 +218,9 @@ def test_the_forward_model_gets_no_training_nodes() -> None:
     model = parsed(PLAIN)
     loss = value(model, "loss")
     GradientDescent().minimize(loss)
-    assert [node.op_type for node in loss.graph.forward.graph] == ["Mul", "Clip", "ReduceMean"]
-    assert len(model.graph) > 3
+    assert [node.op_type for node in loss.graph.forward().graph] == ["Mul", "Clip", "ReduceMean"]
+    assert len(loss.graph.model.graph) > 3
+    assert len(model.graph) == 3
 
 
 BRANCHES = """<ir_version: 8, opset_import: ["": 17]>

@@ -17,6 +17,7 @@ from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.train import TrainingSession
 from amp_rewrite.training.training_graph import training_graph, value
+from amp_rewrite.training.training_mode import turn_on_training_mode
 from amp_rewrite.training_info import (
     TrainingInfoError,
     read_training_info,
@@ -69,7 +70,7 @@ def batch(seed: int) -> Feeds:
 def momentum(model: onnx.ModelProto) -> TrainOp:
     """Return a training step whose learning rate is a state, and which counts steps."""
     graph = training_graph(load(model))
-    graph.turn_on_training_mode()
+    turn_on_training_mode(graph)
     loss, b = graph.value("loss"), graph.builder
     variables = graph.variables(loss.value)
     found = gradients(b, {loss.value: b.ones_like(loss.value)}, [v.value for v in variables])
@@ -249,7 +250,7 @@ def test_a_model_of_an_old_opset_is_written_in_the_opset_that_it_trains_in():
 
 def test_writing_leaves_the_step_alone():
     train_op = momentum(network())
-    model, forward = train_op.graph.model, train_op.graph.forward
+    model, forward = train_op.graph.model, train_op.graph.source
     before = [to_proto(m).SerializeToString(deterministic=True) for m in (model, forward)]
     assert write_training_info(train_op) == write_training_info(train_op)
     after = [to_proto(m).SerializeToString(deterministic=True) for m in (model, forward)]

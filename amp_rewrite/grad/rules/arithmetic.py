@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite.builder.broadcasting import sum_to
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
 
@@ -20,7 +21,7 @@ def add(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def sub(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = a - b: g, -g (negated after the sum over broadcast axes)."""
     (g,), (_, y) = gs, operands(node)
-    return [g, b.neg(b.sum_to(known(g), y))]
+    return [g, b.neg(sum_to(b, known(g), y))]
 
 
 def mul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -35,7 +36,7 @@ def div(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = a / b: g / b, -(g / b) y."""
     _, divisor = operands(node)
     quotient = b.div(known(gs[0]), divisor)
-    by_divisor = b.sum_to(b.mul(quotient, node.outputs[0]), divisor)
+    by_divisor = sum_to(b, b.mul(quotient, node.outputs[0]), divisor)
     return [quotient, b.neg(by_divisor)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from amp_rewrite.builder.broadcasting import sum_to
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
@@ -74,7 +75,7 @@ def gemm(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         by_y = b.op("Gemm", x, g, alpha=alpha, transA=1 - turn_x)
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return [by_x, by_y]
-    by_c = b.sum_to(g, node.inputs[2])
+    by_c = sum_to(b, g, node.inputs[2])
     beta = attributes.get_float("beta", 1.0)
     return [by_x, by_y, by_c if beta == 1 else b.mul(by_c, beta)]
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite.builder.broadcasting import sum_to
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
@@ -37,7 +38,7 @@ def layer_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     by_scale = by_bias = None
     if gs[0] is not None:
         g = b.cast(gs[0], wide)
-        by_scale, by_bias = b.sum_to(b.mul(g, h), scale), gs[0]
+        by_scale, by_bias = sum_to(b, b.mul(g, h), scale), gs[0]
         u = b.mul(g, b.cast(scale, wide))
         inner = b.sub(b.sub(u, b.reduce_mean(u, axes)), b.mul(h, b.reduce_mean(b.mul(u, h), axes)))
         parts.append(b.mul(inner, r))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.builder.nodes import Dim
+from amp_rewrite.builder.known import Length
 
 
 def extra_output(
-    b: Builder, node: ir.Node, index: int, dtype: ir.DataType, dims: Sequence[Dim] | None
+    b: Builder, node: ir.Node, index: int, dtype: ir.DataType, dims: Sequence[Length] | None
 ) -> ir.Value:
     """Return an optional output of a node, which gets it if it has none.
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from amp_rewrite.errors import FetchError
 from amp_rewrite.train.step.arguments import fetched_names
-from amp_rewrite.train.step.build_step import DEFAULT_FETCHES
-from amp_rewrite.train.step.step_info import StepInfo
+from amp_rewrite.train.step.step_info import DEFAULT_FETCHES, StepInfo
 
 
 def fetch_names(

@@ -21,8 +21,8 @@ from amp_rewrite.train.session.program import Program
 from amp_rewrite.train.session.program import States as Tensors
 from amp_rewrite.train.session.sharding import Sharding, alone
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
-from amp_rewrite.train.step.build_step import Step
 from amp_rewrite.train.step.inference import inference_of
+from amp_rewrite.train.step.step import Step
 from amp_rewrite.train.step.step_info import StepInfo
 
 AnyProgram: TypeAlias = Program | CapturedProgram

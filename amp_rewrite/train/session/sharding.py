@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from amp_rewrite.train.session.checkpoint import Checkpoint
     from amp_rewrite.train.session.program import Program
     from amp_rewrite.train.session.states import States
-    from amp_rewrite.train.step.build_step import Step
+    from amp_rewrite.train.step.step import Step
     from amp_rewrite.train.step.step_info import StepInfo
 
 

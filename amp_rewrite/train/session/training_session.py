@@ -30,9 +30,9 @@ from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.state_access import StateAccess
 from amp_rewrite.train.session.states import States
 from amp_rewrite.train.step.arguments import thread_count
-from amp_rewrite.train.step.build_step import read_step, whole_step
-from amp_rewrite.train.step.export import with_weights
+from amp_rewrite.train.step.export import set_weights
 from amp_rewrite.train.step.precision import in_precision
+from amp_rewrite.train.step.step import read_step, whole_step
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.train_op import TrainOp
@@ -240,7 +240,9 @@ class TrainingSession(StateAccess):
             SaveError: It cannot be written.
             StepError: A step file does not hold the structure.
         """
-        model = with_weights(self._step.original(), self.state_dict())
+        weights = self.state_dict()
+        model = self._step.original()
+        set_weights(model, weights)
         if path is not None and (self._sharding is None or self._sharding.writes):
             save(model, path)
         return model

@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from amp_rewrite import targets
-from amp_rewrite.errors import StepError
-from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.rewrite.options import Lists, RewriteOptions
-from amp_rewrite.train.step.arguments import fetched_names, seed_number, target_names
-from amp_rewrite.train.step.cut import cut, values_by_name
-from amp_rewrite.train.step.dropout import replace_dropouts
-from amp_rewrite.train.step.export import forward_of, keep_forward
+from amp_rewrite.train.step.arguments import fetched_names, target_names
+from amp_rewrite.train.step.cut import cut
+from amp_rewrite.train.step.export import keep_forward
 from amp_rewrite.train.step.precision import in_precision
-from amp_rewrite.train.step.state_values import describe, make_input, next_value
-from amp_rewrite.train.step.step_info import STEP_KEY, StateInfo, StepInfo, read_info
-from amp_rewrite.training.replicas import define, undefine
+from amp_rewrite.train.step.step import Step, whole_step
+from amp_rewrite.train.step.step_info import DEFAULT_FETCHES
+from amp_rewrite.training.replicas import define
 
 if TYPE_CHECKING:
-    from amp_rewrite.api import RewriteResult
     from amp_rewrite.optimizers.train_op import TrainOp
-
-LOSS = "loss"
-DEFAULT_FETCHES = (LOSS, "grads_finite")
-"""What a step computes without being asked, where it has it."""
 
 _COUNTERS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "gradient_norm")
 """Outputs of the model of a step with a dynamic loss scale, which computes them in any case."""
-
-_CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
-"""Roles whose states stay constants of a step that does not update them."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A training step with everything that can be fetched from it.
-
-    Attributes:
-        model: The step before it is cut down to what one run asks for; not to be changed.
-        info: Its description.
-        forward: The model that it trains as it was loaded, or None if only `model` knows it.
-        rewriting: How `model` was rewritten to another precision, or None if it was not.
-    """
-
-    model: ir.Model
-    info: StepInfo
-    forward: ir.Model | None = None
-    rewriting: RewriteResult | None = None
-
-    def cut(self, fetches: Iterable[str], *, defaults: bool = True) -> tuple[ir.Model, StepInfo]:
-        """Return the model that computes `fetches` and the next state, and its description."""
-        return cut(self.model, self.info, fetches, defaults=defaults)
-
-    def initial(self) -> dict[str, ir.TensorProtocol]:
-        """Return the initial value of every state.
-
-        Raises:
-            StepError: One is missing.
-        """
-        found: dict[str, ir.TensorProtocol] = {}
-        for name in self.info.names:
-            value = self.model.graph.initializers.get(name)
-            if value is None or value.const_value is None:
-                raise StepError(
-                    "the step has no initial value for a state",
-                    where=name,
-                    remedy="build the step again, or pass it to inject_loss_scaling",
-                )
-            found[name] = value.const_value
-        return found
-
-    def original(self) -> ir.Model:
-        """Return the model that is trained, whose weights may be empty.
-
-        Raises:
-            StepError: The step does not hold it.
-        """
-        return forward_of(self.model) if self.forward is None else self.forward
 
 
 def build_step(
@@ -146,103 +85,3 @@ def step_model(
     keep_forward(model, step.original(), set(info.names))
     define(model)
     return model
-
-
-def read_step(source: Source) -> Step:
-    """Return the step in a file or a model that `build_step` made.
-
-    Raises:
-        LoadError: It is no ONNX model.
-        StepError: It is a model, but no step.
-    """
-    where = source if isinstance(source, str | os.PathLike) else None
-    model = load(source)
-    undefine(model)
-    return Step(model, read_info(model, where))
-
-
-def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
-    """Return a step with everything that can be fetched.
-
-    Args:
-        train_op: What `Optimizer.minimize` returned; not changed.
-        seed: Where the random numbers of Dropout begin.
-
-    Raises:
-        StepError: It is no TrainOp, or an update does not fit its state.
-        OptionError: The seed is no integer.
-    """
-    _check_train_op(train_op)
-    seed = seed_number(seed)
-    training = train_op.graph
-    read = _read_by(train_op)
-    _name_values(training.model.graph)
-    known = {*values_by_name(training.forward.graph), *_names(train_op.fetches.values())}
-    model = clone(training.model)
-    values = values_by_name(model.graph)
-    states: list[StateInfo] = []
-    for name, state in training.states.items():
-        update = train_op.updates.get(name)
-        if update is None and (state.role in _CONSTANT_UNLESS_UPDATED or state.value not in read):
-            continue
-        value = make_input(model.graph, values[str(state.value.name)], state)
-        following = value if update is None else values[str(update.name)]
-        output = next_value(model.graph, following, state, known)
-        states.append(describe(state, output))
-    states += replace_dropouts(model, seed)
-    info = _info(train_op, model, states)
-    model.metadata_props[STEP_KEY] = info.to_json()
-    return Step(model, info, training.forward)
-
-
-def _check_train_op(given: object) -> None:
-    if all(hasattr(given, name) for name in ("graph", "updates", "fetches")):
-        return
-    raise StepError(
-        "not a training step",
-        found=f"an object of type {type(given).__name__}",
-        expected="a TrainOp",
-        remedy="pass what Optimizer.minimize or apply_gradients returned",
-    )
-
-
-def _read_by(train_op: TrainOp) -> set[ir.Value]:
-    """Return the values that updates and fetches are computed from.
-
-    The graph may hold the states of other optimizers too, which are no part of this step.
-    """
-    wanted = {*train_op.updates.values(), *train_op.fetches.values()}
-    return wanted.union(*map(inputs_of, ancestors(wanted)))
-
-
-def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepInfo:
-    names = {state.name for state in states}
-    fetches = {key: str(value.name) for key, value in train_op.fetches.items()}
-    if train_op.loss is not None:
-        fetches.setdefault(LOSS, str(train_op.loss.value.name))
-    training = train_op.graph
-    once = len(training.seeds) == 1
-    return StepInfo(
-        states=tuple(states),
-        inputs=tuple(str(v.name) for v in model.graph.inputs if v.name not in names),
-        fetches=fetches,
-        loss=fetches.get(LOSS),
-        seed=str(training.seeds[0].name) if once else None,
-        gradients={k: str(v.name) for k, v in training.gradients.items()} if once else None,
-        loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
-    )
-
-
-def _names(values: Iterable[ir.Value]) -> set[str]:
-    return {str(value.name) for value in values}
-
-
-def _name_values(graph: ir.Graph) -> None:
-    """Give a name to every output of a node that has none, so that a clone can be matched."""
-    used = set(values_by_name(graph))
-    for index, node in enumerate(graph):
-        for position, value in enumerate(node.outputs):
-            if not value.name and value.uses():
-                stem = f"{node.name or node.op_type}_{index}_out_{position}"
-                value.name = stem if stem not in used else f"{stem}_{len(used)}"
-                used.add(value.name)

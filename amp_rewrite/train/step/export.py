@@ -13,7 +13,6 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from amp_rewrite.errors import StepError
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.train.step.step_info import FORWARD_KEY
@@ -24,17 +23,17 @@ def keep_forward(model: ir.Model, forward: ir.Model, states: Collection[str]) ->
 
     Args:
         model: The step; its metadata are changed.
-        forward: The model as it was before training nodes were added; not changed.
+        forward: A copy of the model as it was before training nodes were added; its weights are
+            emptied.
         states: Names of the state tensors of the step.
     """
-    bare = clone(forward)
-    for name, value in bare.graph.initializers.items():
+    for name, value in forward.graph.initializers.items():
         tensor = value.const_value
         if name in states and tensor is not None:
             value.const_value = ir.tensor(np.zeros(0, tensor.dtype.numpy()), name=name)
         elif isinstance(tensor, ir.ExternalTensor):  # its file may be elsewhere later
             value.const_value = ir.tensor(np.array(tensor.numpy()), name=name)
-    packed = zlib.compress(to_proto(bare).SerializeToString(deterministic=True), 6)
+    packed = zlib.compress(to_proto(forward).SerializeToString(deterministic=True), 6)
     model.metadata_props[FORWARD_KEY] = base64.b64encode(packed).decode("ascii")
 
 
@@ -63,11 +62,9 @@ def forward_of(step: ir.Model) -> ir.Model:
         ) from error
 
 
-def with_weights(forward: ir.Model, weights: Mapping[str, np.ndarray[Any, Any]]) -> ir.Model:
-    """Return `forward` with the initializers named in `weights` replaced; it is not changed."""
-    model = clone(forward)
+def set_weights(model: ir.Model, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Replace the initializers of a model that are named in `weights`, in place."""
     for name, value in model.graph.initializers.items():
         if name in weights:
             value.const_value = ir.tensor(weights[name], name=name)
             value.shape = ir.Shape(weights[name].shape)  # a step file holds empty ones
-    return model

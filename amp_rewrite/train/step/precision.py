@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from amp_rewrite.api import rewrite_with
 from amp_rewrite.dtypes import FLOAT32, LOW
@@ -12,10 +11,8 @@ from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.step.cut import values_by_name
+from amp_rewrite.train.step.step import Step
 from amp_rewrite.train.step.step_info import STEP_KEY
-
-if TYPE_CHECKING:
-    from amp_rewrite.train.step.build_step import Step
 
 
 def chosen_precision(precision: str | None) -> str:

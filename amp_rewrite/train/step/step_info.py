@@ -16,6 +16,10 @@ from amp_rewrite.graph.step_metadata import STEP_KEY
 FORWARD_KEY = "amp_rewrite.forward"
 """The key under which a step model keeps the structure of the model that it trains."""
 
+LOSS = "loss"
+DEFAULT_FETCHES = (LOSS, "grads_finite")
+"""What a step computes without being asked, where it has it."""
+
 VERSION = 1
 
 

@@ -13,9 +13,9 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.train import StepError, TrainingSession, build_step
-from amp_rewrite.train.step.build_step import read_step, whole_step
 from amp_rewrite.train.step.cut import known_fetches
 from amp_rewrite.train.step.precision import in_precision
+from amp_rewrite.train.step.step import read_step, whole_step
 
 
 @pytest.fixture(autouse=True)

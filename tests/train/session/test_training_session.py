@@ -265,7 +265,7 @@ def test_a_step_file_trains_like_the_train_op_it_was_built_from(tmp_path):
 
 def test_a_model_that_is_no_step_is_an_error(tmp_path):
     path = tmp_path / "forward.onnx"
-    save(train_op().graph.forward, path)
+    save(train_op().graph.forward(), path)
     with pytest.raises(StepError, match=r"forward\.onnx: not a training step"):
         TrainingSession(path)
 

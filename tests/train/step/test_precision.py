@@ -15,8 +15,8 @@ from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.graph.part import Part, part_of, source_of
 from amp_rewrite.train import TrainingSession, build_step
-from amp_rewrite.train.step.build_step import read_step, whole_step
 from amp_rewrite.train.step.precision import in_precision
+from amp_rewrite.train.step.step import read_step, whole_step
 
 
 @pytest.mark.parametrize("precision", LOW)

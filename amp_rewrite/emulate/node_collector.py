@@ -8,19 +8,19 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.emulated_names import FreeNames
+from amp_rewrite.emulate.emulated_names import EmulatedNames
 
 
-class NodeBuilder:
+class NodeCollector:
     """Collects nodes of ai.onnx that are not in any graph yet, in order.
 
     Attributes:
-        nodes: The nodes.
+        made: The nodes.
     """
 
-    def __init__(self, stem: str, names: FreeNames) -> None:
+    def __init__(self, stem: str, names: EmulatedNames) -> None:
         """Name what is made after `stem`."""
-        self.nodes: list[ir.Node] = []
+        self.made: list[ir.Node] = []
         self.names = names
         self._stem = stem
 
@@ -35,12 +35,12 @@ class NodeBuilder:
         name = self.names.inner(f"{self._stem}/{op}", FLOAT32)
         output = ir.Value(name=name, type=None if type_ is None else ir.TensorType(type_))
         node = ir.Node("", op, inputs, attributes, outputs=[output], name=self.names.part(name, op))
-        self.nodes.append(node)
+        self.made.append(node)
         return output
 
-    def nested(self, name: str) -> NodeBuilder:
-        """Return a builder for a body."""
-        return NodeBuilder(f"{self._stem}/{name}", self.names)
+    def nested(self, name: str) -> NodeCollector:
+        """Return a collector for a body."""
+        return NodeCollector(f"{self._stem}/{name}", self.names)
 
     def value(self, name: str, type_: ir.DataType, shape: ir.Shape | None = None) -> ir.Value:
         """Return an input of a body."""
