@@ -144,17 +144,26 @@ def rewrite_with(
     Raises:
         AmpError: The model or a list is wrong.
     """
-    with paused_gc():
-        return _rewrite(source, options)
-
-
-def _rewrite(
-    source: str | os.PathLike[str] | ir.Model | onnx.ModelProto, options: RewriteOptions
-) -> RewriteResult:
     clock = _Clock()
+    with paused_gc():
+        with clock.step("load"):
+            model = load(source)
+        return _rewrite(model, options, clock)
+
+
+def rewrite_in_place(model: ir.Model, options: RewriteOptions) -> RewriteResult:
+    """Rewrite a model that nobody else holds; after an error it is of no use.
+
+    Raises:
+        AmpError: The model or a list is wrong.
+    """
+    with paused_gc():
+        return _rewrite(model, options, _Clock())
+
+
+def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> RewriteResult:
     lists = _resolve_lists(options)
     with clock.step("load"):
-        model = load(source)
         if options.inline_functions:
             inline_all(model)
         options.check_names(model)
@@ -204,4 +213,4 @@ class _Clock:
         try:
             yield
         finally:
-            self.timings[name] = time.perf_counter() - start
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start

@@ -16,11 +16,12 @@ from amp_rewrite.errors import StepError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import check_output_path, check_writable, save
 from amp_rewrite.optimizers.registry import NAMES
+from amp_rewrite.report.records import Summary
 from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.recipe import loss_of, minimize, optimizer_of, scaled, variables_of
 from amp_rewrite.train.step.build_step import step_model
 from amp_rewrite.train.step.precision import chosen_precision, in_precision
-from amp_rewrite.train.step.step import Step, whole_step
+from amp_rewrite.train.step.step import whole_step
 from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo, read_info
 from amp_rewrite.training.training_graph import State, training_graph
 
@@ -110,11 +111,13 @@ def train_step(
     with shard_context():
         op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm)
     whole = in_precision(whole_step(op, seed=seed), precision, RewriteOptions(target=target))
+    summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
     step = step_model(whole, fetch or (), targets=targets)
     save(step, output)
     if not quiet:
         _print(read_info(step), nodes, len(step.graph))
-        _print_rewriting(whole)
+        if summary is not None:
+            _print_rewriting(whole.info.precision, summary)
         common.console().print(f"wrote {output}", markup=False)
     if not quiet and not variable and not freeze:
         _note_numbers(chosen)
@@ -132,12 +135,9 @@ def _print(info: StepInfo, before: int, after: int) -> None:
         out.print(f"loss scale: {common.loss_scale_text(info.loss_scale)}", markup=False)
 
 
-def _print_rewriting(step: Step) -> None:
-    if step.rewriting is None:
-        return
-    summary = step.rewriting.report.summary
+def _print_rewriting(precision: str, summary: Summary) -> None:
     common.console().print(
-        f"{step.info.precision}: {summary.nodes_converted} of {summary.float_nodes} float32 nodes, "
+        f"{precision}: {summary.nodes_converted} of {summary.float_nodes} float32 nodes, "
         f"{summary.compute_converted:.1%} of the multiply-accumulates; {summary.casts_added} casts"
     )
 

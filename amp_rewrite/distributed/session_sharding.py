@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from amp_rewrite.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.distributed.state_check import compare_states
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.train.session.checkpoint import Checkpoint
 from amp_rewrite.train.session.program import Program
 from amp_rewrite.train.session.states import States
@@ -61,8 +59,8 @@ class SessionSharding:
         self.writes = world.rank == 0
         self.threads = max(1, _cores() // world.local_size)
 
-    def prepared(self, step: Step) -> Step:
-        """Return the step with the numbers of this shard in it.
+    def prepare(self, step: Step) -> None:
+        """Put the numbers of this shard into its step, in place.
 
         Raises:
             OptimizerValueError: Its groups are no permutation of the shards.
@@ -80,7 +78,7 @@ class SessionSharding:
             if groups not in self._known:
                 self._known[groups] = self._world.split(groups)
             self._groups[groups] = self._known[groups]
-        model = clone(step.model)
+        model = step.model
         if self._world.size > 1 and self._options.low_precision_sums:
             lower_sums(model, step.info.inputs)
         spread_masks(model, self._world.rank)
@@ -92,7 +90,6 @@ class SessionSharding:
                 [values[name] for name in step.info.fetches.values() if name in values],
             )
         )
-        return replace(step, model=model)
 
     def begin(self, states: States) -> None:
         """Take the initial states of shard 0."""

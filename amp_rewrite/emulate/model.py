@@ -53,14 +53,21 @@ def emulate_model(
         OptionError: `accumulate_low` names an operator for which that is not possible.
         GraphError: A model-local function cannot be inlined.
     """
-    check_operators(accumulate_low)
     emulated = clone(model)
-    _inline_functions(emulated)
-    types = infer_types(emulated)
+    emulate_in_place(emulated, accumulate_low=accumulate_low, keep_io_types=keep_io_types)
+    return emulated
+
+
+def emulate_in_place(
+    model: ir.Model, *, accumulate_low: Collection[str] = (), keep_io_types: bool = True
+) -> None:
+    """Do what `emulate_model` does to the model itself."""
+    check_operators(accumulate_low)
+    _inline_functions(model)
+    types = infer_types(model)
     low = _low_values(types)
     if low:
-        _Emulator(emulated, types, low, frozenset(accumulate_low), keep_io_types).run()
-    return emulated
+        _Emulator(model, types, low, frozenset(accumulate_low), keep_io_types).run()
 
 
 def _inline_functions(model: ir.Model) -> None:

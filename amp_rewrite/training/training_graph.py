@@ -402,8 +402,8 @@ def training_graph(model: ir.Model) -> TrainingGraph:
     """Make a model trainable: return its training graph, which is made once.
 
     Args:
-        model: What `amp_rewrite.load` returned. It is not changed, and must not be while it is
-            trained: nodes are added to a copy.
+        model: What `amp_rewrite.load` returned, or the model of a training graph. It is not
+            changed, and must not be while it is trained: nodes are added to a copy.
 
     Raises:
         GradientError: The model's opset is too old and cannot be converted, or a function in it
@@ -417,10 +417,11 @@ def training_graph(model: ir.Model) -> TrainingGraph:
             remedy="load it once with amp_rewrite.load, and pass the same model everywhere",
         )
     known = model.meta.get(_KEY)
-    if not isinstance(known, TrainingGraph) or known.source is not model:  # a clone has another
-        known = TrainingGraph(model)
-        model.meta[_KEY] = known
-    return known
+    if isinstance(known, TrainingGraph) and (model is known.source or model is known.model):
+        return known  # a clone has another
+    made = TrainingGraph(model)
+    model.meta[_KEY] = made.model.meta[_KEY] = made
+    return made
 
 
 def value(model: ir.Model, name: str) -> GraphValue:

@@ -94,7 +94,12 @@ def train_op() -> Any:
         for name, (value, role) in STATES.items()
     }
     graph = SimpleNamespace(
-        model=model, forward=model_of(FORWARD), states=states, seeds=[], gradients={}
+        model=model,
+        source=model_of(FORWARD),
+        forward=lambda: model_of(FORWARD),
+        states=states,
+        seeds=[],
+        gradients={},
     )
     return SimpleNamespace(
         graph=graph,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.emulate.model import emulate_model
+from amp_rewrite.emulate.model import emulate_in_place
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
 from amp_rewrite.ort.device import Device
@@ -19,11 +19,12 @@ from amp_rewrite.ort.sessions import session_options
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
 from amp_rewrite.train.session.program import Program
 from amp_rewrite.train.session.program import States as Tensors
-from amp_rewrite.train.session.sharding import Sharding, alone
+from amp_rewrite.train.session.sharding import Sharding
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.train.step.inference import inference_of
 from amp_rewrite.train.step.step import Step
 from amp_rewrite.train.step.step_info import StepInfo
+from amp_rewrite.training.replicas import resolve
 
 AnyProgram: TypeAlias = Program | CapturedProgram
 
@@ -91,10 +92,12 @@ class Programs:
             if updates:
                 model, info = self._cut(names)
             else:
-                model, info = inference_of(alone(step).model, step.info, names)
+                model, info = inference_of(step.model, step.info, names)
+                resolve(model)
             if self._where["device"].kind == "cuda":
                 spell_out_batch_norms(model)
-            model = emulate_model(model) if self._emulate else model
+            if self._emulate:
+                emulate_in_place(model)
             self._known[key] = self._compiled(model, info, updates=updates)
         return self._known[key]
 

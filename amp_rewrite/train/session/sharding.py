@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.clone import clone
-from amp_rewrite.training.replicas import replica_nodes, resolve
+from amp_rewrite.training.replicas import replica_nodes
 
 if TYPE_CHECKING:
     from amp_rewrite.train.session.checkpoint import Checkpoint
@@ -34,8 +32,8 @@ class Sharding(Protocol):
     threads: int
     always: tuple[str, ...]
 
-    def prepared(self, step: Step) -> Step:
-        """Compare the steps of all shards; return the one with this shard's numbers in it."""
+    def prepare(self, step: Step) -> None:
+        """Compare the steps of all shards; put this shard's numbers into this one, in place."""
         ...
 
     def begin(self, states: States) -> None:
@@ -118,12 +116,3 @@ def _check_context(shards: object) -> None:
             found=f"an object of type {type(shards).__name__}",
             expected="what amp_rewrite.distributed.mpi or torch returned",
         )
-
-
-def alone(step: Step) -> Step:
-    """Return a step as one shard runs it: what is summed over shards is its own."""
-    if not any(True for _ in replica_nodes(step.model)):
-        return step
-    model = clone(step.model)
-    resolve(model)
-    return replace(step, model=model)

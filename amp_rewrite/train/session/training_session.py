@@ -24,7 +24,7 @@ from amp_rewrite.train.session.feeds import Feeds, Inputs
 from amp_rewrite.train.session.fetches import fetch_names
 from amp_rewrite.train.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.session.scale_states import fitted
-from amp_rewrite.train.session.sharding import ShardContext, alone, sharding_of
+from amp_rewrite.train.session.sharding import ShardContext, sharding_of
 from amp_rewrite.train.session.skips import skip_watch
 from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.state_access import StateAccess
@@ -33,6 +33,7 @@ from amp_rewrite.train.step.arguments import thread_count
 from amp_rewrite.train.step.export import set_weights
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
+from amp_rewrite.training.replicas import resolve
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.train_op import TrainOp
@@ -103,12 +104,12 @@ class TrainingSession(StateAccess):
         load_libraries(self._device)
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
         step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
-        step = in_precision(step, precision)
-        self._sharding = sharding_of(shards, step)
+        self._step = in_precision(step, precision)
+        self._sharding = sharding_of(shards, self._step)
         if self._sharding is None:
-            self._step = alone(step)
+            resolve(self._step.model)
         else:
-            self._step = self._sharding.prepared(step)
+            self._sharding.prepare(self._step)
             threads = threads or self._sharding.threads
         self.info = self._step.info
         initial = self._step.initial()

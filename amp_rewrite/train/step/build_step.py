@@ -70,7 +70,7 @@ def step_model(
     """Return the model of `build_step` for a step that is there already.
 
     Args:
-        step: What `whole_step` or `in_precision` returned; not changed.
+        step: What `whole_step` or `in_precision` returned; it is cut down, and of no use then.
         fetches: Names of values to compute besides the loss.
         targets: The names of the "logits" and the "labels", for evaluation.
 
@@ -81,7 +81,8 @@ def step_model(
     info = replace(step.info, targets=target_names(targets))
     always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
     known = [name for name in always if name in info.fetches]
-    model = cut(step.model, info, (*known, *fetched_names(fetches)))[0]
-    keep_forward(model, step.original(), set(info.names))
+    model, forward = step.model, step.original()
+    cut(model, info, (*known, *fetched_names(fetches)))
+    keep_forward(model, forward, set(info.names))
     define(model)
     return model

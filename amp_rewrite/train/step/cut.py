@@ -14,7 +14,6 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.errors import FetchError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.graph.unused import remove_unused_nodes
@@ -36,19 +35,20 @@ def known_fetches(whole: ir.Model, info: StepInfo) -> list[str]:
 
 
 def cut(
-    whole: ir.Model,
+    model: ir.Model,
     info: StepInfo,
     fetches: Iterable[str],
     *,
     updates: bool = True,
     defaults: bool = True,
-) -> tuple[ir.Model, StepInfo]:
-    """Return the part of a step that computes `fetches` and the next state.
+) -> StepInfo:
+    """Leave the part of a step that computes `fetches` and the next state, in place.
 
+    It is an ordinary ONNX model whose outputs are the fetches, in order, and then the next states.
     What a rewritten step computes in float16 or bfloat16 is fetched as float32, which numpy knows.
 
     Args:
-        whole: A step with everything that can be fetched; not changed.
+        model: A step with everything that can be fetched.
         info: Its description.
         fetches: Names of values, or names that `info.fetches` knows.
         updates: Compute the next state too.
@@ -56,14 +56,12 @@ def cut(
             small, and every state must be fed.
 
     Returns:
-        An ordinary ONNX model whose outputs are the fetches, in order, and then the next states;
-        and its description, whose `fetches` are those asked for.
+        The description of what is left, whose `fetches` are those asked for.
 
     Raises:
         FetchError: A name is unknown.
     """
     names = list(dict.fromkeys(fetches))
-    model = clone(whole)
     graph = model.graph
     values = values_by_name(graph)
     targets = [_resolve(values, info, name) for name in names]
@@ -94,7 +92,7 @@ def cut(
     if not defaults:
         _remove_defaults(graph, described)
     model.metadata_props[STEP_KEY] = described.to_json()
-    return model, described
+    return described
 
 
 def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value:

@@ -38,7 +38,7 @@ def inference_of(
     for node in list(model.graph):
         if node.op_type == "BatchNormalization" and node.domain == "":
             _normalise_by_running_statistics(node)
-    return cut(model, info, wanted, updates=False, defaults=False)
+    return model, cut(model, info, wanted, updates=False, defaults=False)
 
 
 def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:

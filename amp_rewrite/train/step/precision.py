@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amp_rewrite.api import rewrite_with
+from amp_rewrite.api import rewrite_in_place
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.global_state import global_state
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.rewrite.options import RewriteOptions
 from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.step import Step
@@ -38,7 +37,8 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
     type is cast once per step, for forward and backward alike.
 
     Args:
-        step: With everything that can be fetched; not changed.
+        step: With everything that can be fetched. Its model is rewritten in place: go on with what
+            is returned.
         precision: "float32", "float16" or "bfloat16"; None is what a step that has been rewritten
             has, and the choice of the global state for any other.
         options: How to rewrite; their precision is replaced.
@@ -66,15 +66,14 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
 
 def _rewritten(step: Step, options: RewriteOptions) -> Step:
     """Rewrite a step; next states, fetches and gradients keep their names and types."""
-    model = clone(step.model)
-    graph = model.graph
+    model, graph = step.model, step.model.graph
     values = values_by_name(graph)
     ends = [state.output for state in step.info.states]
     ends += [*step.info.fetches.values(), *(step.info.gradients or {}).values()]
     found = [values[name] for name in dict.fromkeys(ends) if name in values]
     computed = [v for v in found if v.producer() is not None]
     graph.outputs.extend(v for v in computed if not v.is_graph_output())
-    result = rewrite_with(model, options)
+    result = rewrite_in_place(model, options)
     info = replace(step.info, precision=options.precision)
-    result.model.metadata_props[STEP_KEY] = info.to_json()
-    return replace(step, model=result.model, info=info, rewriting=result)
+    model.metadata_props[STEP_KEY] = info.to_json()
+    return replace(step, info=info, rewriting=result)

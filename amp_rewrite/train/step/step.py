@@ -35,7 +35,7 @@ class Step:
     """A training step with everything that can be fetched from it.
 
     Attributes:
-        model: The step before it is cut down to what one run asks for; not to be changed.
+        model: The step before it is cut down to what one run asks for.
         info: Its description.
         training: The training graph that it was built on, or None if only `model` knows it.
         rewriting: How `model` was rewritten to another precision, or None if it was not.
@@ -48,7 +48,8 @@ class Step:
 
     def cut(self, fetches: Iterable[str], *, defaults: bool = True) -> tuple[ir.Model, StepInfo]:
         """Return the model that computes `fetches` and the next state, and its description."""
-        return cut(self.model, self.info, fetches, defaults=defaults)
+        model = clone(self.model)
+        return model, cut(model, self.info, fetches, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
         """Return the initial value of every state.
