@@ -7,7 +7,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.ort.device import Device
 from amp_rewrite.train.session.programs import default_options
-from amp_rewrite.train.step.build_step import whole_step
+from amp_rewrite.train.step.step import whole_step
 
 
 @pytest.mark.parametrize(
