@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,10 @@ def test_a_page_begins_with_the_question_that_it_answers(page: Path) -> None:
     title, first = page.read_text("utf-8").split("\n\n")[:2]
     assert title.startswith("# ")
     assert "?" in first
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_of_the_checkout_exist(page: Path) -> None:
+    folders = "amp_rewrite|benchmarks|docs|examples|lists|tests|tools"
+    for path in re.findall(rf"`(?:python )?((?:{folders})/[\w./-]*)", page.read_text("utf-8")):
+        assert (ROOT / path).exists(), path
