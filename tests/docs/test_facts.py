@@ -13,7 +13,10 @@ from pages import README, ROOT
 from amp_rewrite.cli.main import app
 from amp_rewrite.grad.rules import RULES
 from amp_rewrite.oplists.lists import LEVELS
+from amp_rewrite.paint import pipeline
 from amp_rewrite.paint.painting import Reason
+from amp_rewrite.paint.passes.keep_parts import KeepParts
+from amp_rewrite.paint.passes.move_casts import MoveCasts
 
 DOCS = ROOT / "docs"
 
@@ -30,6 +33,15 @@ def first_cells(page: Path, heading: str) -> Iterator[str]:
 def test_every_reason_is_explained() -> None:
     listed = {*first_cells(DOCS / "painting.md", "## 8. Reasons"), Reason.CAST_MOVED.value}
     assert listed == {reason.value for reason in Reason}
+
+
+def test_the_passes_are_described_in_their_order() -> None:
+    text = (DOCS / "painting.md").read_text("utf-8")
+    table = text.partition("\n## 3. Passes\n")[2].partition("\n## ")[0]
+    described = re.findall(r"^\|[^|]*\| `([\w-]+)` \|", table, re.MULTILINE)
+    assert described == [step.name for step in (*pipeline.SEEDING, *pipeline.COLORING)]
+    for name in (KeepParts.name, *(step.name for step in pipeline.KEEPING), MoveCasts.name):
+        assert f"`{name}`" in text
 
 
 def test_the_floors_are_those_that_the_imports_have() -> None:

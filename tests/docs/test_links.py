@@ -39,3 +39,13 @@ def test_paths_of_the_checkout_exist(page: Path) -> None:
     folders = "amp_rewrite|benchmarks|docs|examples|lists|tests|tools"
     for path in re.findall(rf"`(?:python )?((?:{folders})/[\w./-]*)", page.read_text("utf-8")):
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("folder", ["amp_rewrite", "benchmarks", "examples", "tests", "tools"])
+def test_what_code_cites_of_the_documentation_exists(folder: str) -> None:
+    for source in (ROOT / folder).rglob("*.py"):
+        text = re.sub(r"\s+", " ", source.read_text("utf-8"))
+        for name, section in re.findall(r"\b([a-z_]+\.md)\b(?:,? section (\d+))?", text):
+            page = ROOT / "docs" / name
+            assert page.exists(), f"{source}: {name}"
+            assert f"\n## {section}" in page.read_text("utf-8"), f"{source}: {name} {section}"
