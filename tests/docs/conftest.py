@@ -18,7 +18,16 @@ if str(HERE) not in sys.path:  # importmode importlib does not add it
     sys.path.append(str(HERE))
 
 ROOT = HERE.parents[1]
-CHECKOUT = ("amp_rewrite", "lists", "tests", "tools", "docs", "pyproject.toml", "README.md")
+CHECKOUT = (
+    "amp_rewrite",
+    "lists",
+    "tests",
+    "tools",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "CONTRIBUTING.md",
+)
 """What a recipe for contributors may read or change."""
 
 
