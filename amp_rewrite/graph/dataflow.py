@@ -2,7 +2,7 @@
 
 Only float32 is materialised. An edge joins two ports of one value, hence of one element type, so a
 vertex of another type can neither be retyped nor be reached from one that can; leaving those out
-changes no result and makes shape arithmetic free (design.md, section 2).
+changes no result and makes shape arithmetic free (painting.md, section 1).
 """
 
 from __future__ import annotations

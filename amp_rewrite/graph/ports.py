@@ -1,7 +1,7 @@
 """Which type variable each actual input and output of a node belongs to.
 
-The names follow design.md's notation: a schema's type-constraint letter (`T`), one per index for a
-heterogeneous variadic (`V[0]`), the type string itself for a port of fixed type
+The names are those of painting.md, section 1: a schema's type-constraint letter (`T`), one per
+index for a heterogeneous variadic (`V[0]`), the type string itself for a port of fixed type
 (`tensor(float)`), and `in[0]`/`out[0]` for the ports of an operator without a schema.
 """
 
