@@ -4,9 +4,10 @@
 Usage: make_kernel_table.py [--rows ROWS.json --version VERSION] [--provider NAME] [--output DIR]
 
 Without --rows the installed runtime is asked, in a process of its own: a runtime built for CUDA
-dies when it is asked on a machine without the CUDA libraries, and takes its process with it. ROWS
-is what was asked elsewhere: {"runtime": "...", "source": "...", "kernels": [{"provider", "domain",
-"op", "since", "until" (null: no end), "types": {"T": ["tensor(float)"]}}]}.
+dies when it is asked on a machine without the CUDA libraries, and takes its process with it. A
+provider that is a package of its own has to be named. ROWS is what was asked elsewhere:
+{"runtime": "...", "source": "...", "kernels": [{"provider", "domain", "op", "since", "until" (null:
+no end), "types": {"T": ["tensor(float)"]}}]}.
 """
 
 from __future__ import annotations
@@ -21,27 +22,34 @@ from typing import Any
 
 from amp_rewrite.errors import AmpError, KernelTableError
 from amp_rewrite.kernels import FORMAT_VERSION
+from amp_rewrite.ort.plugins import is_plugin
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"
 
-SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()"
+SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 ASK = """
 import json, sys
 from amp_rewrite.ort.listing import kernel_rows, runtime_in_words
-json.dump({"runtime": runtime_in_words(), "kernels": kernel_rows()}, sys.stdout)
+provider = sys.argv[1] or None
+json.dump({"runtime": runtime_in_words(provider), "kernels": kernel_rows(provider)}, sys.stdout)
 """
 
 Row = tuple[int, int | None, dict[str, tuple[str, ...]]]
 
 
-def ask_runtime(python: str = sys.executable) -> dict[str, Any]:
+def ask_runtime(python: str = sys.executable, provider: str | None = None) -> dict[str, Any]:
     """Return the kernels of the runtime that `python` has installed.
+
+    Args:
+        python: The interpreter.
+        provider: A provider that is a package of its own; otherwise all that are built in.
 
     Raises:
         KernelTableError: There is no runtime, it cannot list its kernels, or it died trying.
     """
-    done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=False)
+    command = [python, "-c", ASK, provider or ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no message"]
         died = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else lines[-1]
@@ -52,7 +60,10 @@ def ask_runtime(python: str = sys.executable) -> dict[str, Any]:
             remedy="run this where its GPU libraries are, or pass --rows with the rows made there",
         )
     answer = json.loads(done.stdout)
-    return {"source": SOURCE, "version": answer["runtime"].split()[-1], **answer}
+    plugin = provider is not None and is_plugin(provider)
+    asked = "get_registered_ep_kernel_defs" if plugin else "get_all_opkernel_def"
+    version = answer["runtime"].split()[-1]
+    return {"source": f"{SOURCE}.{asked}()", "version": version, **answer}
 
 
 def read_rows(path: Path, version: str) -> dict[str, Any]:
@@ -158,7 +169,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.rows and not options.version:
         parser.error("--rows needs --version")
     try:
-        answer = read_rows(options.rows, options.version) if options.rows else ask_runtime()
+        if options.rows:
+            answer = read_rows(options.rows, options.version)
+        else:
+            answer = ask_runtime(provider=options.provider)
         for table in tables(answer):
             if options.provider in (None, table["provider"]):
                 path = options.output / f"{table['provider']}_{answer['version']}.json"

@@ -7,6 +7,7 @@ from typing import Any
 
 from amp_rewrite.ort.device import HOST, Device
 from amp_rewrite.ort.runtime import import_runtime, one_line
+from amp_rewrite.targets import CPU
 
 _GRAPH = "gpu_graph_id"
 """The entry of RunOptions that says which captured graph of the session a run replays."""
@@ -22,13 +23,22 @@ class Binding:
             session: An onnxruntime.InferenceSession.
         """
         self._session, self._binding = session, session.io_binding()
+        self._copies = session.get_providers() != [CPU]
+        self._read: dict[str, Any] = {}
         self._order: dict[str, int] = {}
         self._allocated: dict[str, Device] = {}
         self._options: Any = None
 
     def read(self, name: str, value: Any) -> None:
-        """Bind an OrtValue that an input is read from."""
-        self._binding.bind_ortvalue_input(name, value)
+        """Bind an OrtValue that an input is read from.
+
+        If a node on another device reads it, ONNX Runtime copies it when it is bound, not when the
+        session runs. So it is bound anew for every run, unless there is one device only.
+        """
+        if self._copies:
+            self._read[name] = value
+        else:
+            self._binding.bind_ortvalue_input(name, value)
 
     def write(self, name: str, value: Any) -> None:
         """Bind an OrtValue that an output is written to."""
@@ -49,6 +59,8 @@ class Binding:
         Args:
             number: Of the graph, among those of the session.
         """
+        self._bind_read()
+        self._read.clear()  # nothing of a graph is on another device
         self._options = import_runtime().RunOptions()
         self._options.add_run_config_entry(_GRAPH, str(number))
 
@@ -64,6 +76,7 @@ class Binding:
         for name in self._allocated:  # what the last run allocated has its shape
             self._bind_allocated(name)
         with one_line(failure):
+            self._bind_read()
             self._session.run_with_iobinding(self._binding, self._options)
             if self._options is not None:
                 self._binding.synchronize_outputs()
@@ -73,6 +86,10 @@ class Binding:
         ort_value = import_runtime().OrtValue
         found = self._binding.get_outputs_as_ortvaluevector()
         return [ort_value(found[self._order[name]]) for name in names]
+
+    def _bind_read(self) -> None:
+        for name, value in self._read.items():
+            self._binding.bind_ortvalue_input(name, value)
 
     def _bind_allocated(self, name: str) -> None:
         device = self._allocated[name]

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_rewrite.ort.plugins import devices_of, is_plugin
 from amp_rewrite.ort.runtime import import_runtime, import_state
 
 _OPEN = 2**31 - 1
 """The last version of a kernel whose registration names no end."""
 
 
-def runtime_in_words() -> str:
-    """Return the name and version of the installed runtime.
+def runtime_in_words(provider: str | None = None) -> str:
+    """Return the name and version of the installed runtime, or of a plugin that it has taken.
+
+    Args:
+        provider: The plugin, or None.
 
     Raises:
-        RuntimeMissingError: There is none.
+        OptionError: The plugin cannot be used.
+        RuntimeMissingError: There is no runtime.
     """
-    return f"onnxruntime {import_runtime().__version__}"
+    runtime = f"onnxruntime {import_runtime().__version__}"
+    if provider is None or not is_plugin(provider):
+        return runtime
+    return f"{runtime} + {provider} {devices_of(provider)[0].ep_metadata['version']}"
 
 
 def operator_schemas() -> list[Any]:
@@ -28,15 +36,23 @@ def operator_schemas() -> list[Any]:
     return import_state().get_all_operator_schema()
 
 
-def kernel_rows() -> list[dict[str, Any]]:
-    """Return the kernels of all built-in providers as rows for tools/make_kernel_table.py.
+def kernel_rows(provider: str | None = None) -> list[dict[str, Any]]:
+    """Return kernels as rows for tools/make_kernel_table.py.
 
     A runtime that was built for CUDA ends the process where the CUDA libraries are missing.
 
+    Args:
+        provider: A plugin; otherwise the kernels of all providers that are built in are returned.
+
     Raises:
+        OptionError: The plugin cannot be used.
         RuntimeMissingError: There is no runtime.
     """
-    return [_row(kernel) for kernel in import_state().get_all_opkernel_def()]
+    state = import_state()
+    if provider is None or not is_plugin(provider):
+        return [_row(kernel) for kernel in state.get_all_opkernel_def()]
+    devices_of(provider)
+    return [_row(kernel) for kernel in state.get_registered_ep_kernel_defs(provider)]
 
 
 def _row(kernel: Any) -> dict[str, Any]:

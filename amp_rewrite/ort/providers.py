@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.ort.plugins import add_to_options, devices_of, is_plugin
 from amp_rewrite.ort.runtime import import_runtime
 from amp_rewrite.targets import CPU, CUDA
 
@@ -19,7 +20,7 @@ def name_and_options(provider: Provider) -> tuple[str, Mapping[str, Any]]:
 
 
 def available_providers() -> tuple[str, ...]:
-    """Return the names of the providers that the installed ONNX Runtime has.
+    """Return the names of the providers that the installed ONNX Runtime has built in.
 
     Raises:
         RuntimeMissingError: ONNX Runtime is not installed.
@@ -27,11 +28,23 @@ def available_providers() -> tuple[str, ...]:
     return tuple(import_runtime().get_available_providers())
 
 
+def has_provider(name: str) -> bool:
+    """Return whether sessions can use a provider.
+
+    Raises:
+        OptionError: It is a plugin that cannot be used; the error says why.
+        RunError: ONNX Runtime refuses the plugin.
+        RuntimeMissingError: ONNX Runtime is not installed.
+    """
+    return bool(devices_of(name)) if is_plugin(name) else name in available_providers()
+
+
 def check_providers(given: Sequence[Provider]) -> None:
     """Refuse what are not providers, and those that the installed ONNX Runtime lacks.
 
     Raises:
         OptionError: None is given, or one is not a provider or is not available.
+        RunError: ONNX Runtime refuses a plugin.
         RuntimeMissingError: ONNX Runtime is not installed.
     """
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
@@ -42,13 +55,12 @@ def check_providers(given: Sequence[Provider]) -> None:
         )
     for provider in given:
         _check_provider(provider)
-    available = available_providers()
     for name, _ in map(name_and_options, given):
-        if name not in available:
+        if not has_provider(name):
             raise OptionError(
                 "the installed ONNX Runtime has no such execution provider",
                 found=repr(name),
-                expected=" or ".join(available),
+                expected=" or ".join(available_providers()),
                 remedy="install the wheel that has it, for example amp-rewrite[gpu]",
             )
 
@@ -69,6 +81,27 @@ def _check_provider(given: object) -> None:
             found=repr(given),
             remedy=f"pass {CPU!r}, or ({CUDA!r}, {{'device_id': 0}})",
         )
+
+
+def use_plugins(options: Any, providers: Sequence[Provider]) -> bool:
+    """Put providers into the options of a session if one of them is a plugin.
+
+    Args:
+        options: SessionOptions.
+        providers: Execution providers, the preferred one first.
+
+    Returns:
+        Whether the options hold them, so that the session must not be told their names.
+
+    Raises:
+        OptionError: A plugin or its device is missing.
+        RunError: ONNX Runtime refuses the plugin or an option.
+    """
+    given = [name_and_options(provider) for provider in providers]
+    if not any(is_plugin(name) for name, _ in given):
+        return False
+    add_to_options(options, given)
+    return True
 
 
 def check_started(providers: Sequence[Provider], started: Sequence[str]) -> None:

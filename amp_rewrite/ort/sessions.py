@@ -15,7 +15,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.ort.binding import Binding
-from amp_rewrite.ort.providers import Provider, check_started
+from amp_rewrite.ort.providers import Provider, check_started, use_plugins
 from amp_rewrite.ort.runtime import import_runtime, one_line
 from amp_rewrite.targets import CPU
 
@@ -101,8 +101,9 @@ class Session:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         source = _source(model, folder)
         self._what = what
+        named = None if use_plugins(options, providers) else list(providers)
         with one_line(f"ONNX Runtime cannot load {what}"):
-            self._session = runtime.InferenceSession(source, options, providers=list(providers))
+            self._session = runtime.InferenceSession(source, options, providers=named)
         check_started(providers, self._session.get_providers())
         self.inputs: tuple[str, ...] = tuple(i.name for i in self._session.get_inputs())
         self.overridable: tuple[str, ...] = tuple(

@@ -13,6 +13,7 @@ from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import HOST
 from amp_rewrite.ort.ort_values import empty, to_ort_value
 from amp_rewrite.ort.sessions import Session
+from amp_rewrite.targets import CPU, CUDA
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def test_a_captured_run_names_its_graph_and_waits_for_it():
     bound = SimpleNamespace(synchronize_outputs=lambda: calls.append("waited"))
     session = SimpleNamespace(
         io_binding=lambda: bound,
+        get_providers=lambda: [CUDA, CPU],
         run_with_iobinding=lambda _, how: calls.append(
             "plain" if how is None else how.get_run_config_entry("gpu_graph_id")
         ),
@@ -72,3 +74,19 @@ def test_a_captured_run_names_its_graph_and_waits_for_it():
     binding.capture_as(2)
     binding.run("it fails")
     assert calls == ["plain", "2", "waited"]
+
+
+@pytest.mark.parametrize(("providers", "expected"), [([CPU], 1), ([CUDA, CPU], 3)])
+def test_what_other_devices_read_is_bound_anew_for_every_run(providers: list, expected: int):
+    # ONNX Runtime copies an input to another device when it is bound, not when it is run.
+    bound: list[str] = []
+    session = SimpleNamespace(
+        io_binding=lambda: SimpleNamespace(bind_ortvalue_input=lambda name, _: bound.append(name)),
+        run_with_iobinding=lambda *_: None,
+        get_providers=lambda: providers,
+    )
+    binding = Binding(session)
+    binding.read("x", None)
+    for _ in range(3):
+        binding.run("it fails")
+    assert bound == ["x"] * expected

@@ -7,7 +7,7 @@ casts that a rewrite adds are looked at as well. Bodies of Loop, Scan and If are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.numerics.batches import Array
@@ -29,6 +28,9 @@ _FIRST_CHUNK = 8
 _LONGEST_CHUNK = 512
 _MOST_NODES = 10
 _FLOATS = frozenset({"tensor(float)", "tensor(float16)", "tensor(bfloat16)"})
+
+Run = Callable[[Collection[str]], Mapping[str, Any]]
+"""Names of values -> the values, for one feed."""
 
 
 @dataclass
@@ -60,32 +62,37 @@ class _Deviation:
 
 
 class IntermediateComparer:
-    """Compares all values inside two models feed by feed."""
+    """Compares all values inside two models feed by feed.
 
-    def __init__(self, original: ir.Model, rewritten: ir.Model, *, threads: int = 0) -> None:
-        """Load both models with all comparable values as outputs.
+    Attributes:
+        pairs: Name in the rewritten model -> name in the original of what is compared.
+    """
+
+    def __init__(self, original: ir.Model, rewritten: ir.Model) -> None:
+        """Find what can be compared.
 
         Args:
             original: The model before.
             rewritten: The model after.
-            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
         """
         self._held = 0
         self._graph = rewritten.graph
-        self._pairs = counterparts(original, rewritten)
-        self._deviations = {name: _Deviation() for name in self._pairs}
-        before = dict.fromkeys(self._pairs.values())
-        self._original = Evaluator(original, outputs=before, threads=threads)
-        self._rewritten = Evaluator(rewritten, outputs=self._pairs, threads=threads)
+        self.pairs = counterparts(original, rewritten)
+        self._deviations = {name: _Deviation() for name in self.pairs}
 
-    def add(self, original: Mapping[str, Any], rewritten: Mapping[str, Any]) -> None:
-        """Run both models on one feed, which may have another type in each."""
+    def add(self, run_original: Run, run_rewritten: Run) -> None:
+        """Take one feed into account.
+
+        Args:
+            run_original: Runs the original on it and returns the values with the names given.
+            run_rewritten: Runs the rewritten model on it.
+        """
         for chunk in self._chunks():
-            before = self._original.run(original, {self._pairs[name] for name in chunk})
-            after = self._rewritten.run(rewritten, set(chunk))
+            before = run_original({self.pairs[name] for name in chunk})
+            after = run_rewritten(set(chunk))
             self._held = sum(_nbytes(v) for v in (*before.values(), *after.values()))
             for name in chunk:
-                a, b = before[self._pairs[name]], after[name]
+                a, b = before[self.pairs[name]], after[name]
                 if a.shape == b.shape and is_float(a) and is_float(b):
                     self._deviations[name].add(a, b)
 
@@ -120,7 +127,7 @@ class IntermediateComparer:
 
     def _chunks(self) -> Iterator[Sequence[str]]:
         """Yield names, as many at once as the previous chunk shows to fit the budget."""
-        names, start, size = list(self._pairs), 0, _FIRST_CHUNK
+        names, start, size = list(self.pairs), 0, _FIRST_CHUNK
         while start < len(names):
             chunk = names[start : start + size]
             yield chunk

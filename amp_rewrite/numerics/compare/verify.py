@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, To
 from amp_rewrite.numerics.compare.inputs import runnable_feeds
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.verify_report import DeviceComparison, VerifyReport
-from amp_rewrite.ort.providers import available_providers
+from amp_rewrite.ort.providers import available_providers, has_provider
 from amp_rewrite.targets import CUDA
 
 
@@ -68,10 +69,8 @@ def verify(
             installed.
     """
     before, after = load(original), load(rewritten)
-    run = _Verification(before, after, rtol, atol, threads)
+    run = _Verification(before, after, rtol, atol, threads=threads, inside=intermediates)
     run.device(_device_providers(providers))
-    if intermediates:
-        run.look_inside()
     for feeds in _feeds(run, data, seed):
         run.add(feeds)
     if not run.count:
@@ -80,7 +79,7 @@ def verify(
 
 
 class _Verification:
-    """One call of `verify`: models, sessions and running comparisons."""
+    """One call of `verify`: models, one session for each, and running comparisons."""
 
     def __init__(
         self,
@@ -88,25 +87,26 @@ class _Verification:
         after: ir.Model,
         rtol: float | None,
         atol: float | None,
+        *,
         threads: int,
+        inside: bool,
     ) -> None:
         self.before, self.after, self.threads = before, after, threads
         self.low = lowest_precision(after)
         self.tolerances = Tolerances.of(self.low, rtol, atol)
-        self.original = Evaluator(before, threads=threads)
-        self.rewritten = Evaluator(after, threads=threads)
-        _check_same("outputs", self.original.outputs, self.rewritten.outputs)
+        names, found = _output_names(before), _output_names(after)
+        _check_same("outputs", names, found)
+        self.outputs = {name: Comparer(name, self.tolerances) for name in names}
+        self.device_outputs = {name: Comparer(name, self.tolerances) for name in names}
+        self.inside = IntermediateComparer(before, after) if inside else None
+        pairs = {} if self.inside is None else self.inside.pairs
+        self.original = Evaluator(before, outputs=[*names, *pairs.values()], threads=threads)
+        self.rewritten = Evaluator(after, outputs=[*names, *pairs], threads=threads)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
-        self.outputs = self._comparers()
-        self.inside: IntermediateComparer | None = None
         self.providers: tuple[str, ...] = ()
         self.on_device: Evaluator | None = None
-        self.device_outputs = self._comparers()
         self.device_error: str | None = None
         self.count = 0
-
-    def _comparers(self) -> dict[str, Comparer]:
-        return {name: Comparer(name, self.tolerances) for name in self.original.outputs}
 
     def device(self, providers: tuple[str, ...]) -> None:
         """Load the rewritten model itself on execution providers."""
@@ -120,20 +120,18 @@ class _Verification:
         except RunError as error:
             self.device_error = error.found or error.what
 
-    def look_inside(self) -> None:
-        """Compare the values inside the models from now on."""
-        self.inside = IntermediateComparer(self.before, self.after, threads=self.threads)
-
     def add(self, feeds: Feeds) -> None:
         """Run everything on one feed."""
         self.count += 1
         low_feeds = _fitted(feeds, self.rewritten.inputs)
-        expected = self.original.run(feeds)
-        found = self.rewritten.run(low_feeds)
+        expected = self.original.run(feeds, self.outputs)
+        found = self.rewritten.run(low_feeds, self.outputs)
         for name, comparer in self.outputs.items():
             comparer.add(expected[name], found[name])
         if self.inside is not None:
-            self.inside.add(feeds, low_feeds)
+            self.inside.add(
+                partial(self.original.run, feeds), partial(self.rewritten.run, low_feeds)
+            )
         if self.on_device is not None and self.device_error is None:
             self._add_device(self.on_device, low_feeds, found)
 
@@ -167,6 +165,10 @@ class _Verification:
         return DeviceComparison(self.providers, outputs, self.device_error)
 
 
+def _output_names(model: ir.Model) -> list[str]:
+    return [value.name or "" for value in model.graph.outputs]
+
+
 def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
     return tuple(comparer.result() for comparer in comparers.values())
 
@@ -184,22 +186,21 @@ def _device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         OptionError: ONNX Runtime lacks one of those asked for.
     """
-    available = available_providers()
     if given is None:
-        return (CUDA,) if CUDA in available else ()
+        return (CUDA,) if has_provider(CUDA) else ()
     for name in given:
-        if name not in available:
+        if not has_provider(name):
             raise OptionError(
                 "the execution provider is not available",
                 found=repr(name),
-                expected=", ".join(available),
+                expected=", ".join(available_providers()),
             )
     return tuple(given)
 
 
 def _feeds(run: _Verification, data: Data | None, seed: int) -> Iterator[Feeds]:
     if data is None:
-        yield runnable_feeds(run.before, run.original.run, seed)
+        yield runnable_feeds(run.before, partial(run.original.run, outputs=run.outputs), seed)
     else:
         yield from batches(data)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.numerics.compare import intermediates
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
 from amp_rewrite.numerics.compare.verify import verify
 
@@ -66,6 +68,80 @@ def test_a_good_rewrite_holds_and_every_number_is_there() -> None:
     assert report.growth
     assert all(g.growth > 1 for g in report.growth)
     assert list(report.growth) == sorted(report.growth, key=lambda g: -g.growth)
+
+
+class Sessions:
+    """Counts the sessions that ONNX Runtime opens, and how many values each run returns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = 0
+        self.fetched: list[int] = []
+        counts, real = self, onnxruntime.InferenceSession
+
+        class Counting(real):
+            def __init__(self, *args: Any, **options: Any) -> None:
+                counts.opened += 1
+                super().__init__(*args, **options)
+
+            def run(self, names: Any, feeds: Any, options: Any = None) -> Any:
+                counts.fetched.append(len(names))
+                return super().run(names, feeds, options)
+
+        monkeypatch.setattr(onnxruntime, "InferenceSession", Counting)
+
+
+@pytest.mark.parametrize(
+    ("options", "opened"),
+    [({}, 2), ({"intermediates": False}, 2), ({"providers": ["CPUExecutionProvider"]}, 3)],
+)
+def test_each_model_is_loaded_once(
+    options: dict[str, Any], opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten = low(mlp())
+    sessions = Sessions(monkeypatch)
+    assert verify(mlp(), rewritten, feeds(2), **options).ok
+    assert sessions.opened == opened
+
+
+def test_values_inside_are_fetched_as_many_at_once_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = "".join(f"v{i} = Neg(v{i - 1}) " for i in range(1, 40))
+    model = onnx.parser.parse_model(
+        HEADER + f"g (float[64] x) => (float[64] y) {{ v0 = Tanh(x) {nodes} y = Neg(v39) }}"
+    )
+    rewritten, x = low(model), {"x": np.ones(64, np.float32)}
+    usual = Sessions(monkeypatch)
+    assert verify(model, rewritten, x).ok
+    assert max(usual.fetched) > 8
+    monkeypatch.setattr(intermediates, "BUDGET_BYTES", 2 * 2 * 64 * 4)  # two values of each model
+    frugal = Sessions(monkeypatch)
+    assert verify(model, rewritten, x).ok
+    assert set(frugal.fetched[4:]) == {2, 1}  # behind the outputs and a first guess
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_outputs_are_those_of_the_model_whether_or_not_one_looks_inside(precision: str) -> None:
+    # ONNX Runtime fuses what is not looked at: MatMul and Add, and a LayerNormalization.
+    model = onnx.parser.parse_model(
+        HEADER
+        + """g (float[batch,16] x) => (float[batch,16] y)
+             <int64[1] last = {-1}, float two = {2}, float tiny = {0.00001}> {
+          h = MatMul(x, w) s = Add(h, b)
+          m = ReduceMean<axes: ints = [-1]>(s) d = Sub(s, m) q = Pow(d, two)
+          v = ReduceMean<axes: ints = [-1]>(q) e = Add(v, tiny) r = Sqrt(e) n = Div(d, r)
+          k = Mul(n, scale) y = Add(k, b)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (16, 16)), ("b", (16,)), ("scale", (16,))):
+        weight = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    rewritten = low(model, precision)
+    (inside,), (outside,) = (
+        verify(model, rewritten, feeds(), intermediates=look).outputs for look in (True, False)
+    )
+    assert inside.distance == pytest.approx(outside.distance, rel=1e-3)
+    assert inside.max_abs == pytest.approx(outside.max_abs, rel=1e-2)
+    assert inside.cosine == pytest.approx(outside.cosine, abs=1e-6)
 
 
 def test_inputs_are_made_up_where_there_are_none() -> None:
