@@ -45,6 +45,9 @@ from amp_rewrite.training_info import (
     write_training_info,
 )
 
+for _kind in (LossScaleOptimizer, CrossShardOptimizer):
+    optimizers.register(_kind)  # the floors above optimizers, which cannot name them itself
+
 __all__ = [
     "AmpError",
     "AmpWarning",

@@ -18,7 +18,8 @@ from amp_rewrite.optimizers.apply_updates import check_pairs
 from amp_rewrite.optimizers.compute_gradients import Loss, check_loss
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
-from amp_rewrite.optimizers.optimizer import Optimizer, Variable
+from amp_rewrite.optimizers.optimizer import Optimizer, overrides
+from amp_rewrite.optimizers.slots import Variable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 from amp_rewrite.train.session.sharding import CURRENT
@@ -97,24 +98,19 @@ class CrossShardOptimizer(OptimizerWrapper):
         if not name:
             raise OptimizerValueError("Must specify the optimizer name.", found=repr(name))
         super().__init__(given)
-        own = self.__dict__
-        own["_reduction"] = known.lower()
-        own["_groups"] = check_groups(group_assignment)
-        own["_own_name"] = name
+        self._reduction = known.lower()
+        self._groups = check_groups(group_assignment)
+        self._name = name
 
     @property
     def reduction(self) -> str:
         """The reduction: "mean" or "sum"."""
-        return self.__dict__["_reduction"]
+        return self._reduction
 
     @property
     def name(self) -> str:
         """The name of this optimizer; slots are named after the wrapped one."""
-        return self.__dict__["_own_name"]
-
-    def get_name(self) -> str:
-        """Return the name of this optimizer."""
-        return self.name
+        return self._name
 
     def compute_gradients(
         self,
@@ -134,7 +130,7 @@ class CrossShardOptimizer(OptimizerWrapper):
         value = check_loss(loss)
         if self.reduction == MEAN:
             grad_loss = self._seed(value, grad_loss)
-        return self.inner_optimizer.compute_gradients(
+        return super().compute_gradients(
             value,
             var_list=var_list,
             gate_gradients=gate_gradients,
@@ -181,7 +177,7 @@ class CrossShardOptimizer(OptimizerWrapper):
         graph, pairs = check_pairs(grads_and_vars)
         self._average_statistics(graph)
         summed = [(self._sum(graph, gradient), variable) for gradient, variable in pairs]
-        return self.inner_optimizer.reduce_gradients(summed)
+        return super().reduce_gradients(summed)
 
     def _sum(self, graph: TrainingGraph, gradient: Gradient) -> Gradient:
         if gradient is None:
@@ -202,8 +198,11 @@ class CrossShardOptimizer(OptimizerWrapper):
 
     def _mean(self, b: Builder, value: ir.Value) -> ir.Value:
         """Return the mean over the shards; scaled before it is summed, as gradients are."""
+        return cross_replica_sum(b, self._share(b, value), self._groups)
+
+    def _share(self, b: Builder, value: ir.Value) -> ir.Value:
         share = b.cast_like(b.reciprocal(replica_count(b, self._groups)), value)
-        return cross_replica_sum(b, b.mul(value, share), self._groups)
+        return b.mul(value, share)
 
     def apply_reduced(
         self,
@@ -212,7 +211,7 @@ class CrossShardOptimizer(OptimizerWrapper):
         name: str | None = None,
     ) -> TrainOp:
         """Let the wrapped optimizer apply summed gradients; the fetch "loss" is that of all."""
-        op = self.inner_optimizer.apply_reduced(grads_and_vars, global_step, name)
+        op = super().apply_reduced(grads_and_vars, global_step, name)
         if "loss" not in op.fetches:
             return op
         loss = op.fetches["loss"]
@@ -222,26 +221,46 @@ class CrossShardOptimizer(OptimizerWrapper):
             total = cross_replica_sum(b, loss, self._groups)
         return replace(op, fetches={**op.fetches, "loss": total})
 
+    def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
+        """Return this shard's gradients; a `get_gradients` of a user's own gets its share."""
+        inner = self.inner_optimizer
+        if not overrides(inner, "get_gradients"):
+            return Optimizer.get_gradients(self, loss, params)
+        self._check_context()
+        value = check_loss(loss)
+        share = value
+        if self.reduction == MEAN:
+            b = value.graph.scoped(_SCOPE, Part.ALL_REDUCE)
+            share = GraphValue(value.graph, self._share(b, value.value))
+        found = inner.get_gradients(share, params)
+        value.graph.loss = value  # what a session shows as the loss is not a share
+        return found
+
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one."""
-        inner = self.inner_optimizer
         return {
-            "opt": {"class_name": type(inner).__name__, "config": inner.get_config()},
+            "opt": self.inner_config(),
             "reduction": self.reduction,
             "name": self.name,
             "group_assignment": [list(group) for group in self._groups] or None,
         }
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+    ) -> Self:
         """Return an optimizer made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: See `optimizers.get`.
 
         Raises:
             OptimizerTypeError: It is no mapping, or a key is missing or unknown.
             OptimizerValueError: The class of the inner optimizer is unknown.
         """
         given = arguments(cls, config, OptimizerTypeError)
-        given["opt"] = registry.get(given["opt"])
+        given["opt"] = registry.get(given["opt"], custom_objects=custom_objects)
         return cls(**given)
 
 

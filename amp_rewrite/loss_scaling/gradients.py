@@ -9,8 +9,7 @@ from amp_rewrite.loss_scaling.hidden import is_unscaled
 from amp_rewrite.loss_scaling.unscale import unscaled_times
 from amp_rewrite.optimizers.clipping import known_norm
 from amp_rewrite.optimizers.gradient import merged, unwrap, values_of, wrap
-from amp_rewrite.optimizers.optimizer import Optimizer, Variable
-from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 Pairs = list[tuple[Any, State]]
@@ -68,40 +67,10 @@ def multiplied_for(
         graph: Where the gradients are.
         pairs: (gradient, variable).
     """
-    factor = _factor_of(inner)
+    factor = inner.gradient_factor
     given = [unwrap(gradient) for gradient, _ in pairs if gradient is not None]
     if factor == 1 or not all(is_unscaled(values_of(gradient)) for gradient in given):
         return pairs, 1.0
     pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
     raw = [None if g is None else unscaled_times(b, unwrap(g), factor) for g, _ in pairs]
     return [(wrap(graph, g), v) for g, (_, v) in zip(raw, pairs, strict=True)], factor
-
-
-def _factor_of(inner: Optimizer) -> float:
-    """Return the number that an optimizer multiplies gradients by; 1 if it does not at once.
-
-    Clipping comes first, which may have been turned on after the optimizer was wrapped; so does an
-    `apply_reduced` of a user's own, whether a class, an optimizer inside or an instance has it.
-    """
-    clips = any(
-        limit is not None for limit in (inner.clipnorm, inner.clipvalue, inner.global_clipnorm)
-    )
-    own = getattr(inner.apply_reduced, "__func__", None) is not Optimizer.apply_reduced
-    return 1.0 if clips or own else inner._gradient_factor()  # pyright: ignore[reportPrivateUsage] a child's hook
-
-
-def applied(
-    inner: Optimizer, pairs: Pairs, global_step: Variable | None, name: str | None, factor: float
-) -> TrainOp:
-    """Let an optimizer apply gradients that are multiplied by a number.
-
-    Args:
-        inner: The optimizer.
-        pairs: What `multiplied_for` returned.
-        global_step: See `Optimizer.apply_gradients`.
-        name: See `Optimizer.apply_gradients`.
-        factor: What `multiplied_for` returned.
-    """
-    if factor == 1:  # a user's optimizer may have an `apply_reduced` of its own
-        return inner.apply_reduced(pairs, global_step, name)
-    return inner._apply_multiplied(pairs, global_step, name, factor)  # pyright: ignore[reportPrivateUsage] a wrapper's hook

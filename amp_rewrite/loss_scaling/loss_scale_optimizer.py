@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import optimizers
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.part import Part, part_of
@@ -17,7 +16,7 @@ from amp_rewrite.loss_scaling.conditional_update import check_mode, conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.get import get, serialize
 from amp_rewrite.loss_scaling.gradients import (
-    applied,
+    Pairs,
     multiplied_for,
     scaled_seed,
     without_repeated_indices,
@@ -29,15 +28,16 @@ from amp_rewrite.loss_scaling.loss_scale import (
     LossScaleState,
     fetches_of,
 )
-from amp_rewrite.loss_scaling.restore import restored
 from amp_rewrite.loss_scaling.unscale import unscaled
 from amp_rewrite.loss_scaling.wrappable import check_optimizer, check_scale
 from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers import registry
 from amp_rewrite.optimizers.apply_updates import check_pairs
 from amp_rewrite.optimizers.compute_gradients import Loss, check_float, check_loss
-from amp_rewrite.optimizers.config import arguments
+from amp_rewrite.optimizers.config import arguments, class_of, custom_classes, restore
 from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
-from amp_rewrite.optimizers.optimizer import Optimizer, Variable
+from amp_rewrite.optimizers.optimizer import Optimizer, overrides
+from amp_rewrite.optimizers.slots import Variable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
@@ -62,6 +62,8 @@ class LossScaleOptimizer(OptimizerWrapper):
     Every other attribute is that of the wrapped optimizer.
     """
 
+    scales_loss = True
+
     def __init__(
         self, optimizer: Optimizer, loss_scale: Any = "dynamic", *, conditional: str = "if"
     ) -> None:
@@ -77,27 +79,25 @@ class LossScaleOptimizer(OptimizerWrapper):
             LossScaleValueError: The optimizer cannot be wrapped, or there is no loss scale.
             OptionError: `conditional` is neither.
         """
-        check_optimizer(optimizer, LossScaleOptimizer)
-        super().__init__(optimizer)
-        own = self.__dict__
-        own["_loss_scale"] = check_scale(get(loss_scale))
-        own["_conditional"] = check_mode(conditional)
-        own["_scale_states"] = {}
+        super().__init__(check_optimizer(optimizer))
+        self._loss_scale = check_scale(get(loss_scale))
+        self._conditional = check_mode(conditional)
+        self._scale_states: dict[TrainingGraph, LossScaleState] = {}
 
     @property
     def loss_scale(self) -> LossScale:
         """The loss scale."""
-        return self.__dict__["_loss_scale"]
+        return self._loss_scale
 
     @property
     def conditional(self) -> str:
         """How updates are made conditional: "if" or "select"."""
-        return self.__dict__["_conditional"]
+        return self._conditional
 
     @property
     def current_loss_scale(self) -> float:
         """The present loss scale: the running session's if there is one."""
-        known: Mapping[TrainingGraph, LossScaleState] = self.__dict__["_scale_states"]
+        known = self._scale_states
         if not known or not self.loss_scale.checks:
             return self.loss_scale.initial
         return float(list(known.values())[-1].current_loss_scale.read())
@@ -175,12 +175,6 @@ class LossScaleOptimizer(OptimizerWrapper):
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
         return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
 
-    def reduce_gradients(
-        self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
-    ) -> list[tuple[Gradient, Variable]]:
-        """Return what the wrapped optimizer makes of gradients before it applies them."""
-        return self.inner_optimizer.reduce_gradients(grads_and_vars)
-
     def apply_reduced(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
@@ -193,7 +187,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         inner = self.inner_optimizer
         pairs, factor = multiplied_for(inner, b, graph, pairs)
         if not self.loss_scale.checks:
-            op = applied(inner, pairs, global_step, name, factor)
+            op = self._applied(pairs, global_step, name, factor)
             fetches = fetches_of(present, present, b.constant(np.array(True)))
             fetches = _without_scale({**op.fetches, **fetches})
             return replace(op, fetches=fetches, loss_scale=self._config())
@@ -201,7 +195,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         raw = [unwrap(g) for g, _ in pairs if g is not None]
         finite, norm = finite_and_norm(b, raw, factor)
         finite.name = graph.free_name("grads_finite")
-        op = applied(inner, pairs, global_step, name, factor)
+        op = self._applied(pairs, global_step, name, factor)
         updates = self._make_conditional(op, present, finite, norm)
         names = [state.name for state in self._states_of(graph)]
         following = LossScaleState(*(updates[name] for name in names))
@@ -211,11 +205,26 @@ class LossScaleOptimizer(OptimizerWrapper):
         fetches = _without_scale(fetches)
         return replace(op, updates=updates, fetches=fetches, loss_scale=self._config())
 
+    def _applied(
+        self, pairs: Pairs, global_step: Variable | None, name: str | None, factor: float
+    ) -> TrainOp:
+        """Let the inner optimizer apply what `multiplied_for` returned."""
+        if factor == 1:
+            return super().apply_reduced(pairs, global_step, name)
+        return self.inner_optimizer.apply_multiplied(pairs, global_step, name, factor)
+
+    def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
+        """Return unscaled gradients; a `get_gradients` of a user's own gets the scaled loss."""
+        inner = self.inner_optimizer
+        if not overrides(inner, "get_gradients"):
+            return Optimizer.get_gradients(self, loss, params)
+        scaled = inner.get_gradients(self.get_scaled_loss(loss), params)
+        return self.get_unscaled_gradients(scaled)
+
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes an optimizer like this one from."""
-        inner = self.inner_optimizer
         return {
-            "optimizer": {"class_name": type(inner).__name__, "config": inner.get_config()},
+            "optimizer": self.inner_config(),
             "loss_scale": serialize(self.loss_scale),
             "conditional": self.conditional,
         }
@@ -228,7 +237,8 @@ class LossScaleOptimizer(OptimizerWrapper):
 
         Args:
             config: Is not changed.
-            custom_objects: Name -> class of optimizers and loss scales that are not this package's.
+            custom_objects: Name -> class of optimizers, schedules and loss scales that are not this
+                package's.
 
         Raises:
             OptimizerValueError: The class of the inner optimizer is unknown.
@@ -236,9 +246,12 @@ class LossScaleOptimizer(OptimizerWrapper):
             LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
         """
         given = arguments(cls, config, LossScaleTypeError, needed=("loss_scale",))
-        optimizer = restored(given.pop("optimizer"), custom_objects, optimizers.get)
-        loss_scale = restored(given.pop("loss_scale"), custom_objects, get)
-        return cls(optimizer, loss_scale, **given)
+        custom = custom_classes(custom_objects, LossScaleTypeError)
+        optimizer = registry.get(given.pop("optimizer"), custom_objects=custom)
+        scale = given.pop("loss_scale")
+        kind = class_of(scale, custom)
+        scale = get(scale) if kind is None else restore(kind, scale.get("config", {}), custom)
+        return cls(optimizer, scale, **given)
 
     def __repr__(self) -> str:
         """Return what is wrapped, and how."""
@@ -255,7 +268,7 @@ class LossScaleOptimizer(OptimizerWrapper):
 
     def _states_of(self, graph: TrainingGraph) -> LossScaleState:
         """Return the states of a loss scale that changes: they are made when first asked for."""
-        known: dict[TrainingGraph, LossScaleState] = self.__dict__["_scale_states"]
+        known = self._scale_states
         if graph not in known:
             initial = self.loss_scale.initial_state()
             pairs = zip(initial._asdict().items(), ROLES, strict=True)

@@ -2,10 +2,6 @@
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.optimizers.adadelta import Adadelta
-from amp_rewrite.optimizers.adagrad import Adagrad
-from amp_rewrite.optimizers.adam import Adam
-from amp_rewrite.optimizers.adamw import AdamW
 from amp_rewrite.optimizers.clipping import (
     clip_by_global_norm,
     clip_by_norm,
@@ -13,10 +9,7 @@ from amp_rewrite.optimizers.clipping import (
     clip_with_norm,
     global_norm,
 )
-from amp_rewrite.optimizers.gradient_descent import GradientDescent
 from amp_rewrite.optimizers.group import group
-from amp_rewrite.optimizers.lamb import LAMB
-from amp_rewrite.optimizers.momentum import Momentum
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.registry import (
     NAMES,
@@ -32,8 +25,16 @@ from amp_rewrite.optimizers.registry import (
     RMSprop,
     RMSPropOptimizer,
     get,
+    register,
 )
-from amp_rewrite.optimizers.rmsprop import RMSProp
+from amp_rewrite.optimizers.rules.adadelta import Adadelta
+from amp_rewrite.optimizers.rules.adagrad import Adagrad
+from amp_rewrite.optimizers.rules.adam import Adam
+from amp_rewrite.optimizers.rules.adamw import AdamW
+from amp_rewrite.optimizers.rules.gradient_descent import GradientDescent
+from amp_rewrite.optimizers.rules.lamb import LAMB
+from amp_rewrite.optimizers.rules.momentum import Momentum
+from amp_rewrite.optimizers.rules.rmsprop import RMSProp
 from amp_rewrite.optimizers.schedules import (
     ConstantSchedule,
     CosineSchedule,
@@ -42,6 +43,8 @@ from amp_rewrite.optimizers.schedules import (
     StepSchedule,
 )
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule
+from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 
 __all__ = [
     "LAMB",
@@ -68,12 +71,15 @@ __all__ = [
     "Optimizer",
     "OptimizerTypeError",
     "OptimizerValueError",
+    "OptimizerWrapper",
     "RMSProp",
     "RMSPropOptimizer",
     "RMSprop",
     "Schedule",
     "StepSchedule",
     "TrainOp",
+    "UpdateInput",
+    "UpdateRule",
     "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",
@@ -81,4 +87,5 @@ __all__ = [
     "get",
     "global_norm",
     "group",
+    "register",
 ]

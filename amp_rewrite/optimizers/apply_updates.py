@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -17,23 +17,20 @@ from amp_rewrite.optimizers import clipping
 from amp_rewrite.optimizers.gradient import (
     Gradient,
     Raw,
-    dense,
     graph_of,
+    merged,
     summed,
     unwrap,
     values_of,
 )
+from amp_rewrite.optimizers.learning_rate import LEARNING_RATE, LearningRate
+from amp_rewrite.optimizers.slots import OptimizerStates, Variable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_function import UpdateFunctions
-from amp_rewrite.optimizers.update_rule import Number, Scalars
+from amp_rewrite.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
-if TYPE_CHECKING:
-    from amp_rewrite.optimizers.optimizer import Optimizer, Variable
-
 Pairs = list[tuple[Any, State]]
-
-LEARNING_RATE = "learning_rate"
 
 
 class Step:
@@ -49,65 +46,63 @@ class Step:
 
     def __init__(
         self,
-        optimizer: Optimizer,
+        rule: UpdateRule,
+        rate: LearningRate,
+        states: OptimizerStates,
         graph: TrainingGraph,
+        *,
         scope: str,
         global_step: Variable | None,
         factor: float,
     ) -> None:
-        """Add what all variables share; see `Optimizer.apply_reduced`."""
+        """Add what all variables share; see `Optimizer.apply_multiplied`.
+
+        Args:
+            rule: How a variable changes.
+            rate: The learning rate.
+            states: Gets the slots and the other states that the rule needs.
+            graph: The training graph.
+            scope: What the nodes are named after.
+            global_step: See `Optimizer.apply_gradients`.
+            factor: See `Optimizer.apply_multiplied`.
+        """
         self.graph, self.factor = graph, factor
         self.counter = _counter(graph, global_step)
         self.updates: dict[str, ir.Value] = {}
-        self._optimizer = optimizer
+        self._rule, self._states = rule, states
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
-        self._functions = UpdateFunctions(optimizer, self._b)
-        self.rate = self._learning_rate()
-        initial = optimizer._initial_others()  # pyright: ignore[reportPrivateUsage] a child's hook
-        states = optimizer._states  # pyright: ignore[reportPrivateUsage]
+        self._functions = UpdateFunctions(rule, states.optimizer, self._b)
+        self.rate = rate.add_to(graph, self._b, self.counter)
+        initial = rule.initial_others()
         self._others = {k: states.add_other(graph, k, array) for k, array in initial.items()}
 
-    def _learning_rate(self) -> ir.Value:
-        optimizer, b = self._optimizer, self._b
-        states, schedule = optimizer._states, optimizer._schedule  # pyright: ignore[reportPrivateUsage]
-        initial = np.array(optimizer._rate, np.float32)  # pyright: ignore[reportPrivateUsage]
-        state = states.add_other(self.graph, LEARNING_RATE, initial, LEARNING_RATE)
-        if schedule is None:
-            return state.value
-        factor = schedule.factor(b, b.cast(self.counter.value, ir.DataType.FLOAT))
-        return b.mul(state.value, factor)
-
-    def _scalars(self, dtype: ir.DataType) -> Scalars:
+    def _input(self, dtype: ir.DataType) -> SharedInput:
         others = {name: state.value for name, state in self._others.items()}
-        return Scalars(self._b, dtype, self._b.cast(self.rate, dtype), others)
+        return SharedInput(self._b, dtype, self._b.cast(self.rate, dtype), others)
 
     def _shared_of(self, dtype: ir.DataType) -> Any:
         if dtype not in self._shared:
-            shared = self._optimizer._scalars(self._scalars(dtype))  # pyright: ignore[reportPrivateUsage]
-            self._shared[dtype] = shared
+            self._shared[dtype] = self._rule.shared(self._input(dtype))
         return self._shared[dtype]
 
-    def update(self, given: Gradient, variable: State) -> None:
+    def update(self, gradient: Gradient, variable: State) -> None:
         """Add the update of one variable and its slots; a gradient of None leaves them alone."""
-        if given is None:
+        if gradient is None:
             return
-        gradient = unwrap(given)
-        optimizer, b = self._optimizer, self._b
+        rule, b = self._rule, self._b
         dtype = ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
-        names = optimizer.slots._fields
-        slots = [optimizer._slot(variable, name) for name in names]  # pyright: ignore[reportPrivateUsage]
-        rows = None
-        if isinstance(gradient, IndexedSlices) and optimizer.touches_rows_only:
-            gradient = summed(b, gradient)
-            rows = gradient.indices
-        values = b.cast(values_of(gradient) if rows is not None else dense(b, gradient), dtype)
+        names = rule.slots._fields
+        slots = [self._states.add_slot(variable, n, rule.initial_slot(n)) for n in names]
+        raw = merged(b, unwrap(gradient), rows_only=rule.touches_rows_only)
+        rows = raw.indices if isinstance(raw, IndexedSlices) else None
+        values = b.cast(values_of(raw), dtype)
         present = [variable.value, *(slot.value for slot in slots)]
         if rows is not None:
             present = [b.gather(v, rows) for v in present]
-        number = Number(b, b.cast(present[0], dtype), values, variable, self.factor)
+        given = UpdateInput(b, b.cast(present[0], dtype), values, variable, self.factor)
         shared = self._shared_of(dtype)
-        value, new = self._functions.call(number, shared, optimizer.slots(*present[1:]))
+        value, new = self._functions.call(given, shared, rule.slots(*present[1:]))
         for state, result in zip((variable, *slots), (value, *new), strict=True):
             self.updates[state.name] = self._stored(state, result, rows)
 
@@ -120,8 +115,7 @@ class Step:
 
     def finish(self) -> None:
         """Add the updates of what belongs to no variable, the global step last."""
-        scalars = self._scalars(ir.DataType.FLOAT)
-        following = self._optimizer._advance(scalars)  # pyright: ignore[reportPrivateUsage]
+        following = self._rule.advance(self._input(ir.DataType.FLOAT))
         for name, state in self._others.items():
             self.updates[state.name] = following[name]
         self.updates |= self.graph.statistics(self.graph.loss and self.graph.loss.value)
@@ -233,23 +227,6 @@ def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:
     )
 
 
-def clip(
-    pairs: Pairs,
-    clipnorm: float | None,
-    clipvalue: float | None,
-    global_clipnorm: float | None,
-) -> Pairs:
-    """Return pairs whose gradients are clipped by the one limit that is given, if any."""
-    gradients = [gradient for gradient, _ in pairs]
-    if clipnorm is not None:
-        gradients = [clipping.clip_by_norm(g, clipnorm) for g in gradients]
-    elif clipvalue is not None:
-        gradients = [clipping.clip_by_value(g, -clipvalue, clipvalue) for g in gradients]
-    elif global_clipnorm is not None:
-        gradients = clipping.clip_by_global_norm(gradients, global_clipnorm)[0]
-    return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
-
-
 def norm_before_clipping(
     graph: TrainingGraph, gradients: Sequence[Raw], factor: float = 1.0
 ) -> ir.Value:
@@ -261,7 +238,7 @@ def norm_before_clipping(
     Args:
         graph: Where they are.
         gradients: The gradients times `factor`.
-        factor: See `Optimizer._apply_multiplied`.
+        factor: See `Optimizer.apply_multiplied`.
     """
     given = [clipping.unclipped(gradient) for gradient in gradients]
     known = clipping.known_norm(given)

@@ -43,6 +43,12 @@ def number(
     return given
 
 
+def flag(name: str, value: object) -> bool:
+    """Return a hyperparameter that is on or off, as a bool."""
+    del name
+    return bool(value)
+
+
 def listed(given: Iterable[Any], what: str) -> list[Any]:
     """Return an iterable as a list.
 

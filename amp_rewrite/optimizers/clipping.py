@@ -8,12 +8,12 @@ gradient. The computation is in float32 at least.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.errors import OptimizerValueError
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.optimizers import argument_checks as check
@@ -34,6 +34,59 @@ _NORM = "amp_rewrite.norm"
 """Key in the meta of gradients: (their global norm before clipping, the unclipped gradient)."""
 _NORM_OF = "amp_rewrite.norm_of"
 """Key in the meta of a global norm: the gradients that it is the norm of."""
+
+
+class Clipping(TypedDict, total=False):
+    """How an optimizer clips gradients itself, before it applies them; at most one of them.
+
+    clipnorm: the largest norm of each gradient; clipvalue: the largest magnitude of an element;
+    global_clipnorm: the largest global norm.
+    """
+
+    clipnorm: float | None
+    clipvalue: float | None
+    global_clipnorm: float | None
+
+
+LIMITS = tuple(Clipping.__annotations__)
+"""The arguments by which an optimizer clips."""
+
+
+def check_limits(optimizer: str, given: Clipping) -> list[float | None]:
+    """Return the limits that an optimizer was given, in the order of `LIMITS`.
+
+    Raises:
+        OptimizerTypeError: A key is unknown, or a limit is not a number.
+        OptimizerValueError: There is more than one limit, or it is not positive.
+    """
+    unknown = set(given) - set(LIMITS)
+    if unknown:
+        raise OptimizerTypeError(
+            "unknown argument", where=optimizer, found=sorted(unknown), expected=list(LIMITS)
+        )
+    set_ones = {key: limit for key, limit in given.items() if limit is not None}
+    if len(set_ones) > 1:
+        names = [key for key in LIMITS if key in set_ones]
+        raise OptimizerValueError("an optimizer clips in one way", found=" and ".join(names))
+    for key, limit in set_ones.items():
+        check.number(key, limit, above=True)
+    return [given.get(key) for key in LIMITS]
+
+
+def clip(
+    gradients: list[Any],
+    clipnorm: float | None,
+    clipvalue: float | None,
+    global_clipnorm: float | None,
+) -> list[Any]:
+    """Return gradients clipped by the one limit that is given, if any."""
+    if clipnorm is not None:
+        return [clip_by_norm(g, clipnorm) for g in gradients]
+    if clipvalue is not None:
+        return [clip_by_value(g, -clipvalue, clipvalue) for g in gradients]
+    if global_clipnorm is not None:
+        return clip_by_global_norm(gradients, global_clipnorm)[0]
+    return gradients
 
 
 def clip_by_global_norm(

@@ -68,3 +68,48 @@ def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
             remedy="pass what get_config returned",
         )
     return dict(config)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def custom_classes(custom_objects: Any, error: type[AmpError]) -> Mapping[str, type[Any]]:
+    """Return the classes that a user restores configurations with, by name; None is none.
+
+    Args:
+        custom_objects: What a user passed.
+        error: What to raise.
+
+    Raises:
+        AmpError: `error`: it is no mapping to classes with `from_config`.
+    """
+    if custom_objects is None:
+        return {}
+    found = f"an object of type {type(custom_objects).__name__}"
+    if isinstance(custom_objects, Mapping):
+        wrong = [f"{v!r} for {k!r}" for k, v in custom_objects.items() if not _restores(v)]
+        if not wrong:
+            return custom_objects
+        found = wrong[0]
+    raise error(
+        "custom_objects must be a mapping from names to classes",
+        found=found,
+        expected="classes with from_config",
+    )
+
+
+def _restores(kind: Any) -> bool:
+    return callable(getattr(kind, "from_config", None))
+
+
+def class_of(given: Any, classes: Mapping[str, type[Any]]) -> Any:
+    """Return the class among `classes` that `{"class_name": name, ...}` names, or None."""
+    name = given.get("class_name") if isinstance(given, Mapping) else None
+    return classes.get(name) if isinstance(name, str) else None
+
+
+def restore(kind: type[Any], config: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
+    """Return `kind.from_config(config)`.
+
+    A `from_config` that has an argument `custom_objects` gets them, for the parts of what it makes.
+    """
+    if "custom_objects" in inspect.signature(kind.from_config).parameters:
+        return kind.from_config(config, custom_objects=custom_objects)
+    return kind.from_config(config)

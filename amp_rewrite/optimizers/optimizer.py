@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
-from amp_rewrite.errors import OptimizerValueError
+import numpy as np
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
-from amp_rewrite.optimizers.apply_updates import Step, check_pairs, clip, train_op
+from amp_rewrite.optimizers import schedules
+from amp_rewrite.optimizers.apply_updates import Step, check_pairs, train_op
+from amp_rewrite.optimizers.clipping import LIMITS, Clipping, check_limits, clip
 from amp_rewrite.optimizers.compute_gradients import (
     Loss,
     barrier,
@@ -16,25 +22,37 @@ from amp_rewrite.optimizers.compute_gradients import (
     listed,
     raw_gradients,
 )
+from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, wrap
-from amp_rewrite.optimizers.keras import Clipping, KerasMembers, Rate
-from amp_rewrite.optimizers.slot_members import Variable
+from amp_rewrite.optimizers.learning_rate import LearningRate, Rate
+from amp_rewrite.optimizers.slots import OptimizerStates, Variable, assign_all
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.optimizers.update_rule import NoRule, UpdateRule
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 _AGGREGATION = (None, 0, 1, 2)
+T = TypeVar("T")
 
 
-class Optimizer(KerasMembers):
+class Optimizer:
     """Builds training steps: gradients of a loss, and the updates that minimize it.
 
-    A child says what its slots are (`slots`, a NamedTuple of tensors shaped like the variable) and
-    how one step changes a variable and its slots (`_update`).
+    It has a rule, which says how one step changes a variable; the members here are the same for
+    every rule. An optimizer of one's own is `Optimizer(rule=...)`, see `UpdateRule`; a child may
+    override `compute_gradients`, `apply_gradients` and `get_gradients`, which optimizers that wrap
+    it call.
 
     In a dataflow graph every node reads the state as it was before the step, and the updates are
     outputs of their own; no gradient can see a variable that is updated already. GATE_NONE and
     GATE_OP therefore need no extra nodes and are the same. GATE_GRAPH makes every gradient
     available before any is used, by a barrier of nodes through which all of them pass.
+
+    Attributes:
+        rule: How one step changes a variable. Steps that are built keep the rule that they have.
+        use_locking: What the constructor was given.
+        clipnorm: See `Clipping`; so for the next two.
+        clipvalue: See `Clipping`.
+        global_clipnorm: See `Clipping`.
     """
 
     GATE_NONE: ClassVar[int] = 0
@@ -45,34 +63,67 @@ class Optimizer(KerasMembers):
     """Whether a loss scale may multiply the gradients on their way; False for a collective that
     does more with them than a linear function, such as compressing them."""
 
+    scales_loss: bool = False
+    """Whether it, or an optimizer inside it, multiplies the loss by a loss scale."""
+
     def __init__(
         self,
         use_locking: bool = False,
         name: str = "",
         *,
+        rule: UpdateRule | None = None,
         learning_rate: Rate = 0.01,
         **clipping: Any,
     ) -> None:
-        """Name the optimizer; children have their hyperparameters in front.
+        """Name the optimizer and give it a rule; children have hyperparameters in front.
 
         Args:
             use_locking: Accepted for compatibility: an ONNX step never updates a tensor in place,
                 so that there is nothing to lock.
             name: Not empty; slots are named after it.
+            rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number or a schedule.
             **clipping: See `Clipping`.
 
         Raises:
+            OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
             OptimizerValueError: The name is empty, or a hyperparameter is impossible.
         """
         if not name:
             raise OptimizerValueError("Must specify the optimizer name.", found=repr(name))
         self.use_locking = use_locking
-        super().__init__(name, learning_rate, Clipping(**clipping))
+        self.rule = NoRule(owner=type(self).__name__) if rule is None else rule
+        limits = check_limits(name, Clipping(**clipping))
+        self.clipnorm, self.clipvalue, self.global_clipnorm = limits
+        self._rate = LearningRate(name, learning_rate)
+        self._states = OptimizerStates(name)
+        self._counter: State | None = None
+
+    @property
+    def name(self) -> str:
+        """The optimizer's name."""
+        return self._states.optimizer
 
     def get_name(self) -> str:
         """Return the optimizer's name."""
-        return self._name
+        return self.name
+
+    @property
+    def touches_rows_only(self) -> bool:
+        """Whether a sparse gradient changes the touched rows of variable and slots only."""
+        return self.rule.touches_rows_only
+
+    @property
+    def gradient_factor(self) -> float:
+        """The number above 0 that gradients are multiplied by before anything else.
+
+        See `UpdateRule.gradient_factor`. It is 1 if something else comes first: clipping, or a
+        method that a child or an instance has in place of one here.
+        """
+        limits = (self.clipnorm, self.clipvalue, self.global_clipnorm)
+        clips = any(limit is not None for limit in limits)
+        own = overrides(self, "apply_gradients") or overrides(self, "apply_reduced")
+        return 1.0 if clips or own else self.rule.gradient_factor
 
     def minimize(
         self,
@@ -214,9 +265,9 @@ class Optimizer(KerasMembers):
         name: str | None = None,
     ) -> TrainOp:
         """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
-        return self._apply_multiplied(grads_and_vars, global_step, name, 1.0)
+        return self.apply_multiplied(grads_and_vars, global_step, name, 1.0)
 
-    def _apply_multiplied(
+    def apply_multiplied(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
         global_step: Variable | None,
@@ -229,17 +280,25 @@ class Optimizer(KerasMembers):
             grads_and_vars: See `apply_gradients`.
             global_step: See `apply_gradients`.
             name: See `apply_gradients`.
-            factor: 1, or `_gradient_factor()` of an optimizer that does not clip.
+            factor: 1 or `gradient_factor`.
         """
         graph, pairs = check_pairs(grads_and_vars)
         self._states.graph = graph
-        norm_of = [gradient for gradient, _ in pairs]
-        pairs = clip(pairs, self.clipnorm, self.clipvalue, self.global_clipnorm)
-        step = Step(self, graph, name or self._name, global_step, factor)
-        self._step = step.counter
-        for gradient, variable in pairs:
+        given = [gradient for gradient, _ in pairs]
+        clipped = clip(given, self.clipnorm, self.clipvalue, self.global_clipnorm)
+        step = Step(
+            self.rule,
+            self._rate,
+            self._states,
+            graph,
+            scope=name or self._states.optimizer,
+            global_step=global_step,
+            factor=factor,
+        )
+        self._counter = step.counter
+        for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
-        return train_op(step, norm_of)
+        return train_op(step, given)
 
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
         """Return the gradient of each of `params`, clipped as the optimizer was told to.
@@ -253,8 +312,114 @@ class Optimizer(KerasMembers):
             raise OptimizerValueError(
                 "a gradient is None: the loss does not depend on the variable", where=missing
             )
-        clipped = clip(pairs, self.clipnorm, self.clipvalue, self.global_clipnorm)
-        return [gradient for gradient, _ in clipped]
+        gradients = [gradient for gradient, _ in pairs]
+        return clip(gradients, self.clipnorm, self.clipvalue, self.global_clipnorm)
+
+    def get_slot(self, var: Variable, name: str) -> State | None:
+        """Return the slot called `name` of a variable, or None if there is none."""
+        variable = self._states.variable(var)
+        return None if variable is None else self._states.slot(variable, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots made so far, sorted."""
+        return self._states.slot_names()
+
+    def variables(self) -> list[State]:
+        """Return slots and non-slot states of the graph built on last, sorted by name."""
+        return sorted(self._states.of_graph(), key=lambda state: state.name)
+
+    def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
+        """Return a slot of a variable, which is made if there is none.
+
+        Args:
+            var: The variable.
+            slot_name: The slot's name for get_slot.
+            initializer: "zeros", "ones", a number or an array of the variable's shape.
+
+        Raises:
+            OptimizerValueError: The variable is unknown, or the initializer does not fit.
+        """
+        variable = self._states.variable(var)
+        if variable is None:
+            raise OptimizerValueError("no such variable", where=self.name, found=repr(var))
+        self._states.graph = self._states.graph or variable.graph
+        return self._states.add_slot(variable, slot_name, initializer)
+
+    @property
+    def learning_rate(self) -> Any:
+        """The present learning rate: a number, or the schedule.
+
+        Setting a number takes effect from the next step on, in running sessions too; it ends
+        nothing: a schedule goes on, from the new rate.
+        """
+        return self._rate.read()
+
+    @learning_rate.setter
+    def learning_rate(self, value: Rate) -> None:
+        self._rate.assign(value)
+
+    @property
+    def lr(self) -> Any:
+        """The learning rate under its short name."""
+        return self.learning_rate
+
+    @lr.setter
+    def lr(self, value: Rate) -> None:
+        self.learning_rate = value
+
+    @property
+    def iterations(self) -> State | None:
+        """The state that counts the steps; None before gradients are applied."""
+        return self._counter
+
+    @property
+    def weights(self) -> list[State]:
+        """The iterations, then slots and non-slot states in order of creation."""
+        own = self._states.of_graph()
+        return own if self._counter is None else [self._counter, *own]
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Return the present values of `weights`."""
+        return [np.array(state.read()) for state in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Replace the present values of `weights`.
+
+        Raises:
+            OptimizerValueError: Their number or a shape differs; nothing is replaced then.
+        """
+        assign_all(self.name, self.weights, weights)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make an optimizer like this one.
+
+        They are numbers, texts and lists, but for a rule that the constructor was given as such.
+        """
+        config: dict[str, Any] = {}
+        for key, parameter in inspect.signature(type(self)).parameters.items():
+            names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
+            config.update({name: getattr(self, name) for name in names})
+        if self._rate.schedule is not None:
+            config["learning_rate"] = self._rate.schedule.get_config()
+        return config
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: Name -> class of a schedule that is not this package's.
+
+        Raises:
+            OptimizerTypeError: It is no mapping, or a key is missing or unknown.
+        """
+        given = arguments(cls, config, OptimizerTypeError)
+        if isinstance(given.get("learning_rate"), Mapping):
+            given["learning_rate"] = schedules.from_config(given["learning_rate"], custom_objects)
+        return cls(**given)
 
     def _variables(
         self, graph: TrainingGraph, loss: GraphValue, var_list: Iterable[Variable] | None
@@ -273,3 +438,29 @@ class Optimizer(KerasMembers):
         for variable in variables:
             check_float("variable", variable.name, variable.dtype)
         return variables
+
+
+class Hyperparameter(Generic[T]):
+    """A member of an optimizer that is a field of its rule; setting it makes another rule."""
+
+    def __set_name__(self, owner: type[Optimizer], name: str) -> None:
+        """Take note of the name that it has in the optimizer and in the rule."""
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type[Optimizer]) -> Self: ...
+    @overload
+    def __get__(self, instance: Optimizer, owner: type[Optimizer]) -> T: ...
+    def __get__(self, instance: Optimizer | None, owner: type[Optimizer]) -> T | Self:
+        """Return the rule's value."""
+        return self if instance is None else getattr(instance.rule, self._name)
+
+    def __set__(self, instance: Optimizer, value: T) -> None:
+        """Set the rule's value, which is checked, for steps that are built from now on."""
+        instance.rule = replace(instance.rule, **{self._name: value})
+
+
+def overrides(optimizer: Optimizer, method: str) -> bool:
+    """Return whether an optimizer has a method of its own in place of one of Optimizer."""
+    bound = getattr(optimizer, method)
+    return getattr(bound, "__func__", None) is not getattr(Optimizer, method)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from amp_rewrite.errors import OptimizerValueError
-from amp_rewrite.optimizers.adadelta import Adadelta
-from amp_rewrite.optimizers.adagrad import Adagrad
-from amp_rewrite.optimizers.adam import Adam
-from amp_rewrite.optimizers.adamw import AdamW
-from amp_rewrite.optimizers.gradient_descent import GradientDescent
-from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.lamb import LAMB
-from amp_rewrite.optimizers.momentum import Momentum
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers import schedules
+from amp_rewrite.optimizers.config import class_of, custom_classes, restore
+from amp_rewrite.optimizers.learning_rate import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.rmsprop import RMSProp
-from amp_rewrite.optimizers.wrapper import OptimizerWrapper
+from amp_rewrite.optimizers.rules.adadelta import Adadelta
+from amp_rewrite.optimizers.rules.adagrad import Adagrad
+from amp_rewrite.optimizers.rules.adam import Adam
+from amp_rewrite.optimizers.rules.adamw import AdamW
+from amp_rewrite.optimizers.rules.gradient_descent import GradientDescent
+from amp_rewrite.optimizers.rules.lamb import LAMB
+from amp_rewrite.optimizers.rules.momentum import Momentum
+from amp_rewrite.optimizers.rules.rmsprop import RMSProp
 
 
 def SGD(  # noqa: N802 Keras's name, whose class is two classes here
@@ -54,46 +55,75 @@ AdamOptimizer = Adam
 AdamWOptimizer = AdamW
 Lamb = LAMBOptimizer = LAMB
 
-_CLASSES: dict[str, type[Optimizer]] = {
-    kind.__name__.lower(): kind
-    for kind in (GradientDescent, Momentum, Adagrad, Adadelta, RMSProp, Adam, AdamW, LAMB)
+_MAKERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": SGD,
+    "gradientdescent": GradientDescent,
+    "momentum": Momentum,
+    "adagrad": Adagrad,
+    "adadelta": Adadelta,
+    "rmsprop": RMSProp,
+    "adam": Adam,
+    "adamw": AdamW,
+    "lamb": LAMB,
 }
-NAMES = ("sgd", *_CLASSES)
+NAMES = tuple(_MAKERS)
 """What `get` takes as a name, in lower case."""
 
+_REGISTERED: dict[str, type[Optimizer]] = {}
+"""Class name -> class, of those that `register` was called with."""
 
-def get(identifier: object, **arguments: Any) -> Optimizer:
+
+def register(kind: type[Optimizer]) -> None:
+    """Let configurations of a class of optimizers be restored by its name, without custom_objects.
+
+    Args:
+        kind: A class with `from_config`.
+
+    Raises:
+        OptimizerValueError: Another class has this name.
+    """
+    name = kind.__name__
+    if name.lower() in _MAKERS or _REGISTERED.get(name, kind) is not kind:
+        raise OptimizerValueError(
+            "another class of optimizers has this name",
+            found=name,
+            remedy="give it a name of its own, or pass it as one of custom_objects",
+        )
+    _REGISTERED[name] = kind
+
+
+def get(
+    identifier: object, *, custom_objects: Mapping[str, type[Any]] | None = None, **arguments: Any
+) -> Optimizer:
     """Return an optimizer.
 
     Args:
         identifier: An optimizer, which is returned; a name, in any case; or
             `{"class_name": name, "config": get_config()}`.
+        custom_objects: Name -> class of optimizers, schedules and loss scales in a configuration
+            that are neither this package's nor registered.
         **arguments: Arguments of the optimizer that a name denotes.
 
     Raises:
+        OptimizerTypeError: `custom_objects` is no mapping to classes with `from_config`.
         OptimizerValueError: It denotes no optimizer.
     """
+    custom = custom_classes(custom_objects, OptimizerTypeError)
     if isinstance(identifier, Optimizer):
         return identifier
     if isinstance(identifier, Mapping) and isinstance(identifier.get("config", {}), Mapping):
-        arguments = {**dict(identifier.get("config", {})), **arguments}
+        arguments = {**identifier.get("config", {}), **arguments}
+        kind = class_of(identifier, {**_REGISTERED, **custom})
+        if kind is not None:
+            return restore(kind, arguments, custom)
+        if isinstance(arguments.get("learning_rate"), Mapping):
+            rate = schedules.from_config(arguments["learning_rate"], custom)
+            arguments["learning_rate"] = rate
         identifier = identifier.get("class_name")
-        wrapper = next((w for w in _wrappers() if w.__name__ == identifier), None)
-        if wrapper is not None:
-            return wrapper.from_config(arguments)
-    if isinstance(identifier, str) and identifier.lower() == "sgd":
-        return SGD(**arguments)
-    if not isinstance(identifier, str) or identifier.lower() not in _CLASSES:
+    if not isinstance(identifier, str) or identifier.lower() not in _MAKERS:
         raise OptimizerValueError(
             "Could not interpret optimizer identifier",
             found=repr(identifier),
             expected=" or ".join(NAMES),
         )
-    return _CLASSES[identifier.lower()](**arguments)
-
-
-def _wrappers() -> list[type[OptimizerWrapper]]:
-    """Return the package's optimizers around optimizers, which rooms above this one define."""
-    package = __name__.partition(".")[0]
-    kinds = OptimizerWrapper.__subclasses__()
-    return [kind for kind in kinds if kind.__module__.partition(".")[0] == package]
+    return _MAKERS[identifier.lower()](**arguments)

@@ -10,14 +10,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
-from amp_rewrite.optimizers.config import arguments, mapping
+from amp_rewrite.optimizers.config import arguments, class_of, custom_classes, mapping, restore
 
 
 class Schedule(ABC):
@@ -43,6 +43,25 @@ class Schedule(ABC):
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes this schedule from."""
         return {"class_name": type(self).__name__, **asdict(self)}  # pyright: ignore[reportArgumentType] children are dataclasses
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+    ) -> Self:
+        """Return a schedule made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: Name -> class of schedules that are not this package's.
+
+        Raises:
+            OptimizerTypeError: It is no mapping, or a key is missing or unknown.
+        """
+        given = mapping(config, cls.__name__, OptimizerTypeError)
+        given.pop("class_name", None)
+        if isinstance(given.get("learning_rate"), Mapping):
+            given["learning_rate"] = from_config(given["learning_rate"], custom_objects)
+        return cls(**arguments(cls, given, OptimizerTypeError))
 
 
 @dataclass(frozen=True)
@@ -172,18 +191,26 @@ _SCHEDULES: dict[str, type[Schedule]] = {
 }
 
 
-def from_config(config: Mapping[str, Any]) -> Schedule:
+def from_config(
+    config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+) -> Schedule:
     """Return the schedule that `get_config` described.
+
+    Args:
+        config: Is not changed.
+        custom_objects: Name -> class of schedules that are not this package's.
 
     Raises:
         OptimizerValueError: The class is unknown.
         OptimizerTypeError: It is no mapping, or a key is missing or unknown.
     """
-    parameters = mapping(config, "schedule", OptimizerTypeError)
-    name = parameters.pop("class_name", None)
-    if not isinstance(name, str) or name not in _SCHEDULES:
+    given = mapping(config, "schedule", OptimizerTypeError)
+    custom = custom_classes(custom_objects, OptimizerTypeError)
+    kind = class_of(given, {**_SCHEDULES, **custom})
+    if kind is None:
         raise OptimizerValueError(
-            "unknown schedule", found=repr(name), expected=" or ".join(_SCHEDULES)
+            "unknown schedule",
+            found=repr(given.get("class_name")),
+            expected=" or ".join(_SCHEDULES),
         )
-    kind = _SCHEDULES[name]
-    return kind(**arguments(kind, parameters, OptimizerTypeError))
+    return restore(kind, given, custom)

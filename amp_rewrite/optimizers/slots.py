@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from amp_rewrite.errors import OptimizerValueError
-from amp_rewrite.training.training_graph import State, TrainingGraph
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
+
+Variable = State | GraphValue | str
+"""A variable: a state, an initializer's value or its name."""
 
 
 class OptimizerStates:
     """Slots, one per variable and slot name, and non-slot states, one per graph and name.
 
     Attributes:
+        optimizer: The optimizer's name: slots are named `<variable>/<optimizer>`.
         graph: The graph that was built on last, or None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, optimizer: str) -> None:
         """Begin with nothing."""
+        self.optimizer = optimizer
         self.graph: TrainingGraph | None = None
         self._slots: dict[tuple[State, str], State] = {}
         self._others: dict[tuple[TrainingGraph, str], State] = {}
+
+    def variable(self, reference: Variable) -> State | None:
+        """Return the variable that a reference denotes; None for a name before there is a graph."""
+        if isinstance(reference, State):
+            return reference
+        graph = reference.graph if isinstance(reference, GraphValue) else self.graph
+        return None if graph is None else graph.variable(reference)
 
     def slot(self, variable: State, name: str) -> State | None:
         """Return a variable's slot, or None if it has none of that name."""
         return self._slots.get((variable, name))
 
-    def add_slot(
-        self, graph: TrainingGraph, variable: State, name: str, initial: np.ndarray, optimizer: str
-    ) -> State:
-        """Return a variable's slot; if there is none, make `<variable>/<optimizer>`."""
+    def add_slot(self, variable: State, name: str, initializer: Any) -> State:
+        """Return a variable's slot, which is made if there is none.
+
+        Args:
+            variable: The variable.
+            name: The slot's name.
+            initializer: "zeros", "ones", a number or an array of the variable's shape.
+
+        Raises:
+            OptimizerValueError: The initializer does not fit.
+        """
         known = self._slots.get((variable, name))
         if known is None:
-            known = graph.state(f"{variable.name}/{optimizer}", initial, "slot")
+            initial = initial_array(variable, initializer)
+            known = variable.graph.state(f"{variable.name}/{self.optimizer}", initial, "slot")
             self._slots[variable, name] = known
         return known
 
-    def other(self, graph: TrainingGraph, name: str) -> State | None:
-        """Return a non-slot state, or None."""
-        return self._others.get((graph, name))
-
-    def add_other(
-        self, graph: TrainingGraph, name: str, initial: np.ndarray, role: str = "non_slot"
-    ) -> State:
-        """Return a non-slot state; make it if there is none."""
+    def add_other(self, graph: TrainingGraph, name: str, initial: np.ndarray) -> State:
+        """Return a non-slot state, which is made if there is none."""
         known = self._others.get((graph, name))
         if known is None:
-            known = graph.state(name, initial, role)
+            known = graph.state(name, initial, "non_slot")
             self._others[graph, name] = known
         return known
 
@@ -60,11 +75,37 @@ class OptimizerStates:
         if self.graph is None:
             return []
         own = {id(s) for s in (*self._slots.values(), *self._others.values())}
-        return [s for s in self.graph.states.values() if id(s) in own and s.role != "learning_rate"]
+        return [s for s in self.graph.states.values() if id(s) in own]
 
-    def rates(self) -> list[State]:
-        """Return the learning rates of every graph."""
-        return [s for s in self._others.values() if s.role == "learning_rate"]
+
+def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) -> None:
+    """Replace the present values of states.
+
+    Args:
+        optimizer: The name that errors show.
+        states: What is replaced.
+        weights: The new values, in the same order.
+
+    Raises:
+        OptimizerValueError: Their number or a shape differs; nothing is replaced then.
+    """
+    if len(states) != len(weights):
+        raise OptimizerValueError(
+            "a list of weights of another optimizer",
+            where=optimizer,
+            found=f"{len(weights)} weights",
+            expected=f"{len(states)}",
+        )
+    for state, weight in zip(states, weights, strict=True):
+        if np.shape(weight) != state.shape:
+            raise OptimizerValueError(
+                "a weight of another shape",
+                where=state.name,
+                found=np.shape(weight),
+                expected=state.shape,
+            )
+    for state, weight in zip(states, weights, strict=True):
+        state.assign(weight)
 
 
 def initial_array(variable: State, initializer: Any) -> np.ndarray:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.optimizers.update_rule import Number
-
-if TYPE_CHECKING:
-    from amp_rewrite.builder.builder import Builder
-    from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule
 
 DOMAIN = "amp_rewrite"
 """The domain of the functions."""
@@ -22,50 +19,50 @@ _OLDEST_IR = 8
 
 
 class UpdateFunctions:
-    """The functions of one optimizer in one model: a step has one node per variable.
+    """The functions of one rule in one model: a step has one node per variable.
 
     Runtimes inline them, so that they cost no time. All variables of one element type that the
-    optimizer treats alike share a function.
+    rule treats alike share a function.
     """
 
-    def __init__(self, optimizer: Optimizer, b: Builder) -> None:
-        """Begin without functions; `b` adds the calls."""
-        self._optimizer, self._b = optimizer, b
+    def __init__(self, rule: UpdateRule, name: str, b: Builder) -> None:
+        """Begin without functions, which have the optimizer's name; `b` adds the calls."""
+        self._rule, self._name, self._b = rule, name, b
         self._made: dict[Hashable, tuple[ir.Function, list[int]]] = {}
 
-    def call(self, number: Number, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
+    def call(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Add a call; return the new value of the variable (or of rows of it) and its new slots.
 
         Args:
-            number: See `Optimizer._update`.
-            shared: See `Optimizer._update`.
-            slots: See `Optimizer._update`.
+            given: See `UpdateRule.update`.
+            shared: See `UpdateRule.update`.
+            slots: See `UpdateRule.update`.
         """
-        given = [number.value, number.multiple, *slots, *_tensors(shared)]
-        variant = self._optimizer._variant(number.variable)  # pyright: ignore[reportPrivateUsage] a child's hook
-        key = variant, tuple(self._b.type_of(v) for v in given)
+        tensors = [given.value, given.multiple, *slots, *_tensors(shared)]
+        variant = self._rule.variant(given.variable)
+        key = variant, tuple(self._b.type_of(v) for v in tensors)
         if key not in self._made:
-            self._made[key] = self._make(number, shared, slots)
+            self._made[key] = self._make(given, shared, slots)
         function, used = self._made[key]
         count = 1 + len(slots)
-        name, inputs = function.name, [given[i] for i in used]
+        name, inputs = function.name, [tensors[i] for i in used]
         found = self._b.op(name, *inputs, outputs=count, domain=DOMAIN)
         results: Sequence[ir.Value] = found if isinstance(found, tuple) else (found,)
-        for result, old in zip(results, (number.value, *slots), strict=True):
+        for result, old in zip(results, (given.value, *slots), strict=True):
             result.type = ir.TensorType(self._b.type_of(old))
             self._b.shaped_like(result, old)
         return results[0], type(slots)(*results[1:])
 
-    def _make(self, number: Number, shared: Any, slots: Any) -> tuple[ir.Function, list[int]]:
+    def _make(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Function, list[int]]:
         """Return the function, and which of all inputs it has: those that it uses."""
         scalars = list(_tensors(shared))
-        values = [_input("value", number.value), _input("gradient", number.multiple)]
+        values = [_input("value", given.value), _input("gradient", given.multiple)]
         states = [_input(n, v) for n, v in zip(type(slots)._fields, slots, strict=True)]
         numbers = [_input(n, v, rank=0) for n, v in zip(_names(shared), scalars, strict=True)]
         graph = ir.Graph([], [], nodes=[], opset_imports={"": self._b.opset})
-        inner = replace(number, b=self._b.body(graph), value=values[0], multiple=values[1])
+        inner = replace(given, b=self._b.body(graph), value=values[0], multiple=values[1])
         body_shared = numbers[0] if isinstance(shared, ir.Value) else type(shared)(*numbers)
-        value, new = self._optimizer._update(inner, body_shared, type(slots)(*states))  # pyright: ignore[reportPrivateUsage]
+        value, new = self._rule.update(inner, body_shared, type(slots)(*states))
         inputs = [*values, *states, *numbers]
         _add_outputs(inner.b, graph, (value, *new), inputs)
         used = [i for i, v in enumerate(inputs) if v.uses()]
@@ -73,7 +70,7 @@ class UpdateFunctions:
         return self._register(graph), used
 
     def _register(self, graph: ir.Graph) -> ir.Function:
-        model, stem = self._b.model, self._optimizer.get_name()
+        model, stem = self._b.model, self._name
         taken = {f.name for f in model.functions.values() if f.domain == DOMAIN}
         name, n = stem, 0
         while name in taken:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -12,9 +14,12 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.training.training_graph import State
 
+_CHECK = "check"
+"""Key in the metadata of a rule's field: (name, value) -> the value, checked."""
+
 
 @dataclass(frozen=True)
-class Scalars:
+class SharedInput:
     """What the updates of all variables of one element type share.
 
     Attributes:
@@ -31,7 +36,7 @@ class Scalars:
 
 
 @dataclass(frozen=True)
-class Number:
+class UpdateInput:
     """A variable, or the rows of it that a sparse gradient touches, in one step.
 
     Attributes:
@@ -39,7 +44,7 @@ class Number:
         value: The present value: float32 or float64.
         multiple: Its gradient times `factor`: same shape and type.
         variable: Which variable it is.
-        factor: See `UpdateRule._gradient_factor`; 1 if nothing has multiplied the gradient.
+        factor: `UpdateRule.gradient_factor`; 1 if nothing has multiplied the gradient.
     """
 
     b: Builder
@@ -59,7 +64,7 @@ class Number:
             return self.multiple
         return self.b.mul(self.multiple, number / self.factor)
 
-    def with_gradient(self, gradient: ir.Value) -> Number:
+    def with_gradient(self, gradient: ir.Value) -> UpdateInput:
         """Return the same with another gradient: what a rule gives to the rule it is a child of."""
         return replace(self, multiple=gradient, factor=1.0)
 
@@ -68,54 +73,110 @@ class NoSlots(NamedTuple):
     """The slots of a rule that has none."""
 
 
-class UpdateRule:
-    """What a child of Optimizer says about itself: its slots, and how one step changes them."""
+def checked(check: Callable[..., Any], **bounds: Any) -> Any:
+    """Return a field of a rule: its value is what `check(name, value, **bounds)` returns."""
+    return field(metadata={_CHECK: partial(check, **bounds)})
 
-    slots: type[Any] = NoSlots
-    touches_rows_only: bool = True
-    """Whether a sparse gradient changes the touched rows of variable and slots only."""
 
-    def _initial_slot(self, slot: str) -> float:
-        """Return what a slot is filled with at first."""
-        del slot
-        return 0.0
+@dataclass(frozen=True, kw_only=True)
+class UpdateRule(ABC):
+    """How one step changes a variable: hyperparameters, slots, and functions that add nodes.
 
-    def _initial_others(self) -> dict[str, np.ndarray]:
-        """Return name -> initial value of the states that belong to no variable: scalars."""
-        return {}
+    A rule is a value: it knows no graph and remembers nothing between two calls. A child is a
+    frozen dataclass of its hyperparameters, with at least `update`; an optimizer has a rule:
 
-    def _gradient_factor(self) -> float:
-        """Return the number above 0 that `_update` multiplies gradients by before anything else.
+        class SignRule(UpdateRule):
+            def update(self, given, shared, slots):
+                b = given.b
+                return b.sub(given.value, b.mul(b.sign(given.gradient), shared)), slots
+
+        optimizer = Optimizer(name="Sign", learning_rate=1e-3, rule=SignRule())
+
+    Attributes:
+        slots: A NamedTuple; its fields name the tensors, shaped like the variable, that the rule
+            remembers from step to step.
+    """
+
+    slots: ClassVar[type[Any]] = NoSlots
+
+    def __post_init__(self) -> None:
+        """Check the hyperparameters.
+
+        Raises:
+            OptimizerTypeError: One has a wrong type.
+            OptimizerValueError: One is out of its range.
+        """
+        for entry in fields(self):
+            if _CHECK in entry.metadata:
+                value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))
+                object.__setattr__(self, entry.name, value)
+
+    @property
+    def touches_rows_only(self) -> bool:
+        """Whether a sparse gradient changes the touched rows of variable and slots only."""
+        return True
+
+    @property
+    def gradient_factor(self) -> float:
+        """The number above 0 that `update` multiplies gradients by before anything else.
 
         A loss scale is taken out of gradients by a product; it multiplies by this number as well,
         so that the update has one pass over the gradients less.
         """
         return 1.0
 
-    def _scalars(self, scalars: Scalars) -> Any:
-        """Return what the updates of all variables of one type share."""
-        return scalars.rate
+    def initial_slot(self, slot: str) -> float:
+        """Return what a slot is filled with at first."""
+        del slot
+        return 0.0
 
-    def _advance(self, scalars: Scalars) -> dict[str, Any]:
-        """Return name -> next value of the states that belong to no variable."""
-        del scalars
+    def initial_others(self) -> dict[str, np.ndarray]:
+        """Return name -> initial value of the states that belong to no variable: scalars."""
         return {}
 
-    def _variant(self, variable: State) -> Hashable:
-        """Return what `_update` depends on besides its tensors: variables of one variant share it.
+    def shared(self, given: SharedInput) -> Any:
+        """Return what the updates of all variables of one type share: a value, or a NamedTuple."""
+        return given.rate
+
+    def advance(self, given: SharedInput) -> dict[str, ir.Value]:
+        """Return name -> next value of the states that belong to no variable."""
+        del given
+        return {}
+
+    def variant(self, variable: State) -> Hashable:
+        """Return what `update` depends on besides its tensors: variables of one variant share it.
 
         A step holds one function per variant, and one call of it per variable.
         """
         del variable
         return None
 
-    def _update(self, number: Number, shared: Any, slots: Any) -> tuple[Any, Any]:
+    @abstractmethod
+    def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Return the new value of a variable (or of rows of it) and its new slots.
 
         Args:
-            number: The variable, its gradient, and the builder, which builds a function: tensors
+            given: The variable, its gradient, and the builder, which builds a function: tensors
                 that are not given here are out of reach, and shapes are not known.
-            shared: What `_scalars` returned.
-            slots: The present slots, an instance of `slots`.
+            shared: What the method `shared` returned.
+            slots: The present slots, an instance of the class `slots`.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it updates a variable")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRule(UpdateRule):
+    """The rule of an optimizer that was made without one: nothing can be updated.
+
+    Attributes:
+        owner: The class of the optimizer.
+    """
+
+    owner: str
+
+    def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
+        """Refuse.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(f"{self.owner} does not say how it updates a variable")

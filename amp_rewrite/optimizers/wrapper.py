@@ -2,66 +2,221 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
-from amp_rewrite.optimizers.optimizer import Optimizer
+import numpy as np
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers import registry
+from amp_rewrite.optimizers.compute_gradients import Loss
+from amp_rewrite.optimizers.config import arguments
+from amp_rewrite.optimizers.gradient import Gradient
+from amp_rewrite.optimizers.optimizer import Optimizer, overrides
+from amp_rewrite.optimizers.slots import Variable
+from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training.training_graph import GraphValue, State
 
 
 class OptimizerWrapper(Optimizer):
-    """Has every attribute of the optimizer inside but for what a child defines itself.
+    """An optimizer that leaves its members to another one; a child changes some of them.
 
-    Reading, calling and setting attributes go to the inner optimizer: hyperparameters, slots,
-    weights, iterations, and what a class of a user's own adds.
+    It has no rule, slots or learning rate of its own, so that `Optimizer.__init__` is not called.
+    Of the members of Optimizer, `minimize`, `apply_gradients` and `lr` are made of others; every
+    other one is written out below.
+
+    What Optimizer does not define is the inner optimizer's as well: hyperparameters, and members of
+    a class of the user's own. Reading an attribute that the wrapper lacks reads the inner one's;
+    setting or deleting one that the wrapper's class lacks does so inside. Names that begin with an
+    underscore are never looked up there.
     """
 
-    _FROM_BASE: ClassVar[frozenset[str]] = frozenset(
-        {"minimize", "apply_gradients", "get_gradients", "reduce_gradients"}
-    )
-    """Methods of Optimizer that call methods which children define."""
-
     def __init__(self, optimizer: Optimizer) -> None:
-        """Wrap an optimizer."""
-        # Optimizer.__init__ would give the wrapper hyperparameters of its own.
-        object.__setattr__(self, "_inner", optimizer)
+        """Wrap an optimizer.
+
+        Raises:
+            OptimizerValueError: It scales the loss, which the wrapper does not support.
+        """
+        self._inner = optimizer
+        supports = type(self).supports_loss_scaling
+        self.supports_loss_scaling = supports and optimizer.supports_loss_scaling
+        self.scales_loss = type(self).scales_loss or optimizer.scales_loss
+        if optimizer.scales_loss and not supports:
+            raise OptimizerValueError(
+                "Loss scaling is not supported with this collective",
+                where=optimizer.get_name(),
+                found=f"{type(self).__name__}, whose supports_loss_scaling is False",
+                remedy="reduce gradients by a sum or a mean",
+            )
 
     @property
     def inner_optimizer(self) -> Optimizer:
         """The optimizer inside."""
-        return object.__getattribute__(self, "_inner")
+        return self._inner
 
-    def __getattribute__(self, name: str) -> Any:
-        """Return an attribute: a child's own, or that of the inner optimizer."""
-        own = object.__getattribute__(self, "__dict__")
-        if (
-            name in own
-            or name.startswith("__")
-            or _defines(object.__getattribute__(self, "__class__"), name)
-        ):
-            return object.__getattribute__(self, name)
-        return getattr(own["_inner"], name)
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the inner optimizer; Python asks for what the wrapper lacks."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self._inner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the inner optimizer unless a child has it."""
-        if name in self.__dict__ or _defines(type(self), name):
-            object.__setattr__(self, name, value)
+        """Set a member of the wrapper, or an attribute of the inner optimizer."""
+        if name.startswith("_") or hasattr(type(self), name):
+            super().__setattr__(name, value)
         else:
-            setattr(self.inner_optimizer, name, value)
+            setattr(self._inner, name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete an attribute of the inner optimizer unless a child has it."""
-        if name in self.__dict__ or _defines(type(self), name):
-            object.__delattr__(self, name)
+        """Delete a member of the wrapper, or an attribute of the inner optimizer."""
+        if name in vars(self):
+            super().__delattr__(name)
         else:
-            delattr(self.inner_optimizer, name)
+            delattr(self._inner, name)
 
     def __dir__(self) -> list[str]:
         """Return the names of all attributes, those of the inner optimizer included."""
-        return sorted({*object.__dir__(self), *dir(self.inner_optimizer)})
+        return sorted({*super().__dir__(), *dir(self._inner)})
 
+    @property
+    def name(self) -> str:
+        """The inner optimizer's name."""
+        return self._inner.get_name()
 
-def _defines(kind: type, name: str) -> bool:
-    """Return whether a child of Optimizer defines an attribute, or inherits a listed one."""
-    if name in OptimizerWrapper._FROM_BASE:  # pyright: ignore[reportPrivateUsage]
-        return True
-    classes = kind.__mro__[: kind.__mro__.index(Optimizer)]
-    return any(name in vars(c) for c in classes)
+    def get_name(self) -> str:
+        """Return `name`."""
+        return self.name
+
+    @property
+    def touches_rows_only(self) -> bool:
+        """See `Optimizer.touches_rows_only`."""
+        return self._inner.touches_rows_only
+
+    @property
+    def gradient_factor(self) -> float:
+        """1: what a wrapper does to gradients comes before the inner optimizer's rule."""
+        return 1.0
+
+    def compute_gradients(
+        self,
+        loss: Loss,
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: GraphValue | None = None,
+    ) -> list[tuple[Any, State]]:
+        """See `Optimizer.compute_gradients`."""
+        return self._inner.compute_gradients(
+            loss,
+            var_list=var_list,
+            gate_gradients=gate_gradients,
+            aggregation_method=aggregation_method,
+            colocate_gradients_with_ops=colocate_gradients_with_ops,
+            grad_loss=grad_loss,
+        )
+
+    def reduce_gradients(
+        self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
+    ) -> list[tuple[Gradient, Variable]]:
+        """See `Optimizer.reduce_gradients`."""
+        return self._inner.reduce_gradients(grads_and_vars)
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Let the inner optimizer apply gradients that `reduce_gradients` returned.
+
+        That is its `apply_gradients`, which a user may have overridden, unless it reduces gradients
+        itself: it has reduced these.
+        """
+        if overrides(self._inner, "reduce_gradients"):
+            return self._inner.apply_reduced(grads_and_vars, global_step, name)
+        return self._inner.apply_gradients(grads_and_vars, global_step, name)
+
+    def apply_multiplied(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None,
+        name: str | None,
+        factor: float,
+    ) -> TrainOp:
+        """Do what `apply_reduced` does: the factor is 1, as `gradient_factor` is."""
+        del factor
+        return self.apply_reduced(grads_and_vars, global_step, name)
+
+    def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
+        """See `Optimizer.get_gradients`."""
+        return self._inner.get_gradients(loss, params)
+
+    def get_slot(self, var: Variable, name: str) -> State | None:
+        """See `Optimizer.get_slot`."""
+        return self._inner.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """See `Optimizer.get_slot_names`."""
+        return self._inner.get_slot_names()
+
+    def variables(self) -> list[State]:
+        """See `Optimizer.variables`."""
+        return self._inner.variables()
+
+    def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
+        """See `Optimizer.add_slot`."""
+        return self._inner.add_slot(var, slot_name, initializer)
+
+    @property
+    def learning_rate(self) -> Any:
+        """See `Optimizer.learning_rate`."""
+        return self._inner.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        self._inner.learning_rate = value
+
+    @property
+    def iterations(self) -> State | None:
+        """See `Optimizer.iterations`."""
+        return self._inner.iterations
+
+    @property
+    def weights(self) -> list[State]:
+        """See `Optimizer.weights`."""
+        return self._inner.weights
+
+    def get_weights(self) -> list[np.ndarray]:
+        """See `Optimizer.get_weights`."""
+        return self._inner.get_weights()
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """See `Optimizer.set_weights`."""
+        self._inner.set_weights(weights)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make an optimizer like this one."""
+        return {"optimizer": self.inner_config()}
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: See `optimizers.get`.
+
+        Raises:
+            OptimizerTypeError: It is no mapping, or a key is missing or unknown.
+            OptimizerValueError: The class of the inner optimizer is unknown.
+        """
+        given = arguments(cls, config, OptimizerTypeError)
+        given["optimizer"] = registry.get(given["optimizer"], custom_objects=custom_objects)
+        return cls(**given)
+
+    def inner_config(self) -> dict[str, Any]:
+        """Return what `optimizers.get` makes an optimizer like the inner one from."""
+        return {"class_name": type(self._inner).__name__, "config": self._inner.get_config()}

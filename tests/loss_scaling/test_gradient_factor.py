@@ -12,8 +12,8 @@ import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.loss_scaling import LossScaleOptimizer
-from amp_rewrite.optimizers import Adam, Optimizer
-from amp_rewrite.optimizers.wrapper import OptimizerWrapper
+from amp_rewrite.optimizers import Adam, Optimizer, OptimizerWrapper
+from amp_rewrite.optimizers.rules.adam import AdamRule
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]
@@ -44,12 +44,12 @@ def test_other_rules_have_one_pass_more(four_variables: Make) -> None:
     assert scaled == plain + 1
 
 
-class Descent(Adam):
+class Descent(AdamRule):
     """Keeps Adam's slots as they are and takes a plain step."""
 
-    def _update(self, number, shared, slots):
-        b = number.b
-        return b.sub(number.value, b.mul(number.gradient, 0.5)), slots
+    def update(self, given, shared, slots):
+        b = given.b
+        return b.sub(given.value, b.mul(given.gradient, 0.5)), slots
 
 
 class Doubled(Adam):
@@ -66,13 +66,19 @@ class Doubled(Adam):
         return gradient * 2.0
 
 
-class Decayed(Adam):
+class Decayed(AdamRule):
     """Adds a tenth of the variable to its gradient, and leaves the rest to Adam."""
 
-    def _update(self, number, shared, slots):
-        b = number.b
-        gradient = b.add(number.gradient, b.mul(number.value, 0.1))
-        return super()._update(number.with_gradient(gradient), shared, slots)
+    def update(self, given, shared, slots):
+        b = given.b
+        gradient = b.add(given.gradient, b.mul(given.value, 0.1))
+        return super().update(given.with_gradient(gradient), shared, slots)
+
+
+def with_rule(kind: type[AdamRule]) -> Optimizer:
+    """Return an optimizer with Adam's hyperparameters and a rule that is a child of Adam's."""
+    rule = kind(beta1=0.9, beta2=0.999, epsilon=1e-8, lazy=False)
+    return Optimizer(name="Adam", learning_rate=0.001, rule=rule)
 
 
 class Plain(OptimizerWrapper):
@@ -91,7 +97,7 @@ def test_a_rule_of_the_users_own_gets_the_gradient(
     scale: object, four_variables: Make, feeds_of: FeedsOf
 ) -> None:
     feeds = feeds_of(np.random.default_rng(0))
-    op = LossScaleOptimizer(Descent(), scale).minimize(amp.value(four_variables(), "loss"))
+    op = LossScaleOptimizer(with_rule(Descent), scale).minimize(amp.value(four_variables(), "loss"))
     with amp.TrainingSession(op) as session:
         before = session.state_dict()["matrix"]
         session.run(feeds)
@@ -126,7 +132,10 @@ def test_a_rule_may_give_another_gradient_to_its_parent(
     feeds = feeds_of(np.random.default_rng(0))
     matrix = four_variables().graph.initializers["matrix"].const_value
     assert matrix is not None
-    for optimizer in (Decayed(), LossScaleOptimizer(Decayed(), scale)):
+    for optimizer in (
+        with_rule(Decayed),
+        LossScaleOptimizer(with_rule(Decayed), scale),
+    ):
         moments = first_moments(optimizer, four_variables(), feeds)
         expected = 0.1 * (feeds["g2"] + 0.1 * matrix.numpy())
         np.testing.assert_allclose(moments, expected, rtol=1e-5, atol=1e-8)

@@ -89,12 +89,12 @@ def test_variables_that_do_not_decay_have_a_function_of_their_own():
 
 
 def test_a_rule_of_a_user_becomes_a_function_too():
-    class SignDescent(amp.optimizers.Optimizer):
-        def _update(self, number, shared, slots):
-            b = number.b
-            return b.sub(number.value, b.mul(b.sign(number.gradient), shared)), slots
+    class SignRule(amp.optimizers.UpdateRule):
+        def update(self, given, shared, slots):
+            b = given.b
+            return b.sub(given.value, b.mul(b.sign(given.gradient), shared)), slots
 
-    step = step_of(SignDescent(name="Sign"))
+    step = step_of(amp.optimizers.Optimizer(name="Sign", rule=SignRule()))
     assert calls(step) == {"Sign": len(SHAPES)}
     assert [node.op_type for node in step.functions[0].node] == ["Sign", "Mul", "Sub"]
 
@@ -105,15 +105,15 @@ class Averages(NamedTuple):
 
 
 def test_a_rule_may_return_one_value_twice_and_what_it_was_given():
-    class Remembering(amp.optimizers.Optimizer):
+    class Remembering(amp.optimizers.UpdateRule):
         slots = Averages
 
-        def _update(self, number, shared, slots):
-            value = number.b.sub(number.value, number.b.mul(number.gradient, shared))
-            return value, Averages(number.value, value)
+        def update(self, given, shared, slots):
+            value = given.b.sub(given.value, given.b.mul(given.gradient, shared))
+            return value, Averages(given.value, value)
 
-    model = forward()
-    op = Remembering(name="Remembering").minimize(amp.value(model, "loss"))
+    optimizer = amp.optimizers.Optimizer(name="Remembering", rule=Remembering())
+    op = optimizer.minimize(amp.value(forward(), "loss"))
     rng = np.random.default_rng(0)
     feeds = {"x": rng.normal(size=(8, 6)).astype(np.float32), "t": rng.integers(0, 3, 8)}
     with amp.TrainingSession(op) as session:

@@ -6,17 +6,28 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.optimizers.keras import Rate
+from amp_rewrite.optimizers.learning_rate import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.update_rule import NoSlots, Number
+from amp_rewrite.optimizers.update_rule import NoSlots, UpdateInput, UpdateRule
 
 
-class GradientDescent(Optimizer):
+class GradientDescentRule(UpdateRule):
     """w -= learning_rate * g.
 
     H. Robbins, S. Monro, "A Stochastic Approximation Method", 1951,
     https://doi.org/10.1214/aoms/1177729586. A sparse gradient changes the touched rows only.
     """
+
+    def update(
+        self, given: UpdateInput, shared: ir.Value, slots: NoSlots
+    ) -> tuple[ir.Value, NoSlots]:
+        """Return the new value; there are no slots."""
+        b = given.b
+        return b.sub(given.value, b.mul(given.gradient, shared)), slots
+
+
+class GradientDescent(Optimizer):
+    """Gradient descent; see `GradientDescentRule`."""
 
     def __init__(
         self,
@@ -25,7 +36,7 @@ class GradientDescent(Optimizer):
         name: str = "GradientDescent",
         **clipping: Any,
     ) -> None:
-        """Keep the learning rate.
+        """Make the rule.
 
         Args:
             learning_rate: A number of at least 0, or a schedule.
@@ -34,11 +45,8 @@ class GradientDescent(Optimizer):
             **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
 
         Raises:
-            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
             OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
         """
-        super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
-
-    def _update(self, number: Number, shared: ir.Value, slots: NoSlots) -> tuple[ir.Value, NoSlots]:
-        b = number.b
-        return b.sub(number.value, b.mul(number.gradient, shared)), slots
+        rule = GradientDescentRule()
+        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
 from amp_rewrite.optimizers import argument_checks as check
-from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.update_rule import Number
+from amp_rewrite.optimizers.learning_rate import Rate
+from amp_rewrite.optimizers.optimizer import Hyperparameter, Optimizer
+from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule, checked
 
 
 class AdadeltaSlots(NamedTuple):
@@ -19,7 +20,8 @@ class AdadeltaSlots(NamedTuple):
     accum_update: ir.Value  # mean square of updates: the same
 
 
-class Adadelta(Optimizer):
+@dataclass(frozen=True, kw_only=True)
+class AdadeltaRule(UpdateRule):
     """Updates in the units of the variable, without a rate of their own.
 
         a = rho * a + (1 - rho) * g^2
@@ -33,6 +35,30 @@ class Adadelta(Optimizer):
 
     slots = AdadeltaSlots
 
+    rho: float = checked(check.number, high=1)
+    epsilon: float = checked(check.number, above=True)
+
+    def update(
+        self, given: UpdateInput, shared: ir.Value, slots: AdadeltaSlots
+    ) -> tuple[ir.Value, AdadeltaSlots]:
+        """Return the new value and the new means."""
+        b, gradient = given.b, given.gradient
+        rho, rest = self.rho, 1 - self.rho
+        accum = b.add(b.mul(slots.accum, rho), b.mul(b.square(gradient), rest))
+        above = b.sqrt(b.add(slots.accum_update, self.epsilon))
+        below = b.sqrt(b.add(accum, self.epsilon))
+        update = b.mul(b.div(above, below), gradient)
+        accum_update = b.add(b.mul(slots.accum_update, rho), b.mul(b.square(update), rest))
+        value = b.sub(given.value, b.mul(update, shared))
+        return value, AdadeltaSlots(accum, accum_update)
+
+
+class Adadelta(Optimizer):
+    """Updates in the units of the variable; see `AdadeltaRule`."""
+
+    rho = Hyperparameter[float]()
+    epsilon = Hyperparameter[float]()
+
     def __init__(
         self,
         learning_rate: Rate = 1.0,
@@ -42,7 +68,7 @@ class Adadelta(Optimizer):
         name: str = "Adadelta",
         **clipping: Any,
     ) -> None:
-        """Keep the hyperparameters.
+        """Make the rule.
 
         Args:
             learning_rate: A number of at least 0, or a schedule.
@@ -53,22 +79,8 @@ class Adadelta(Optimizer):
             **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
 
         Raises:
-            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
             OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
         """
-        super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
-        self.rho = check.number("rho", rho, high=1)
-        self.epsilon = check.number("epsilon", epsilon, above=True)
-
-    def _update(
-        self, number: Number, shared: ir.Value, slots: AdadeltaSlots
-    ) -> tuple[ir.Value, AdadeltaSlots]:
-        b, gradient = number.b, number.gradient
-        rho, rest = self.rho, 1 - self.rho
-        accum = b.add(b.mul(slots.accum, rho), b.mul(b.square(gradient), rest))
-        above = b.sqrt(b.add(slots.accum_update, self.epsilon))
-        below = b.sqrt(b.add(accum, self.epsilon))
-        update = b.mul(b.div(above, below), gradient)
-        accum_update = b.add(b.mul(slots.accum_update, rho), b.mul(b.square(update), rest))
-        value = b.sub(number.value, b.mul(update, shared))
-        return value, AdadeltaSlots(accum, accum_update)
+        rule = AdadeltaRule(rho=rho, epsilon=epsilon)
+        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

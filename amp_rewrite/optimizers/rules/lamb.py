@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.optimizers import argument_checks as check
-from amp_rewrite.optimizers.adam import BETA1_POWER, BETA2_POWER, Adam, AdamSlots
-from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.update_rule import Number, Scalars
-from amp_rewrite.optimizers.weight_decay import excluded, patterns
+from amp_rewrite.optimizers.learning_rate import Rate
+from amp_rewrite.optimizers.optimizer import Hyperparameter
+from amp_rewrite.optimizers.rules.adam import BETA1_POWER, BETA2_POWER, Adam, AdamRule, AdamSlots
+from amp_rewrite.optimizers.rules.weight_decay import decays, patterns
+from amp_rewrite.optimizers.update_rule import SharedInput, UpdateInput, checked
 from amp_rewrite.training.training_graph import State
 
 
@@ -24,7 +26,8 @@ class LAMBScalars(NamedTuple):
     epsilon: ir.Value  # epsilon * sqrt(1 - beta2^t)
 
 
-class LAMB(Adam):
+@dataclass(frozen=True, kw_only=True)
+class LAMBRule(AdamRule):
     """Adam's direction, scaled per variable to the norm of the variable.
 
         r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
@@ -34,6 +37,40 @@ class LAMB(Adam):
     https://arxiv.org/abs/1904.00962 (Algorithm 2, phi the identity). The norms run over the whole
     variable, so that a sparse gradient is made dense.
     """
+
+    weight_decay: float = checked(check.number)
+    exclude_from_weight_decay: Iterable[str] = checked(patterns)
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        return decays(variable.name, self.weight_decay, self.exclude_from_weight_decay)
+
+    def shared(self, given: SharedInput) -> LAMBScalars:
+        """Return LAMBScalars."""
+        b, others = given.b, given.others
+        second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
+        first = b.div(second, b.sub(1.0, others[BETA1_POWER]))
+        epsilon = b.mul(second, self.epsilon)
+        dtype = given.dtype
+        return LAMBScalars(given.rate, b.cast(first, dtype), b.cast(epsilon, dtype))
+
+    def update(
+        self, given: UpdateInput, shared: Any, slots: AdamSlots
+    ) -> tuple[ir.Value, AdamSlots]:
+        """Return the new value and the new moments."""
+        b, (quotient, new) = given.b, self.direction(given, slots, shared.epsilon)
+        direction = b.mul(quotient, shared.first)
+        if self.variant(given.variable):
+            direction = b.add(direction, b.mul(given.value, self.weight_decay))
+        scale = b.mul(shared.learning_rate, _ratio(b, given.value, direction))
+        return b.sub(given.value, b.mul(direction, scale)), new
+
+
+class LAMB(Adam):
+    """Adam's direction, scaled to the norm of the variable; see `LAMBRule`."""
+
+    weight_decay = Hyperparameter[float]()
+    exclude_from_weight_decay = Hyperparameter[tuple[str, ...]]()
 
     def __init__(
         self,
@@ -47,7 +84,7 @@ class LAMB(Adam):
         name: str = "LAMB",
         **clipping: Any,
     ) -> None:
-        """Keep the hyperparameters.
+        """Make the rule.
 
         Args:
             learning_rate: A number of at least 0, or a schedule.
@@ -62,34 +99,15 @@ class LAMB(Adam):
             **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
 
         Raises:
-            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
             OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
         """
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self.weight_decay = check.number("weight_decay", weight_decay)
-        self.exclude_from_weight_decay = patterns(exclude_from_weight_decay)
-
-    def _scalars(self, scalars: Scalars) -> Any:
-        b, others = scalars.b, scalars.others
-        second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
-        first = b.div(second, b.sub(1.0, others[BETA1_POWER]))
-        epsilon = b.mul(second, self.epsilon)
-        dtype = scalars.dtype
-        return LAMBScalars(scalars.rate, b.cast(first, dtype), b.cast(epsilon, dtype))
-
-    def _variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        return bool(self.weight_decay) and not excluded(
-            variable.name, self.exclude_from_weight_decay
+        self.rule = LAMBRule(
+            **vars(self.rule),
+            weight_decay=weight_decay,
+            exclude_from_weight_decay=exclude_from_weight_decay,
         )
-
-    def _update(self, number: Number, shared: Any, slots: AdamSlots) -> tuple[ir.Value, AdamSlots]:
-        b, (quotient, new) = number.b, self._direction(number, slots, shared.epsilon)
-        direction = b.mul(quotient, shared.first)
-        if self._variant(number.variable):
-            direction = b.add(direction, b.mul(number.value, self.weight_decay))
-        scale = b.mul(shared.learning_rate, _ratio(b, number.value, direction))
-        return b.sub(number.value, b.mul(direction, scale)), new
 
 
 def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite.optimizers import argument_checks as check
-from amp_rewrite.optimizers.adam import Adam, AdamScalars, AdamSlots
-from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.update_rule import Number
-from amp_rewrite.optimizers.weight_decay import excluded, patterns
+from amp_rewrite.optimizers.learning_rate import Rate
+from amp_rewrite.optimizers.optimizer import Hyperparameter
+from amp_rewrite.optimizers.rules.adam import Adam, AdamRule, AdamScalars, AdamSlots
+from amp_rewrite.optimizers.rules.weight_decay import decays, patterns
+from amp_rewrite.optimizers.update_rule import UpdateInput, checked
 from amp_rewrite.training.training_graph import State
 
 
-class AdamW(Adam):
-    """Adam whose weight decay is no part of the gradient.
+@dataclass(frozen=True, kw_only=True)
+class AdamWRule(AdamRule):
+    """Adam whose weight decay is not a part of the gradient.
 
         w -= learning_rate * weight_decay * w, then Adam's step
 
@@ -24,6 +27,31 @@ class AdamW(Adam):
     https://arxiv.org/abs/1711.05101. The decay is multiplied with the learning rate, as in PyTorch.
     It touches every row, so that a sparse gradient is made dense.
     """
+
+    weight_decay: float = checked(check.number)
+    exclude_from_weight_decay: Iterable[str] = checked(patterns)
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        return decays(variable.name, self.weight_decay, self.exclude_from_weight_decay)
+
+    def update(
+        self, given: UpdateInput, shared: AdamScalars, slots: AdamSlots
+    ) -> tuple[ir.Value, AdamSlots]:
+        """Return the new value and the new moments."""
+        b = given.b
+        value, new = super().update(given, shared, slots)
+        if not self.variant(given.variable):
+            return value, new
+        decay = b.mul(shared.learning_rate, self.weight_decay)
+        return b.sub(value, b.mul(given.value, decay)), new
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay; see `AdamWRule`."""
+
+    weight_decay = Hyperparameter[float]()
+    exclude_from_weight_decay = Hyperparameter[tuple[str, ...]]()
 
     def __init__(
         self,
@@ -37,7 +65,7 @@ class AdamW(Adam):
         name: str = "AdamW",
         **clipping: Any,
     ) -> None:
-        """Keep the hyperparameters.
+        """Make the rule.
 
         Args:
             learning_rate: A number of at least 0, or a schedule.
@@ -53,25 +81,12 @@ class AdamW(Adam):
             **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
 
         Raises:
-            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
             OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
         """
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self.weight_decay = check.number("weight_decay", weight_decay)
-        self.exclude_from_weight_decay = patterns(exclude_from_weight_decay)
-
-    def _variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        return bool(self.weight_decay) and not excluded(
-            variable.name, self.exclude_from_weight_decay
+        self.rule = AdamWRule(
+            **vars(self.rule),
+            weight_decay=weight_decay,
+            exclude_from_weight_decay=exclude_from_weight_decay,
         )
-
-    def _update(
-        self, number: Number, shared: AdamScalars, slots: AdamSlots
-    ) -> tuple[ir.Value, AdamSlots]:
-        b = number.b
-        value, new = super()._update(number, shared, slots)
-        if not self._variant(number.variable):
-            return value, new
-        decay = b.mul(shared.learning_rate, self.weight_decay)
-        return b.sub(value, b.mul(number.value, decay)), new

@@ -8,16 +8,20 @@ from collections.abc import Iterable
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 
 
-def patterns(expressions: Iterable[str]) -> tuple[str, ...]:
+def patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
     """Return regular expressions for variable names, checked.
+
+    Args:
+        name: What they are called.
+        expressions: What was given.
 
     Raises:
         OptimizerTypeError: A single string was given.
-        OptimizerValueError: One is no regular expression.
+        OptimizerValueError: One is not a regular expression.
     """
     if isinstance(expressions, str):
         raise OptimizerTypeError(
-            "exclude_from_weight_decay must be a list of regular expressions",
+            f"{name} must be a list of regular expressions",
             found=repr(expressions),
         )
     given = tuple(expressions)
@@ -31,6 +35,6 @@ def patterns(expressions: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
-def excluded(name: str, expressions: Iterable[str]) -> bool:
-    """Return whether any expression occurs in a variable's name."""
-    return any(re.search(expression, name) for expression in expressions)
+def decays(variable: str, weight_decay: float, exclude: Iterable[str]) -> bool:
+    """Return whether a variable decays: no expression of `exclude` occurs in its name."""
+    return bool(weight_decay) and not any(re.search(pattern, variable) for pattern in exclude)

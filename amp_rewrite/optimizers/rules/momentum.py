@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
 from amp_rewrite.optimizers import argument_checks as check
-from amp_rewrite.optimizers.keras import Rate
-from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.update_rule import Number
+from amp_rewrite.optimizers.learning_rate import Rate
+from amp_rewrite.optimizers.optimizer import Hyperparameter, Optimizer
+from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule, checked
 
 
 class MomentumSlots(NamedTuple):
@@ -18,7 +19,8 @@ class MomentumSlots(NamedTuple):
     momentum: ir.Value  # the variable's shape, float32 or float64
 
 
-class Momentum(Optimizer):
+@dataclass(frozen=True, kw_only=True)
+class MomentumRule(UpdateRule):
     """Gradient descent with a velocity, or with Nesterov's.
 
         a = momentum * a + g
@@ -34,6 +36,27 @@ class Momentum(Optimizer):
 
     slots = MomentumSlots
 
+    momentum: float = checked(check.number)
+    use_nesterov: bool = checked(check.flag)
+
+    def update(
+        self, given: UpdateInput, shared: ir.Value, slots: MomentumSlots
+    ) -> tuple[ir.Value, MomentumSlots]:
+        """Return the new value and the new velocity."""
+        b, gradient = given.b, given.gradient
+        velocity = b.add(b.mul(slots.momentum, self.momentum), gradient)
+        step = velocity
+        if self.use_nesterov:
+            step = b.add(gradient, b.mul(velocity, self.momentum))
+        return b.sub(given.value, b.mul(step, shared)), MomentumSlots(velocity)
+
+
+class Momentum(Optimizer):
+    """Gradient descent with momentum; see `MomentumRule`."""
+
+    momentum = Hyperparameter[float]()
+    use_nesterov = Hyperparameter[bool]()
+
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -43,7 +66,7 @@ class Momentum(Optimizer):
         name: str = "Momentum",
         **clipping: Any,
     ) -> None:
-        """Keep the hyperparameters.
+        """Make the rule.
 
         Args:
             learning_rate: A number of at least 0, or a schedule.
@@ -54,19 +77,8 @@ class Momentum(Optimizer):
             **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
 
         Raises:
-            OptimizerTypeError: A hyperparameter is no number, or a keyword is unknown.
+            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
             OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
         """
-        super().__init__(use_locking, name, learning_rate=learning_rate, **clipping)
-        self.momentum = check.number("momentum", momentum)
-        self.use_nesterov = bool(use_nesterov)
-
-    def _update(
-        self, number: Number, shared: ir.Value, slots: MomentumSlots
-    ) -> tuple[ir.Value, MomentumSlots]:
-        b, gradient = number.b, number.gradient
-        velocity = b.add(b.mul(slots.momentum, self.momentum), gradient)
-        step = velocity
-        if self.use_nesterov:
-            step = b.add(gradient, b.mul(velocity, self.momentum))
-        return b.sub(number.value, b.mul(step, shared)), MomentumSlots(velocity)
+        rule = MomentumRule(momentum=momentum, use_nesterov=use_nesterov)
+        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

@@ -1,0 +1,86 @@
+"""The learning rate of an optimizer: a number or a schedule, and the states that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import OptimizerValueError
+from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers import schedules
+from amp_rewrite.training.training_graph import State, TrainingGraph
+
+LEARNING_RATE = "learning_rate"
+
+Rate = float | schedules.Schedule
+"""A learning rate: a number or a schedule."""
+
+
+class LearningRate:
+    """A learning rate that can be set between steps: one state per training graph.
+
+    Attributes:
+        base: The rate that new states begin with; a schedule's factor multiplies it.
+        schedule: The schedule, or None.
+    """
+
+    def __init__(self, optimizer: str, value: Rate) -> None:
+        """Check and keep a rate; `optimizer` is the name that errors show."""
+        self._optimizer = optimizer
+        self._states: dict[TrainingGraph, State] = {}
+        self.base, self.schedule = _parts(value)
+
+    def read(self) -> Any:
+        """Return the present rate, or the schedule."""
+        if self.schedule is not None:
+            return self.schedule
+        return float(list(self._states.values())[-1].read()) if self._states else self.base
+
+    def assign(self, value: Rate) -> None:
+        """Set the rate from the next step on; a schedule that is there goes on from it.
+
+        Raises:
+            OptimizerTypeError: It is neither a number nor a schedule.
+            OptimizerValueError: The number is impossible, or a step is built, of which a schedule
+                would be a part.
+        """
+        base, schedule = _parts(value)
+        if self._states and schedule is not None:
+            raise OptimizerValueError(
+                "a schedule is part of the step, which has been built",
+                where=self._optimizer,
+                expected="a number",
+                remedy="make another optimizer with this schedule",
+            )
+        self.base, self.schedule = base, schedule or self.schedule
+        for state in self._states.values():
+            state.assign(base)
+
+    def add_to(self, graph: TrainingGraph, b: Builder, counter: State) -> ir.Value:
+        """Return the learning rate of a step, float32, shape (): the state, times the schedule.
+
+        Args:
+            graph: Gets the state if it has none.
+            b: Adds the nodes.
+            counter: Counts the steps.
+        """
+        if graph not in self._states:
+            initial = np.array(self.base, np.float32)
+            self._states[graph] = graph.state(LEARNING_RATE, initial, LEARNING_RATE)
+        state = self._states[graph]
+        if self.schedule is None:
+            return state.value
+        factor = self.schedule.factor(b, b.cast(counter.value, ir.DataType.FLOAT))
+        return b.mul(state.value, factor)
+
+
+def _parts(value: Any) -> tuple[float, schedules.Schedule | None]:
+    """Return a rate's number, checked, and its schedule; a configuration stands for a schedule."""
+    if isinstance(value, Mapping):
+        value = schedules.from_config(value)
+    schedule = value if isinstance(value, schedules.Schedule) else None
+    return check.number(LEARNING_RATE, value if schedule is None else schedule.base), schedule

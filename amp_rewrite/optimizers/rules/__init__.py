@@ -1,0 +1,1 @@
+"""The update rules, each with the optimizer that has it."""
