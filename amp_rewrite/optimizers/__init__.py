@@ -27,14 +27,14 @@ from amp_rewrite.optimizers.registry import (
     get,
     register,
 )
-from amp_rewrite.optimizers.rules.adadelta import Adadelta
-from amp_rewrite.optimizers.rules.adagrad import Adagrad
-from amp_rewrite.optimizers.rules.adam import Adam
-from amp_rewrite.optimizers.rules.adamw import AdamW
-from amp_rewrite.optimizers.rules.gradient_descent import GradientDescent
-from amp_rewrite.optimizers.rules.lamb import LAMB
-from amp_rewrite.optimizers.rules.momentum import Momentum
-from amp_rewrite.optimizers.rules.rmsprop import RMSProp
+from amp_rewrite.optimizers.rules.adadelta import Adadelta, AdadeltaRule
+from amp_rewrite.optimizers.rules.adagrad import Adagrad, AdagradRule
+from amp_rewrite.optimizers.rules.adam import Adam, AdamRule
+from amp_rewrite.optimizers.rules.adamw import AdamW, AdamWRule
+from amp_rewrite.optimizers.rules.gradient_descent import GradientDescent, GradientDescentRule
+from amp_rewrite.optimizers.rules.lamb import LAMB, LAMBRule
+from amp_rewrite.optimizers.rules.momentum import Momentum, MomentumRule
+from amp_rewrite.optimizers.rules.rmsprop import CenteredRMSPropRule, RMSProp, RMSPropRule
 from amp_rewrite.optimizers.schedules import (
     ConstantSchedule,
     CosineSchedule,
@@ -52,28 +52,37 @@ __all__ = [
     "SGD",
     "Adadelta",
     "AdadeltaOptimizer",
+    "AdadeltaRule",
     "Adagrad",
     "AdagradOptimizer",
+    "AdagradRule",
     "Adam",
     "AdamOptimizer",
+    "AdamRule",
     "AdamW",
     "AdamWOptimizer",
+    "AdamWRule",
+    "CenteredRMSPropRule",
     "ConstantSchedule",
     "CosineSchedule",
     "GradientDescent",
     "GradientDescentOptimizer",
+    "GradientDescentRule",
     "IndexedSlices",
     "LAMBOptimizer",
+    "LAMBRule",
     "Lamb",
     "LinearWarmUp",
     "Momentum",
     "MomentumOptimizer",
+    "MomentumRule",
     "Optimizer",
     "OptimizerTypeError",
     "OptimizerValueError",
     "OptimizerWrapper",
     "RMSProp",
     "RMSPropOptimizer",
+    "RMSPropRule",
     "RMSprop",
     "Schedule",
     "StepSchedule",
