@@ -13,12 +13,15 @@ from amp_rewrite.builder.constant_contents import constant_tensor
 from amp_rewrite.builder.dimensions import better_shape, solve_reshape
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import subgraphs
 
 _SMALL = 64  # elements; what inference reads are shapes, axes and the like
 
+# operators: what the inference of onnx does not tell of each.
 _OF_SHAPE = {"Reshape": 1, "ConstantOfShape": 0}
 """The input that is the output's shape: the rank is its length even where it is computed."""
 
+# operators: as above.
 _SAME = {"LessOrEqual": "Less", "GreaterOrEqual": "Greater"}
 """Operators whose shapes onnx does not infer before opset 16 -> one whose result has the same."""
 
@@ -30,7 +33,7 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
         GradientError: The operator does not admit these inputs.
     """
     present = {v.name or "": v for v in node.inputs if v is not None}
-    if any(v.type is None for v in present.values()) or _has_graph(node):
+    if any(v.type is None for v in present.values()) or next(subgraphs(node), None) is not None:
         return
     try:
         kind = node.op_type if node.domain else _SAME.get(node.op_type, node.op_type)
@@ -72,10 +75,6 @@ def _rank_only(node: ir.Node) -> ir.Shape | None:
         data = node.inputs[0] if node.op_type == "Split" else None
         rank = None if data is None or data.shape is None else len(data.shape.dims)
     return ir.Shape([None] * rank) if isinstance(rank, int) else None
-
-
-def _has_graph(node: ir.Node) -> bool:
-    return any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values())
 
 
 def _type_proto(value: ir.Value) -> onnx.TypeProto:

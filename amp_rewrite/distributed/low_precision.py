@@ -10,7 +10,7 @@ from amp_rewrite.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.training.replicas import SUM, is_collective, replica_nodes
 
-_LINEAR = ("Mul", "Cast", "Identity")
+_LINEAR = ("Mul", "Cast", "Identity")  # operators: what unscaling a gradient is made of
 
 
 def lower_sums(model: ir.Model, data: Iterable[str]) -> None:

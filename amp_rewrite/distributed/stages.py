@@ -11,8 +11,7 @@ from amp_rewrite.distributed.buckets import Bucket
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.traverse import ancestors, inputs_of
-from amp_rewrite.graph.unused import remove_unused_nodes
+from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes
 from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.training.replicas import is_collective
 

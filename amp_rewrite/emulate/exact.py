@@ -1,4 +1,4 @@
-"""Operators whose result needs no rounding: it is one of the values that went in.
+"""Operators whose result needs no rounding: it is a value that went in, or is one by its nature.
 
 A rounding pair behind such an operator would change nothing and cost two passes over its output.
 """
@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from amp_rewrite.graph.traits import Trait, has, operator
+
 Condition = Callable[[ir.Node], bool]
-
-
-def _always(_: ir.Node) -> bool:
-    return True
 
 
 def _is_nearest(node: ir.Node) -> bool:
@@ -37,67 +35,7 @@ def _is_inference(node: ir.Node) -> bool:
     return len(node.inputs) < 3 or node.inputs[2] is None
 
 
-_MOVES = (
-    "Compress",
-    "Concat",
-    "ConcatFromSequence",
-    "DepthToSpace",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "Identity",
-    "OneHot",
-    "Optional",
-    "OptionalGetElement",
-    "Reshape",
-    "ReverseSequence",
-    "Scatter",
-    "SequenceAt",
-    "SequenceConstruct",
-    "SequenceEmpty",
-    "SequenceErase",
-    "SequenceInsert",
-    "Slice",
-    "SpaceToDepth",
-    "Split",
-    "SplitToSequence",
-    "Squeeze",
-    "TensorScatter",
-    "Tile",
-    "Transpose",
-    "Trilu",
-    "Unique",
-    "Unsqueeze",
-    "Where",
-)
-"""Copy elements from one place to another."""
-
-_SELECTS = (
-    "GlobalMaxPool",
-    "Max",
-    "MaxPool",
-    "MaxUnpool",
-    "Min",
-    "ReduceMax",
-    "ReduceMin",
-    "Relu",
-    "TopK",
-)
-"""Return some of the elements, or zero."""
-
-_EXACT = ("Abs", "Ceil", "Floor", "Neg", "Round", "Sign")
-"""Compute what every binary floating-point type represents: a sign, or an integer next to x."""
-
-_CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
-"""Return what their bodies computed, where it was rounded."""
-
-_CONSTANTS = ("Constant", "ConstantOfShape", "EyeLike")
-"""Hold numbers that are rounded in the model, or 0 and 1."""
-
-EXACT: Mapping[str, Condition] = {
-    **dict.fromkeys((*_MOVES, *_SELECTS, *_EXACT, *_CONTROL_FLOW, *_CONSTANTS), _always),
+CONDITIONS: Mapping[str, Condition] = {
     "Clip": _takes_bounds_as_inputs,
     "Dropout": _is_inference,
     "Pad": _takes_bounds_as_inputs,
@@ -106,10 +44,12 @@ EXACT: Mapping[str, Condition] = {
     "ScatterND": _reduces_nothing,
     "Upsample": _is_nearest,
 }
-"""Operator of ai.onnx -> whether a node of it is exact."""
+"""Operator of ai.onnx that is exact in some modes -> whether a node of it is."""
 
 
 def is_exact(node: ir.Node) -> bool:
     """Tell whether a node's float outputs are representable wherever its inputs are."""
-    condition = EXACT.get(node.op_type) if node.domain == "" else None
-    return condition is not None and condition(node)
+    condition = CONDITIONS.get(operator(node))
+    if condition is not None:
+        return condition(node)
+    return has(node, Trait.MOVES, Trait.EXACT, Trait.SUBGRAPHS, Trait.HOLDS)

@@ -25,8 +25,6 @@ CHUNK = 16
 OLDEST_OPSET = 13
 """The first opset where ReduceSum and Squeeze take their axes as an input."""
 
-SUPPORTED = ("Gemm", "MatMul", "ReduceMean", "ReduceSum")
-
 Sliced = tuple[ir.Value, ir.Value]
 """A value, and the axis along which it is cut, as a 1-D int64 value."""
 Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
@@ -37,18 +35,18 @@ def check_operators(operators: Collection[str]) -> None:
     """Refuse operators whose sums cannot be accumulated in the low type.
 
     Raises:
-        OptionError: An operator is none of SUPPORTED, or a bare string was given.
+        OptionError: An operator has no rule, or a bare string was given.
     """
     if isinstance(operators, str):
         raise OptionError(
             "accumulate_low must be a list", found=repr(operators), expected=f"[{operators!r}]"
         )
     for name in operators:
-        if name not in SUPPORTED:
+        if name not in _RULES:
             raise OptionError(
                 "accumulate_low does not know how to accumulate in the low type",
                 found=repr(name),
-                expected=", ".join(SUPPORTED),
+                expected=", ".join(_RULES),
             )
 
 

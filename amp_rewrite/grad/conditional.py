@@ -9,19 +9,8 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
-from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.graph.unused import remove_unused_nodes
-
-_RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
+from amp_rewrite.graph.traits import Trait, has, operator
+from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
 
 
 def if_gradients(
@@ -96,9 +85,9 @@ def _check_repeatable(b: Builder, graph: ir.Graph) -> None:
         GradientError: The branch draws some.
     """
     for node in graph:
-        mode = node.inputs[2] if node.op_type == "Dropout" and len(node.inputs) > 2 else None
+        mode = node.inputs[2] if operator(node) == "Dropout" and len(node.inputs) > 2 else None
         drops = mode is not None and b.ints(mode) != [0]
-        if not node.domain and (drops or node.op_type in _RANDOM):
+        if drops or has(node, Trait.RANDOM):
             raise GradientError(
                 "random numbers inside an If have no gradient",
                 where=place(node),

@@ -16,7 +16,9 @@ Rule: TypeAlias = Callable[[ir.Node, Sequence[ir.Value | None], Builder], Gradie
 """(node, gradient of each output, builder) -> one gradient per input; None is no gradient.
 
 A rule emits standard operators of the model's opset, reuses forward values, and does not undo
-broadcasting: the walk sums every gradient to its input's shape. At least one output has a gradient.
+broadcasting: the walk sums every gradient to its input's shape. The first input of an operator that
+does not broadcast it (Trait.NOT_BROADCAST) gets its gradient in that shape from the rule. At least
+one output has a gradient.
 """
 Rules: TypeAlias = Mapping[str, Rule]
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""

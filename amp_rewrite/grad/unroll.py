@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+# operators: the activations that each has by default.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "GRU": ("Sigmoid", "Tanh"),
     "LSTM": ("Sigmoid", "Tanh", "Tanh"),
@@ -22,6 +23,7 @@ OPERATORS = frozenset(_ACTIVATIONS)
 """The operators that can be unrolled."""
 DOMAIN = "amp_rewrite.unrolled"
 """The domain of the functions, so that they are told apart from the operators."""
+# operators: of the activations that a recurrent operator may name.
 _WITHOUT_PARAMETERS = frozenset({"Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"})
 _INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 
@@ -206,7 +208,7 @@ class _Cell:
         """Split the weights by direction and gate."""
         u = self._u = unrolled
         node, self._hidden = u.node, hidden
-        self._gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[node.op_type]
+        self._gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[node.op_type]  # operators: by definition
         count = len(_ACTIVATIONS[node.op_type])
         self._activations = _activations(node)[index * count : (index + 1) * count]
         self._w, self._r = u.direction("W", index), u.direction("R", index)

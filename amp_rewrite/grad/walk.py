@@ -13,32 +13,10 @@ from amp_rewrite.grad.accumulate import accumulate
 from amp_rewrite.grad.conditional import if_gradients
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.rule import Gradient, Gradients
-from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
+from amp_rewrite.grad.rules import RULES
 from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import captured, inputs_of
-
-BROADCASTING: frozenset[str] = frozenset(
-    {
-        "Add",
-        "Clip",
-        "Div",
-        "Einsum",
-        "Expand",
-        "Gemm",
-        "MatMul",
-        "Max",
-        "Mean",
-        "Min",
-        "Mod",
-        "Mul",
-        "PRelu",
-        "Pow",
-        "Sub",
-        "Sum",
-        "Where",
-    }
-)
-"""Operators that may broadcast their first input; of all others it has its gradient's shape."""
 
 
 def gradients(
@@ -88,7 +66,7 @@ def _varying(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]
     """Return the floating-point values that depend on `wrt` through differentiable operators."""
     varying = set(wrt)
     for node in nodes:
-        if operator(node) in NOT_DIFFERENTIABLE:
+        if has(node, Trait.NO_GRADIENT):
             continue
         if any(v in varying for v in inputs_of(node)):
             varying.update(v for v in node.outputs if _may_vary(v))
@@ -97,7 +75,7 @@ def _varying(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]
 
 def _passes(b: Builder, node: ir.Node, arrived: Mapping[ir.Value, object]) -> bool:
     """Return whether a gradient has reached a node that leads back to what is asked for."""
-    if operator(node) in NOT_DIFFERENTIABLE:
+    if has(node, Trait.NO_GRADIENT):
         return False
     reached = any(v in b.varying and v in arrived for v in node.outputs)
     return reached and any(v in b.varying for v in inputs_of(node))
@@ -127,13 +105,13 @@ def _apply(
     if node.op_type == "If" and node.domain == "":
         return if_gradients(b, node, dense, [v for v in captured(node) if v in b.varying])
     found = _by_rule(b, node, dense)
-    exact = operator(node) not in BROADCASTING
+    keeps_shape = has(node, Trait.NOT_BROADCAST)
     passed: list[tuple[ir.Value, Gradient]] = []
     for index, (value, gradient) in enumerate(zip(node.inputs, found, strict=False)):
         if value is None or gradient is None or value not in b.varying:
             continue
         if isinstance(gradient, ir.Value):
-            is_data = exact and index == 0 and b.rank(gradient) == b.rank(value)
+            is_data = keeps_shape and index == 0 and b.rank(gradient) == b.rank(value)
             gradient = b.shaped_like(gradient, value) if is_data else sum_to(b, gradient, value)
         passed.append((value, gradient))
     return passed
@@ -142,7 +120,7 @@ def _apply(
 def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> Gradients:
     rule = RULES.get(operator(node))
     if rule is None:
-        loop = node.op_type in ("Loop", "Scan") and node.domain == ""
+        loop = has(node, Trait.LOOPS)
         raise GradientError(
             "an operator has no gradient rule",
             where=place(node),

@@ -12,14 +12,9 @@ from amp_rewrite.graph.dataflow import NodeVertices, TypeGraph, Vertex, VertexKi
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.origin import training_names
-from amp_rewrite.graph.ports import (
-    SEQUENCE_READERS,
-    SEQUENCE_WRITERS,
-    Ports,
-    opaque_ports,
-    ports_of,
-    subgraphs_of,
-)
+from amp_rewrite.graph.ports import Ports, opaque_ports, ports_of
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traverse import subgraphs
 
 Tie = Callable[[ir.Node, int, Mapping[str, str]], Sequence[frozenset[str]]]
 """(node, opset, variable -> type) -> groups of variables that a target can only retype together."""
@@ -42,9 +37,9 @@ def build_type_graph(model: ir.Model, tie: Tie | None = None) -> TypeGraph:
 def _through_sequences(handles: nx.DiGraph) -> Iterator[tuple[Vertex, Vertex]]:
     """Yield an edge from each writer of a sequence to each reader that the sequence can reach."""
     for writer in handles:
-        if writer.node.op_type in SEQUENCE_WRITERS:
+        if has(writer.node, Trait.WRITES_SEQUENCE):
             for reader in nx.descendants(handles, writer):
-                if reader.node.op_type in SEQUENCE_READERS:
+                if has(reader.node, Trait.READS_SEQUENCE):
                     yield writer, reader
 
 
@@ -105,7 +100,7 @@ class _Builder:
                     producers[value] = vertex
         if vertices.ports.schema is None:
             self._note_sequence_ends((*node.inputs, *node.outputs))
-        for _, graph in subgraphs_of(node):
+        for graph in subgraphs(node):
             self._add_subgraph(node, vertices, graph)
 
     def _feed(self, value: ir.Value, vertex: Vertex) -> None:

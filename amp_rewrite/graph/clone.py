@@ -10,6 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.origin import Origin
+from amp_rewrite.graph.traverse import graphs_in
 
 
 def clone(model: ir.Model) -> ir.Model:
@@ -51,19 +52,7 @@ def _innermost(error: BaseException) -> str:
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        yield from _nested(graph)
-
-
-def _nested(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """Yield a graph and those inside it; a reference to a graph attribute holds none."""
-    yield graph
-    for node in graph:
-        for attribute in node.attributes.data.values():
-            if attribute.type is ir.AttributeType.GRAPH and attribute.value is not None:
-                yield from _nested(attribute.value)
-            elif attribute.type is ir.AttributeType.GRAPHS and attribute.value is not None:
-                for inner in attribute.value:
-                    yield from _nested(inner)
+        yield from graphs_in(graph)
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

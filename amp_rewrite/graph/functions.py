@@ -8,6 +8,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.traverse import graphs_in
 
 _Key = tuple[str, str, str]
 
@@ -59,12 +60,8 @@ def _check_calls(start: _Key, calls: dict[_Key, list[_Key]], done: set[_Key]) ->
 
 
 def _calls(graph: ir.Graph, bodies: dict[_Key, ir.Graph]) -> Iterator[_Key]:
-    for node in graph:
-        if node.op_identifier() in bodies:
-            yield node.op_identifier()
-        for attribute in node.attributes.data.values():
-            if attribute.type is ir.AttributeType.GRAPH and attribute.value is not None:
-                yield from _calls(attribute.value, bodies)
+    for inner in graphs_in(graph):
+        yield from (n.op_identifier() for n in inner if n.op_identifier() in bodies)
 
 
 def _name(key: _Key) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from amp_rewrite.graph import elements, special_types
-from amp_rewrite.graph.ports import SEQUENCE_OPS, Ports, is_fixed, opset_of, ports_of
+from amp_rewrite.graph.ports import Ports, is_fixed, opset_of, ports_of
+from amp_rewrite.graph.traits import Trait, has
 
 Types = dict[ir.Value, str]
 """Value -> ONNX type string; a value whose type cannot be known is absent."""
@@ -204,7 +205,7 @@ class _Inference:
 
     def _unify(self, node: ir.Node) -> bool:
         """Give every port of a bound variable the variable's type; tell whether any was new."""
-        if node.domain == "" and (node.op_type in _CONTROL_FLOW or node.op_type in SEQUENCE_OPS):
+        if has(node, Trait.SUBGRAPHS, Trait.SEQUENCE):
             return False
         ports = self._ports(node)
         pairs = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.graph.traverse import graphs_in
 
 
 class FreeNames:
@@ -40,12 +40,10 @@ class FreeNames:
 
 def names_in(graph: ir.Graph) -> Iterator[str]:
     """Yield the names of a graph's values and of those in graphs inside it."""
-    yield from (v.name or "" for v in graph.inputs)
-    yield from graph.initializers
-    for node in graph:
-        yield from (v.name or "" for v in node.outputs)
-        for inner in subgraphs(node):
-            yield from names_in(inner)
+    for inner in graphs_in(graph):
+        yield from (v.name or "" for v in inner.inputs)
+        yield from inner.initializers
+        yield from (v.name or "" for node in inner for v in node.outputs)
 
 
 def place(node: ir.Node) -> str:

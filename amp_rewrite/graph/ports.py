@@ -15,16 +15,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.schemas import Port, Schema
-
-SEQUENCE_WRITERS = frozenset({"SequenceInsert", "SequenceConstruct", "SplitToSequence"})
-SEQUENCE_READERS = frozenset({"SequenceAt", "ConcatFromSequence"})
-SEQUENCE_OPS = (
-    SEQUENCE_WRITERS | SEQUENCE_READERS | {"SequenceEmpty", "SequenceErase", "SequenceLength"}
-)
-"""Operators whose element variable T and sequence variable S are one variable, called S."""
-
-HANDLE_CARRIERS = frozenset({"Identity", "If", "Loop"})
-"""Operators that pass a sequence on unchanged."""
+from amp_rewrite.graph.traits import Trait, having
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +38,6 @@ def is_fixed(variable: str) -> bool:
     return variable.endswith(")")
 
 
-GRAPH_OWNERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The operators of ai.onnx that have subgraphs."""
-
-
-def subgraphs_of(node: ir.Node) -> tuple[tuple[str, ir.Graph], ...]:
-    """Return the (attribute name, graph) pairs of a node, in attribute order."""
-    if node.domain == "" and node.op_type not in GRAPH_OWNERS:
-        return ()
-    found: list[tuple[str, ir.Graph]] = []
-    for name, attribute in node.attributes.items():
-        if attribute.type is ir.AttributeType.GRAPH and not attribute.is_ref():
-            found.append((name, attribute.as_graph()))
-        elif attribute.type is ir.AttributeType.GRAPHS and not attribute.is_ref():
-            found += [(name, graph) for graph in attribute.as_graphs()]
-    return tuple(found)
-
-
 def schema_variable(variable: str) -> str:
     """Return the schema's own name of a variable: "V" for "V[3]"."""
     return variable.split("[", 1)[0]
@@ -84,7 +58,7 @@ def ports_of(domain: str, op: str, opset: int, n_inputs: int, n_outputs: int) ->
     outputs = tuple(
         _variable(schema.output_port(i), i, len(schema.outputs)) for i in range(n_outputs)
     )
-    if domain == "" and op in SEQUENCE_OPS:
+    if domain == "" and op in having(Trait.SEQUENCE):
         inputs = tuple("S" if name == "T" else name for name in inputs)
         outputs = tuple("S" if name == "T" else name for name in outputs)
     if domain == "" and op == "Scan":

@@ -1,4 +1,4 @@
-"""What nodes read, in the graphs inside them too, and what values depend on."""
+"""The graphs and nodes inside nodes, what these read, and what values depend on."""
 
 from __future__ import annotations
 
@@ -37,11 +37,57 @@ def captured(node: ir.Node) -> list[ir.Value]:
     return list(found)
 
 
+def named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """Yield the graphs among a node's attributes, as "body" or, one of several, "bodies[0]".
+
+    A reference to an attribute of the function around the node holds none.
+    """
+    for name, attribute in node.attributes.data.items():
+        if attribute.value is None:
+            continue
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield name, attribute.value
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            for index, graph in enumerate(attribute.value):
+                yield f"{name}[{index}]", graph
+
+
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """Yield the graphs among a node's attributes."""
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH and not attribute.is_ref():
-            yield attribute.as_graph()
+    for _, graph in named_subgraphs(node):
+        yield graph
+
+
+def graphs_in(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """Yield a graph and those inside it, at any depth, each before what is inside it."""
+    yield graph
+    for node in graph:
+        for inner in subgraphs(node):
+            yield from graphs_in(inner)
+
+
+def nodes_in(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield a node and those inside it, at any depth, in order of execution."""
+    yield node
+    for graph in subgraphs(node):
+        for inner in graph:
+            yield from nodes_in(inner)
+
+
+def remove_unused_nodes(graph: ir.Graph) -> None:
+    """Remove the nodes of a graph that no output of it needs, in place.
+
+    What only the graphs inside such a node read goes too. Initializers and inputs stay.
+
+    Args:
+        graph: Sorted.
+    """
+    for node in reversed(graph):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            for inside in nodes_in(node):
+                for index in range(len(inside.inputs)):
+                    inside.replace_input_with(index, None)  # for reading keeps a value
+            graph.remove(node, safe=True)
 
 
 def _outer(graph: ir.Graph) -> list[ir.Value]:

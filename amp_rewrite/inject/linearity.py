@@ -7,68 +7,42 @@ would change the training. The rules, with degree 1 for "proportional" and 0 for
 
     product      the degrees add up, and must not reach 2
     quotient     numerator minus denominator, of which the first must not be the smaller
-    sum          all terms have one degree, exact zeros aside
+    homogeneous  sums, reductions and moves of data, of which a positive factor comes out: all data
+                 have one degree, exact zeros aside, and nothing else has any
     comparison   as a sum: a threshold would have to be scaled as well; the result has degree 0
-    homogeneous  reductions and moves of data, of which a positive factor comes out: the largest
     call         of a function, of another domain or control flow: the largest
     other        degree 0 only
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traits import Trait, has, operator, row_of
 from amp_rewrite.graph.traverse import captured
 
-_PRODUCT = frozenset({"Conv", "ConvTranspose", "Einsum", "MatMul", "Mul"})
-_SUM = {
-    "Add": None,
-    "Concat": None,
-    "Max": None,
-    "Mean": None,
-    "Min": None,
-    "Pad": (0, 2),
-    "ScatterElements": (0, 2),
-    "ScatterND": (0, 2),
-    "SequenceConstruct": None,
-    "Sub": None,
-    "Sum": None,
-    "Where": (1, 2),
+Condition = Callable[[ir.Node], bool]
+
+
+def _multiplies_nothing(node: ir.Node) -> bool:
+    return node.attributes.get_string("reduction", "none") != "mul"
+
+
+def _makes_nothing_up(node: ir.Node) -> bool:
+    return node.attributes.get_float("extrapolation_value", 0.0) == 0
+
+
+_CONDITIONS: Mapping[str, Condition] = {
+    "Resize": _makes_nothing_up,
+    "ScatterElements": _multiplies_nothing,
+    "ScatterND": _multiplies_nothing,
 }
-"""Operator -> the inputs that are terms; None is all."""
-_COMPARISON = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-_HOMOGENEOUS = frozenset(
-    {
-        *("Abs", "Cast", "Identity", "LeakyRelu", "Neg", "PRelu", "Relu"),
-        *("CumSum", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"),
-        *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool"),
-        *("MaxPool", "MaxRoiPool", "MaxUnpool", "RoiAlign"),
-        *("Compress", "Gather", "GatherElements", "GatherND", "OneHot", "Slice", "TopK", "Unique"),
-        *("CenterCropPad", "Col2Im", "DepthToSpace", "Flatten", "SpaceToDepth", "Split"),
-        *("Squeeze", "Transpose", "Trilu", "Unsqueeze", "Tile", "Upsample", "ReverseSequence"),
-        *("DFT", "GridSample", "RotaryEmbedding", "STFT", "Scatter", "TensorScatter"),
-        *("ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert"),
-        *("Optional", "OptionalGetElement", "SplitToSequence"),
-        *("If", "Loop", "Scan", "SequenceMap"),
-    }
-)
-"""Operators whose result has the largest degree of their inputs: f(s x) = s f(x) for s > 0."""
-_INDEPENDENT = frozenset(
-    {
-        *("ArgMax", "ArgMin", "ConstantOfShape", "EyeLike", "NonZero", "OptionalHasElement"),
-        *("RandomNormalLike", "RandomUniformLike", "SequenceLength", "Shape", "Sign", "Size"),
-    }
-)
-"""Operators whose result a positive factor does not change."""
-_FIRST = frozenset({"CastLike", "Dropout", "Expand", "Reshape", "Resize"})
-"""Operators of which only the first input counts."""
-_MOVES = frozenset({"Cast", "Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators whose result is zero where their first input is."""
+"""Operator that is homogeneous in some modes -> whether a node of it is."""
 
 
 def proportional(nodes: Iterable[ir.Node], seed: ir.Value) -> tuple[ir.Value, ...]:
@@ -97,26 +71,32 @@ def _is_float(value: ir.Value) -> bool:
 def _degree(node: ir.Node, degree: dict[ir.Value, int]) -> int:
     inputs = [0 if v is None else degree.get(v, 0) for v in node.inputs]
     inner = [degree.get(v, 0) for v in captured(node)]
-    kind = node.op_type if node.domain == "" else ""
-    if kind in _PRODUCT:
-        return _product(node, inputs)
+    row, kind = row_of(node), operator(node)
     if kind == "Div":
         return _quotient(node, *inputs)
     if kind == "Gemm":
         product = _product(node, inputs[:2])
         return product if len(inputs) < 3 else _sum(node, [product, inputs[2]], node.inputs[1:])
-    if kind in _SUM:
-        terms = _SUM[kind] or range(len(inputs))
-        places = [i for i in terms if i < len(inputs) and node.inputs[i] is not None]
-        return _sum(node, [inputs[i] for i in places], [node.inputs[i] for i in places])
-    if kind in _COMPARISON:
+    if Trait.MULTIPLIES in row.traits:
+        return _product(node, inputs)
+    if Trait.COMPARES in row.traits:
         return _comparison(node, inputs)
-    counted = inputs[:1] if kind in _FIRST else [*inputs, *inner]
-    if kind in _INDEPENDENT or not any(counted):
+    if Trait.CASTS in row.traits:
+        return inputs[0]
+    if Trait.SCALE_INVARIANT in row.traits or not any((*inputs, *inner)):
         return 0
-    if kind and kind not in _HOMOGENEOUS | _FIRST:
+    if node.domain or Trait.SUBGRAPHS in row.traits:
+        return max((*inputs, *inner))
+    data = range(len(inputs)) if row.data is None else row.data
+    if not _is_homogeneous(node) or any(d for i, d in enumerate(inputs) if i not in data):
         raise _mixed(node, f"{kind} of a scaled value, which is not linear")
-    return max(counted)
+    present = [i for i in data if i < len(inputs) and node.inputs[i] is not None]
+    return _sum(node, [inputs[i] for i in present], [node.inputs[i] for i in present])
+
+
+def _is_homogeneous(node: ir.Node) -> bool:
+    condition = _CONDITIONS.get(operator(node))
+    return has(node, Trait.HOMOGENEOUS) if condition is None else condition(node)
 
 
 def _comparison(node: ir.Node, degrees: list[int]) -> int:
@@ -153,14 +133,14 @@ def _is_zero(value: ir.Value | None) -> bool:
     if tensor is not None and not value.is_graph_input():
         return tensor.size == 0 or not np.any(tensor.numpy())
     node = value.producer()
-    if node is None or node.domain:
+    if node is None:
         return False
-    if node.op_type == "ConstantOfShape":
+    if operator(node) == "ConstantOfShape":
         fill = node.attributes.get("value")
         return fill is None or not np.any(fill.as_tensor().numpy())
-    if node.op_type == "Mul":
+    if operator(node) == "Mul":
         return any(_is_zero(v) for v in node.inputs)
-    return node.op_type in _MOVES and _is_zero(node.inputs[0])
+    return has(node, Trait.MOVES, Trait.CASTS) and all(map(_is_zero, row_of(node).data_of(node)))
 
 
 def _mixed(node: ir.Node, found: str) -> InjectError:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from amp_rewrite.graph.part import PART_KEY, Part
+from amp_rewrite.graph.traverse import nodes_in
 from amp_rewrite.inject.regions import Regions
-from amp_rewrite.inject.step_dataflow import nodes_in
 
 
 def mark_parts(regions: Regions) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.traverse import inputs_of, subgraphs
+from amp_rewrite.graph.traverse import inputs_of, nodes_in
 
 
 class Dataflow:
@@ -25,7 +25,7 @@ class Dataflow:
         for node in graph:
             for value in inputs_of(node):
                 self._readers.setdefault(value, []).append(node)
-            for inner in _inside(node):
+            for inner in nodes_in(node):
                 self._owner[inner] = node
 
     def readers(self, value: ir.Value) -> list[ir.Node]:
@@ -55,15 +55,3 @@ class Dataflow:
     def uses(self, value: ir.Value) -> list[tuple[ir.Node, int, ir.Node]]:
         """Return (node, input, node of the main graph around it) for each use by a node."""
         return [(use.node, use.idx, self.owner(use.node)) for use in value.uses()]
-
-
-def nodes_in(node: ir.Node) -> Iterator[ir.Node]:
-    """Yield a node and those in its subgraphs."""
-    yield node
-    yield from _inside(node)
-
-
-def _inside(node: ir.Node) -> Iterator[ir.Node]:
-    for graph in subgraphs(node):
-        for inner in graph:
-            yield from nodes_in(inner)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.graph.part import Part
-from amp_rewrite.graph.unused import remove_unused_nodes
+from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.loss_scaling.finite import is_check
 from amp_rewrite.training.prepare import record_types
 
@@ -48,7 +48,7 @@ def _only_checked(check: ir.Node) -> list[ir.Value]:
             return []
         if node.op_type == "ReduceSumSquare":
             gradients.extend(v for v in node.inputs[:1] if v is not None)
-        elif node.op_type in ("Div", "Sqrt", "Cast"):
+        elif node.op_type in ("Div", "Sqrt", "Cast"):  # operators: what a norm is made of
             left.extend(v for v in node.inputs[:1] if v is not None)
         elif node.op_type == "Sum":
             left.extend(v for v in node.inputs if v is not None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.graph.traverse import nodes_in
 from amp_rewrite.loss_scaling.aliasing import copy_overwritten
 
 MODES = ("if", "select")
@@ -125,7 +125,7 @@ def _only_for(
     movable: Callable[[ir.Node], bool],
 ) -> list[ir.Node]:
     """Return the nodes of a graph that only `results` need, in order."""
-    owner = {inner: node for node in graph for inner in _nested(node)}
+    owner = {inner: node for node in graph for inner in nodes_in(node)}
     moved: dict[ir.Node, None] = {}
     for node in reversed(graph):
         users = {owner.get(use.node, use.node) for value in node.outputs for use in value.uses()}
@@ -134,11 +134,3 @@ def _only_for(
         if wanted and not bound and users <= moved.keys() and movable(node):
             moved[node] = None
     return list(reversed(moved))
-
-
-def _nested(node: ir.Node) -> Iterator[ir.Node]:
-    """Yield the nodes of the graphs inside a node."""
-    for graph in subgraphs(node):
-        for inner in graph:
-            yield inner
-            yield from _nested(inner)

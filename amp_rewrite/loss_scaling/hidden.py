@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.replicas import Groups, groups_of, is_collective
 
 _UNSCALED = "amp_rewrite.unscaled"
@@ -14,14 +15,6 @@ _UNSCALED = "amp_rewrite.unscaled"
 
 _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
 """Where nodes between compute_gradients and apply_gradients belong."""
-
-_SHOWING = frozenset(
-    {
-        *("Add", "Cast", "CrossReplicaGather", "CrossReplicaSum", "Identity", "MatMul", "Mul"),
-        *("Neg", "Reshape", "ScatterND", "Sub", "Sum"),
-    }
-)
-"""Operators whose result is not finite wherever one of their operands is not: 0 x inf is NaN."""
 
 
 def mark_unscaled(value: ir.Value) -> None:
@@ -76,6 +69,10 @@ def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, Groups | N
 
 
 def _shown(node: ir.Node) -> list[ir.Value | None]:
-    if node.op_type in _SHOWING:
+    """Return the inputs of a node that its result is finite only with."""
+    # ScatterND makes a gradient of IndexedSlices, every one of which it adds.
+    if has(node, Trait.SHOWS_NONFINITE, Trait.REARRANGES) or is_collective(node):
+        return list(node.inputs)
+    if node.op_type == "ScatterND":
         return list(node.inputs)
     return list(node.inputs[:1]) if node.op_type == "Div" else []

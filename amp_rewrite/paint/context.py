@@ -15,21 +15,15 @@ from amp_rewrite.graph.dataflow import TypeGraph, Vertex, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.tensors import MeasuredConstants
+from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
 
-NEVER_FORCED = frozenset(
-    {
-        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
-        *("RandomUniform", "RandomUniformLike"),
-        *("Constant", "BitCast", "Cast", "CastLike"),
-        *("Optional", "OptionalGetElement", "OptionalHasElement", "SequenceMap"),
-    }
-)
-"""What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and opaque containers."""
+_NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant"}
+"""What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +167,7 @@ class PaintContext:
         if not self.lists.force_all:
             return False
         node = vertex.node
-        return node.domain == "" and node.op_type not in NEVER_FORCED
+        return node.domain == "" and node.op_type not in _NEVER_FORCED
 
     def _alike(self, node: ir.Node) -> bool:
         """Tell whether every node of an operator, at one opset, is on the same list."""

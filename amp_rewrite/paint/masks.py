@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.paint.reach import walk
 
-ORDERING = frozenset(
-    {"ArgMax", "Hardmax", "LogSoftmax", "Max", "MaxPool", "ReduceMax", "Softmax", "TopK"}
-)
-"""Operators for which a value far below all others is as good as minus infinity."""
+MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}
+"""Operators through which a mask constant reaches those that order."""
 
-MASKING = frozenset(
-    {
-        *("Add", "Where", "Mul", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Tile"),
-        *("Transpose", "Unsqueeze", "Concat", "Gather", "Pad", "Cast", "Flatten", "Split"),
-    }
-)
-"""Operators through which a mask constant reaches them."""
-
-_REPEATING = frozenset({"ConstantOfShape", "If"})
+_PASSES = (MASKING | having(Trait.HOLDS, Trait.SUBGRAPHS)) - having(Trait.LOOPS)
 
 
 def ends_in_ordering(type_graph: TypeGraph, vertex: Vertex) -> bool:
@@ -26,11 +17,10 @@ def ends_in_ordering(type_graph: TypeGraph, vertex: Vertex) -> bool:
     seen, stack = {vertex}, [vertex]
     while stack:
         current = stack.pop()
-        operator = current.node.op_type
-        if operator in ORDERING:
+        if has(current.node, Trait.ORDERS):
             continue
         consumers = list(type_graph.graph.successors(current))
-        passes = operator in MASKING or operator in _REPEATING
+        passes = operator(current.node) in _PASSES
         is_output = any(v.is_graph_output() for v in current.node.outputs)
         if not passes or not consumers or is_output:
             return False
@@ -42,5 +32,5 @@ def ends_in_ordering(type_graph: TypeGraph, vertex: Vertex) -> bool:
 
 def is_added(type_graph: TypeGraph, vertex: Vertex) -> bool:
     """Tell whether a mask is added to something on its way to the ordering operators."""
-    behind = walk([vertex], type_graph.graph.successors, lambda v: v.node.op_type in MASKING)
-    return any(v.node.op_type == "Add" for v in behind)
+    behind = walk([vertex], type_graph.graph.successors, lambda v: operator(v.node) in MASKING)
+    return any(has(v.node, Trait.ADDS) for v in behind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
-from amp_rewrite.graph.ports import HANDLE_CARRIERS, SEQUENCE_OPS
+from amp_rewrite.graph.traits import Trait, has
 
 Cluster = tuple[Vertex, ...]
 
@@ -14,17 +14,12 @@ def sequence_clusters(type_graph: TypeGraph) -> tuple[Cluster, ...]:
     """Return the clusters of sequence operators, in execution order of their first member."""
     handles = nx.Graph(type_graph.handles)
     handles.add_nodes_from(
-        v for v in type_graph.vertices() if is_sequence_operator(v) or _carries_handle(v)
+        v for v in type_graph.vertices() if has(v.node, Trait.SEQUENCE) or _carries_handle(v)
     )
     order = {v: i for i, v in enumerate(type_graph.vertices())} if len(handles) else {}
     clusters = [tuple(sorted(c, key=order.__getitem__)) for c in nx.connected_components(handles)]
     return tuple(sorted(clusters, key=lambda c: order[c[0]]))
 
 
-def is_sequence_operator(vertex: Vertex) -> bool:
-    """Tell whether a vertex's node makes, changes or reads a sequence."""
-    return vertex.node.op_type in SEQUENCE_OPS and vertex.node.domain == ""
-
-
 def _carries_handle(vertex: Vertex) -> bool:
-    return vertex.node.op_type in HANDLE_CARRIERS and vertex.kind.type != "tensor(float)"
+    return has(vertex.node, Trait.PASSES_SEQUENCE) and vertex.kind.type != "tensor(float)"

@@ -8,6 +8,7 @@ name. Sums of squares reached 78,107 (T5) and 124,363 (magika) in real models; f
 from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Reason
@@ -35,10 +36,6 @@ def _denied_reduction(context: PaintContext, vertex: Vertex) -> Vertex | None:
         lambda v: context.list_of(v) in (ListName.CLEAR, ListName.DENY),
     )
     return next(
-        (
-            v
-            for v in reached
-            if context.list_of(v) is ListName.DENY and v.node.op_type.startswith("Reduce")
-        ),
+        (v for v in reached if context.list_of(v) is ListName.DENY and has(v.node, Trait.SUMS_UP)),
         None,
     )

@@ -23,6 +23,7 @@ def multiply_accumulates(node: ir.Node) -> float:
         return weight
     if node.op_type == "Conv" and len(output) > 2:
         return weight * _elements(ir.Shape([output[0], *output[2:]]))
+    # operators: those that sum over the last axis of their first input.
     if node.op_type in ("MatMul", "Gemm", "FusedMatMul") and node.inputs[0] is not None:
         inner = node.inputs[0].shape
         last = inner[-1] if inner is not None and len(inner) else None

@@ -10,8 +10,8 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.part import part_of
-from amp_rewrite.graph.ports import subgraphs_of
 from amp_rewrite.graph.tensors import WeightStats
+from amp_rewrite.graph.traverse import named_subgraphs
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
@@ -84,7 +84,7 @@ def _nodes(
     scopes: dict[ir.Graph, str] = {}
     for node, vertices in context.type_graph.nodes.items():
         scope = "" if node.graph is None else scopes.get(node.graph, "")
-        for name, graph in subgraphs_of(node):
+        for name, graph in named_subgraphs(node):
             scopes[graph] = f"{scope}/{node.name}/{name}".removeprefix("/")
         entry = context.entry(node)
         yield NodeRecord(

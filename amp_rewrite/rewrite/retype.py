@@ -9,7 +9,9 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.elements import from_ir, to_ir, with_element
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.traits import Trait, has
 
+# operators: which of their attributes repeat the type of which variable.
 TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
     ("Bernoulli", "T2"): "dtype",
     ("BlackmanWindow", "T2"): "output_datatype",
@@ -30,9 +32,6 @@ TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
 
 Source: the operators' texts in https://onnx.ai/onnx/operators/.
 """
-
-_LIKE = frozenset({"Bernoulli", "EyeLike", "RandomNormalLike", "RandomUniformLike"})
-"""Operators whose output type follows the first input unless the attribute says otherwise."""
 
 
 def retype_attributes(vertex: Vertex, low: DType, saturate: float = 0.0) -> None:
@@ -56,7 +55,7 @@ def retype_attributes(vertex: Vertex, low: DType, saturate: float = 0.0) -> None
 
 def pin_attributes(node: ir.Node) -> None:
     """Write down the float32 output type of a node whose input alone was retyped."""
-    if node.op_type in _LIKE and node.domain == "" and "dtype" not in node.attributes:
+    if has(node, Trait.TYPED_LIKE_FIRST) and "dtype" not in node.attributes:
         node.attributes["dtype"] = ir.AttrInt64("dtype", ir.DataType.FLOAT.value)
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from amp_rewrite import losses, optimizers
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
@@ -35,7 +36,6 @@ _LOSSES: Mapping[str, Callable[[ir.Model, str, str], GraphValue]] = {
     "sigmoid-cross-entropy": losses.sigmoid_cross_entropy,
     "mean-squared-error": losses.mean_squared_error,
 }
-_CLASSIFYING = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 _DECAYS = {"step": StepSchedule, "cosine": CosineSchedule}
 _NO_OPTIONS = ("learning_rate", "use_locking", "name")
 _SCHEDULES = "constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]"
@@ -94,7 +94,7 @@ def _scalar(loss: GraphValue) -> GraphValue:
 
 def _targets(loss: ir.Value) -> dict[str, str] | None:
     node = loss.producer()
-    if node is None or node.op_type not in _CLASSIFYING:
+    if node is None or not has(node, Trait.LOSS):
         return None
     logits, labels = node.inputs[0], node.inputs[1]
     if logits is None or labels is None or not labels.is_graph_input():

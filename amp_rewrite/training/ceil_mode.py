@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
 _SETTLED = 22
 """The opset from which onnx's inference leaves out a window that begins behind the data."""
 
@@ -33,8 +32,10 @@ def settle_ceil_mode(model: ir.Model) -> bool:
 
 def _counts_too_many(node: ir.Node) -> bool:
     """Return whether a pool has a window too many, and none on any axis that it needs to keep."""
-    data = node.inputs[0] if node.op_type in _POOLS and not node.domain else None
-    if data is None or data.shape is None or not node.attributes.get_int("ceil_mode", 0):
+    if node.domain or not node.attributes.get_int("ceil_mode", 0):
+        return False
+    data = node.inputs[0]
+    if data is None or data.shape is None:
         return False
     lengths = [n for n in data.shape.dims[2:] if isinstance(n, int)]
     if len(lengths) != len(data.shape.dims) - 2:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import onnx
 from onnx import helper
 
-_CASTS = ("Cast", "CastLike", "Identity")
+from amp_rewrite.graph.traits import Trait, having
+
+_CASTS = having(Trait.CASTS) | {"Identity"}
 
 
 def guard_masked_rows(function: onnx.FunctionProto) -> None:

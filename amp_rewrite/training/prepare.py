@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import onnx
@@ -16,9 +16,10 @@ from amp_rewrite.builder.annotate import annotate
 from amp_rewrite.builder.dimensions import is_vague
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad import unroll
-from amp_rewrite.grad.rules import NOT_DIFFERENTIABLE, RULES, operator
+from amp_rewrite.grad.rules import RULES
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.ceil_mode import settle_ceil_mode
 from amp_rewrite.training.masked_softmax import guard_masked_rows
@@ -78,7 +79,7 @@ def _record(model: ir.Model) -> None:
     for value, type_ in infer_types(model).items():
         if value.type is None:
             value.type = elements.to_ir(type_)
-    for node in _nodes(model.graph):
+    for node in model.graph.all_nodes():
         if any(is_vague(value.shape) for value in node.outputs):
             # What inference over the whole model left open may follow node by node.
             with contextlib.suppress(GradientError):
@@ -92,14 +93,14 @@ def _inline(model: ir.Model) -> None:
 
     def lacks_rule(function: ir.Function) -> bool:
         key = f"{function.domain}::{function.name}" if function.domain else function.name
-        return key not in RULES and key not in NOT_DIFFERENTIABLE
+        return key not in RULES and key not in having(Trait.NO_GRADIENT)
 
     try:
         InlinePass(lacks_rule)(model)
     except (PassError, ValueError) as error:
         cause = error.__cause__ or error
         raise GradientError("a function cannot be inlined", where="model", found=cause) from error
-    for node in list(_nodes(model.graph)):
+    for node in list(model.graph.all_nodes()):
         # What made an output that the call did not have.
         nameless = not any(value.name or value.uses() for value in node.outputs)
         if nameless and node.graph is not None:
@@ -109,13 +110,13 @@ def _inline(model: ir.Model) -> None:
 def _expand(model: ir.Model) -> bool:
     """Turn operators that the standard defines by a function, and that have no rule, into calls."""
     found = False
-    for node in list(_nodes(model.graph)):
+    for node in list(model.graph.all_nodes()):
         key = operator(node)
-        if node.domain != "" or key in NOT_DIFFERENTIABLE:
+        if node.domain != "" or has(node, Trait.NO_GRADIENT):
             continue
         if key in RULES and key not in unroll.OPERATORS:
             continue
-        if any(True for _ in subgraphs(node)):
+        if next(subgraphs(node), None) is not None:
             continue  # the inliner cannot hand a graph over to a function
         function = _body(model, node)
         if function is None:
@@ -128,13 +129,6 @@ def _expand(model: ir.Model) -> bool:
             model.graph.opset_imports[function.domain] = 1
         found = True
     return found
-
-
-def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
-    for node in graph:
-        yield node
-        for inner in subgraphs(node):
-            yield from _nodes(inner)
 
 
 def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:

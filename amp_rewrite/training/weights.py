@@ -15,6 +15,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.names import FreeNames
+from amp_rewrite.graph.traits import row_of
 from amp_rewrite.graph.traverse import ancestors, subgraphs
 
 _OLDEST = 13
@@ -32,18 +33,6 @@ _CANNOT = (
 _INITIALIZERS_ALONE = 4
 """The IR version from which an initializer need not be a graph input; ONNX Runtime never minds."""
 _SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
-
-_SETTINGS = {
-    "BatchNormalization": (3, 4),
-    "Clip": (1, 2),
-    "Dropout": (1,),
-    "OneHot": (2,),
-    "Pad": (2,),
-    "Range": (0, 1, 2),
-    "Resize": (1, 2),
-    "Upsample": (1,),
-}
-"""Operator -> inputs that are floating-point settings or statistics, never weights."""
 
 
 def lifted(model: ir.Model) -> ir.Model:
@@ -162,7 +151,7 @@ def nodes_before(graph: ir.Graph, value: ir.Value) -> list[ir.Node]:
 
 def _weights(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
     for node in nodes:
-        settings = _SETTINGS.get(node.op_type, ()) if not node.domain else ()
+        settings = row_of(node).settings
         for index, value in enumerate(node.inputs):
             if value is not None and index not in settings and _is_weight(value):
                 yield value

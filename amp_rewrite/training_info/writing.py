@@ -13,7 +13,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.graph.unused import remove_unused_nodes
+from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.train.step.dropout import COUNTER
 from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.combine import values_by_name

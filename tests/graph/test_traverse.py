@@ -5,8 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from amp_rewrite.graph.traverse import ancestors, inputs_of
-from amp_rewrite.graph.unused import remove_unused_nodes
+from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes
 
 _BRANCHED = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-import onnx_ir as ir
-
 from amp_rewrite.grad.rule import Rule, Rules
 from amp_rewrite.grad.rules import (
     activations,
@@ -17,7 +15,6 @@ from amp_rewrite.grad.rules import (
     lp_normalization,
     matmul,
     normalization,
-    not_differentiable,
     pooling,
     recurrent,
     reductions,
@@ -28,9 +25,6 @@ from amp_rewrite.grad.rules import (
     softmax,
     trigonometry,
 )
-
-NOT_DIFFERENTIABLE: frozenset[str] = not_differentiable.NOT_DIFFERENTIABLE
-"""Operators whose outputs do not depend smoothly on any input: their gradient is None."""
 
 
 def merge(tables: Iterable[Rules]) -> Rules:
@@ -70,8 +64,3 @@ RULES: Mapping[str, Rule] = merge(
     )
 )
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""
-
-
-def operator(node: ir.Node) -> str:
-    """Return the key of a node's operator in the tables."""
-    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type

@@ -19,9 +19,9 @@ from amp_rewrite.graph.invariants.violation import (
     graphs,
     place,
     scope_of,
-    subgraphs,
 )
 from amp_rewrite.graph.io.write import ModelWriter
+from amp_rewrite.graph.traverse import named_subgraphs
 
 KeepIoTypes = bool | Collection[str]
 
@@ -140,7 +140,7 @@ def _unsorted(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Iterator[V
             if value is not None and value not in visible:
                 message = f"reads {value.name} before it is defined"
                 yield Violation("sorted", place(scope, node.name or node.op_type), message)
-        for attribute, subgraph in subgraphs(node):
+        for attribute, subgraph in named_subgraphs(node):
             yield from _unsorted(scope_of(scope, node, attribute), subgraph, visible)
         visible.update(node.outputs)
         own.update(node.outputs)
@@ -191,7 +191,7 @@ def _count_repeated(graph: AnyGraph, visible: dict[str, ir.Value], repeated: Cou
         visible[value.name] = value
         own.append(value.name)
     for node in graph:
-        for _, subgraph in subgraphs(node):
+        for _, subgraph in named_subgraphs(node):
             _count_repeated(subgraph, visible, repeated)
     for name in own:
         del visible[name]

@@ -10,17 +10,19 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.added import is_added, is_added_cast
-from amp_rewrite.graph.invariants.violation import Violation, place, scope_of, subgraphs
+from amp_rewrite.graph.invariants.violation import Violation, place, scope_of
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.tensorproto import SparseTensor
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.step_metadata import without_precision
+from amp_rewrite.graph.traverse import named_subgraphs
 
 _TYPE_ATTRIBUTES = frozenset(
     {"to", "dtype", "value", "stash_type", "output_dtype", "output_datatype", "type"}
 )
 """Attributes of known operators that name or carry an element type, and so follow the paint."""
 
+# operators: what the rewrite itself removes.
 _REPLACEABLE = frozenset({"Cast", "Constant"})
 """A Cast may become superfluous, and a Constant an initializer of another type."""
 
@@ -134,8 +136,8 @@ def _compare_graphs(
             continue
         unmatched.discard(twin)
         yield from _compare_nodes(where, node, twin, model)
-        inner = dict(subgraphs(twin))
-        for attribute, subgraph in subgraphs(node):
+        inner = dict(named_subgraphs(twin))
+        for attribute, subgraph in named_subgraphs(node):
             if attribute in inner:
                 path = scope_of(scope, node, attribute)
                 yield from _compare_graphs(path, subgraph, inner[attribute], model)
@@ -273,5 +275,5 @@ def _values(scope: str, graph: ir.Graph) -> Iterator[tuple[tuple[str, str], ir.V
         for value in node.outputs:
             if value.name:
                 yield (scope, value.name), value
-        for attribute, subgraph in subgraphs(node):
+        for attribute, subgraph in named_subgraphs(node):
             yield from _values(scope_of(scope, node, attribute), subgraph)

@@ -8,8 +8,10 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types, infer_types
-from amp_rewrite.graph.invariants.violation import Violation, graphs, place, scope_of, subgraphs
-from amp_rewrite.graph.ports import SEQUENCE_OPS, is_fixed, opset_of, ports_of, schema_variable
+from amp_rewrite.graph.invariants.violation import Violation, graphs, place, scope_of
+from amp_rewrite.graph.ports import is_fixed, opset_of, ports_of, schema_variable
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traverse import named_subgraphs
 
 Problem = tuple[tuple[str, str], str]
 """((place, value), what is wrong): the same problem of another type has the same key."""
@@ -43,7 +45,7 @@ def _type_problems(model: ir.Model) -> Iterator[Problem]:
                 yield (where, subject), problem
             for value in node.outputs:
                 yield from _recorded(scope, value, types)
-            for attribute, subgraph in subgraphs(node):
+            for attribute, subgraph in named_subgraphs(node):
                 inner = scope_of(scope, node, attribute)
                 for value in subgraph.inputs:
                     yield from _recorded(inner, value, types)
@@ -85,7 +87,7 @@ def _schema_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[t
         if is_fixed(variable) and type_ != variable:
             yield name, f"is {type_}, must be {variable}"
         # A sequence operator's S stands for the sequence and for its elements.
-        is_element = node.op_type in SEQUENCE_OPS and variable == "S" and type_[:4] != "seq("
+        is_element = has(node, Trait.SEQUENCE) and variable == "S" and type_[:4] != "seq("
         whole = f"seq({type_})" if is_element else type_
         if admitted is not None and whole not in admitted:
             yield name, f"is {type_}, which {node.op_type} does not admit for {variable}"

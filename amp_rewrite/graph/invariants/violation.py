@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from amp_rewrite.graph.traverse import named_subgraphs
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -35,18 +37,6 @@ def place(scope: str, name: str | None) -> str:
     return f"{scope}/{name or '(unnamed)'}" if scope else name or "(unnamed)"
 
 
-def subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """Yield the attribute name and the graph of each subgraph of a node."""
-    for name, attribute in node.attributes.items():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield name, attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for index, graph in enumerate(attribute.as_graphs()):
-                yield f"{name}[{index}]", graph
-
-
 def scope_of(scope: str, node: ir.Node, attribute: str) -> str:
     """Return the path of a subgraph, for example `loop.body/cond.then_branch`."""
     return place(scope, f"{node.name or node.op_type}.{attribute}")
@@ -55,7 +45,7 @@ def scope_of(scope: str, node: ir.Node, attribute: str) -> str:
 def _inside(scope: str, graph: AnyGraph) -> Iterator[tuple[str, AnyGraph]]:
     yield scope, graph
     for node in graph:
-        for attribute, subgraph in subgraphs(node):
+        for attribute, subgraph in named_subgraphs(node):
             yield from _inside(scope_of(scope, node, attribute), subgraph)
 
 

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-_PASS_ON = frozenset(
-    {
-        "Cast",
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Identity",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-"""Operators whose output holds the numbers of their first input."""
+from amp_rewrite.graph.traits import Trait, has, row_of
 
 
 def index_limits(model: ir.Model) -> dict[str, int]:
@@ -41,10 +27,16 @@ def _table_sizes(value: ir.Value) -> list[int]:
                 size = _table_size(node)
                 if size:
                     sizes.append(size)
-            elif node.op_type in _PASS_ON and node.domain == "" and node.outputs[0] not in seen:
+            elif _passes_on(node, index) and node.outputs[0] not in seen:
                 seen.add(node.outputs[0])
                 waiting.append(node.outputs[0])
     return sizes
+
+
+def _passes_on(node: ir.Node, index: int) -> bool:
+    """Tell whether a node's output holds the numbers of one of its inputs."""
+    data = row_of(node).data
+    return has(node, Trait.MOVES, Trait.CASTS) and (data is None or index in data)
 
 
 def _table_size(node: ir.Node) -> int | None:

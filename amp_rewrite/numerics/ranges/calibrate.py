@@ -18,9 +18,9 @@ from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.batches import Data, batches, count
 from amp_rewrite.numerics.overlay import overlay_text, write_overlay
+from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint import Repainter, Slot
-from amp_rewrite.numerics.traits import ACCUMULATING, PRODUCTS
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewrite.options import Lists, RewriteOptions
 

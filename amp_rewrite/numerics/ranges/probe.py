@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph.traits import Trait, has
+
 MAX, SUM = "max", "sum"
 _NEUTRAL = {MAX: -np.inf, SUM: 0.0}
 _REDUCE = {MAX: "ReduceMax", SUM: "ReduceSum"}
@@ -135,13 +137,11 @@ class Prober:
         return Vector(keys, value)
 
     def _from_bodies(self, node: ir.Node, graph: ir.Graph) -> list[tuple[str, Vector]]:
-        if node.domain != "":
+        if not reaches_out(node, self.opset):
             return []
-        if node.op_type == "If":
-            return self._from_branches(node)
-        if node.op_type == "Loop" or (node.op_type == "Scan" and self.opset >= _FIRST_SCAN):
+        if has(node, Trait.LOOPS):
             return self._from_iterations(node, graph)
-        return []
+        return self._from_branches(node)
 
     def _from_branches(self, node: ir.Node) -> list[tuple[str, Vector]]:
         branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
@@ -182,6 +182,13 @@ class Prober:
     def _name(self) -> str:
         self._count += 1
         return f"{_PREFIX}.{self._count}"
+
+
+def reaches_out(node: ir.Node, opset: int) -> bool:
+    """Tell whether numbers inside a node can become outputs of it: not those of a SequenceMap."""
+    if node.op_type == "Scan" and opset < _FIRST_SCAN:
+        return False
+    return has(node, Trait.SUBGRAPHS) and not has(node, Trait.OPAQUE)
 
 
 def combine_name(combine: str) -> str:

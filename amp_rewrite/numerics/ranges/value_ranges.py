@@ -15,11 +15,12 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.float32_session import Float32Session
-from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name
+from amp_rewrite.numerics.ranges.bounds import partial_sum, same_elements, sensitive_values
+from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name, reaches_out
 from amp_rewrite.numerics.repaint import Repainter
-from amp_rewrite.numerics.traits import partial_sum, same_elements, sensitive_values
 
 _FIRST_WHERE = 9
 
@@ -241,13 +242,9 @@ def _is_measurable(painter: Repainter, value: ir.Value) -> bool:
 def _reachable_graphs(graph: ir.Graph, model: ir.Model) -> frozenset[ir.Graph]:
     """Return the graphs whose probes can be passed outward: branches, and bodies of loops."""
     found = {graph}
-    scans = model.graph.opset_imports.get("", 1) >= _FIRST_WHERE
+    opset = model.graph.opset_imports.get("", 1)
     for node in graph:
-        if node.domain != "" or node.op_type not in ("If", "Loop", "Scan"):
-            continue
-        if node.op_type == "Scan" and not scans:
-            continue
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                found |= _reachable_graphs(attribute.as_graph(), model)
+        if reaches_out(node, opset):
+            for inner in subgraphs(node):
+                found |= _reachable_graphs(inner, model)
     return frozenset(found)

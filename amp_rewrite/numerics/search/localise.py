@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
@@ -222,18 +223,13 @@ class _Search:
 def _inner_first(graph: ir.Graph) -> Iterator[ir.Node]:
     """Yield the nodes in topological order, the owner of a body behind the nodes in it."""
     for node in graph:
-        for body in _bodies(node):
+        for body in subgraphs(node):
             yield from _inner_first(body)
         yield node
 
 
 def _body_outputs(node: ir.Node) -> list[ir.Value]:
-    return [value for body in _bodies(node) for value in body.outputs]
-
-
-def _bodies(node: ir.Node) -> list[ir.Graph]:
-    attributes = node.attributes.values()
-    return [a.as_graph() for a in attributes if a.type is ir.AttributeType.GRAPH]
+    return [value for body in subgraphs(node) for value in body.outputs]
 
 
 def _known(number: float) -> float:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import Vertex
-from amp_rewrite.graph.ports import HANDLE_CARRIERS
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.paint.sequence_clusters import Cluster, is_sequence_operator
+from amp_rewrite.paint.sequence_clusters import Cluster
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DenySequences:
         opaque_ends = context.type_graph.opaque_ends
         for vertex in cluster:
             node = vertex.node
-            if not is_sequence_operator(vertex) and node.op_type not in HANDLE_CARRIERS:
+            if not has(node, Trait.SEQUENCE, Trait.PASSES_SEQUENCE):
                 return f"its sequence passes through {node.op_type} {node.name}"
             refusal = context.refusal(vertex)
             if refusal is not None:

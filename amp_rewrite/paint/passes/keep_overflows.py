@@ -20,20 +20,15 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import default_tensor, filled_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.tensors import WeightStats, chunks
+from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.masks import MASKING, ends_in_ordering
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
-MOVING = frozenset(
-    {
-        *("Abs", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements"),
-        *("GatherND", "Identity", "If", "Loop", "Neg", "Pad", "Reshape", "Scan", "Slice", "Split"),
-        *("Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
-    }
-)
+_HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS, Trait.SUBGRAPHS)
 """Operators that hand a constant on, with its magnitude, to their own consumers."""
 
-_CARRYING = MOVING | MASKING
+_CARRYING = _HANDING_ON | MASKING
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ class _Search:
         """Mark what a constant reaches unless it gives the same result with it replaced."""
         is_allow, low = self.painting.is_allow, self.context.low
         for value, tensor, readers in _read_constants(self.type_graph):
-            if not any(is_allow(v) or v.node.op_type in _CARRYING for v in readers):
+            if not any(is_allow(v) or operator(v.node) in _CARRYING for v in readers):
                 continue
             stats = self.context.measured.stats(value, tensor)
             if not stats.overflow(low):
@@ -117,12 +112,10 @@ class _Search:
             step = stack.pop()
             yield step
             vertex = step.vertex
-            if vertex.node.domain != "":
-                continue
             is_low = self.painting.is_allow(vertex)
-            if vertex.node.op_type in MOVING:
+            if operator(vertex.node) in _HANDING_ON:
                 behind = (step.is_low and is_low, step.is_whole)
-            elif least and not is_low and vertex.node.op_type in MASKING:
+            elif least and not is_low and operator(vertex.node) in MASKING:
                 behind = (False, False)
             else:
                 continue
@@ -162,7 +155,7 @@ def _read_constants(
     model, nodes = type_graph.model, type_graph.nodes
     owners = _owners(type_graph)
     values = [v for g in model.graphs() for v in g.initializers.values()]
-    makers = [n for n in nodes if n.op_type in ("Constant", "ConstantOfShape") and n.outputs]
+    makers = [n for n in nodes if has(n, Trait.HOLDS) and n.outputs]
     for value in (*values, *(n.outputs[0] for n in makers)):
         tensor = filled_tensor(type_graph, value) if type_graph.is_float32(value) else None
         if tensor is None:

@@ -22,17 +22,15 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.part import Part, part_of, source_key, source_of
-from amp_rewrite.graph.ports import subgraphs_of
 from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.paint.reach import walk
 
-_REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
-_SEQUENCES = frozenset({"SequenceAt", "SequenceConstruct"})
-_SUMS = frozenset({"Add", "Sum"})
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def _parts(context: PaintContext) -> Iterator[tuple[ir.Node, Part]]:
     for node in context.type_graph.nodes:
         inherited = None if node.graph is None else owners.get(node.graph)  # pyright: ignore[reportArgumentType] functions are boundaries
         part = part_of(node) or inherited
-        for _, graph in subgraphs_of(node):
+        for graph in subgraphs(node):
             owners[graph] = part
         if part is not None:
             yield node, part
@@ -78,7 +76,7 @@ class _Search:
                 self._mark(vertices.all, f"part {self._parts[node]} of the training step")
             elif self._parts.get(node) is Part.GRADIENT and source_of(node) in sources:
                 self._mark(vertices.all, "the gradient of the loss")
-            elif self._parts.get(node) is Part.GRADIENT and node.op_type in _SEQUENCES:
+            elif self._parts.get(node) is Part.GRADIENT and has(node, Trait.SEQUENCE):
                 self._mark(vertices.all, "gradients of any type pass here (GATE_GRAPH)")
         self._reductions()
         self._counts()
@@ -106,7 +104,7 @@ class _Search:
             if self._is_gradient(vertex) and vertex not in self._marks:
                 blocks.setdefault(source_of(vertex.node), []).append(vertex)
         for block in blocks.values():
-            sums = [v for v in block if v.node.op_type in _REDUCTIONS]
+            sums = [v for v in block if has(v.node, Trait.SUMS_UP)]
             inside = set(block)
             used = any(s in inside for v in sums for s in self._graph.successors(v))
             listed = (ListName.INFER, ListName.DENY)
@@ -137,7 +135,7 @@ class _Search:
     def _sums(self) -> None:
         """Mark sums of gradients that only float32 parts read, directly or moved elsewhere."""
         for vertex in self._graph:
-            is_sum = vertex.node.op_type in _SUMS and self._is_gradient(vertex)
+            is_sum = has(vertex.node, Trait.ADDS) and self._is_gradient(vertex)
             if is_sum and vertex not in self._marks and self._ends_in_float32(vertex.node):
                 self._mark((vertex,), "the sum of the gradients that arrive at a variable")
 

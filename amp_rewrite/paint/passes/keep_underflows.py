@@ -22,21 +22,17 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.tensors import chunks
+from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
 LARGEST = 4096
 """Elements of the largest constant that is looked at: an epsilon per channel, not a weight."""
 
+# operators: the inputs at which a tiny constant is a factor.
 _FACTORS: Mapping[str, tuple[int, ...]] = {"Div": (0, 1), "Mul": (0, 1)}
+# operators: the inputs at which one keeps the result away from zero.
 _GUARDS: Mapping[str, tuple[int, ...]] = {"Add": (0, 1), "Clip": (1,), "Max": (0, 1), "Sub": (1,)}
-_UPSET: Mapping[str, int] = {"Div": 1, "Log": 0, "Pow": 0, "Reciprocal": 0, "Sqrt": 0}
-_PASSES_ON = frozenset(
-    {
-        *("Abs", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice"),
-        *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -142,10 +138,14 @@ def _paths_to_upset(
             if reader in seen or reader.domain != "" or reader not in type_graph.nodes:
                 continue
             seen.add(reader)
-            upset = _UPSET.get(reader.op_type) == use.idx
-            if upset:
+            if _is_upset(reader, use.idx):
                 yield [*path, reader]
             if reader.op_type == "Sqrt" and math.sqrt(size) <= low.smallest_subnormal / 2:
                 stack.append((reader, [*path, reader], math.sqrt(size)))
-            elif reader.op_type in _PASSES_ON:
+            elif has(reader, Trait.MOVES, Trait.CHANGES_SIGN):
                 stack.append((reader, [*path, reader], size))
+
+
+def _is_upset(node: ir.Node, index: int) -> bool:
+    """Tell whether zero in the place of a small number upsets a node at an input."""
+    return row_of(node).pole == index or (index == 0 and has(node, Trait.STEEP_AT_ZERO))

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -27,17 +28,6 @@ LONGEST_RUN = 16
 
 MOST_SWEEPS = 4
 """How often the model is searched; a second sweep rarely finds anything."""
-
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
-
-ROUNDING_MATTERS = frozenset(
-    {
-        *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax"),
-        *("IsInf", "IsNaN", "Less", "LessOrEqual", "NonZero", "OneHot", "Round", "Sign"),
-        *("ThresholdedRelu", "TopK", "Unique"),
-    }
-)
-"""Clear operators whose result jumps where rounding their input crosses a threshold."""
 
 
 class Cost(NamedTuple):
@@ -167,7 +157,7 @@ class _Search:
         return not any(
             v in self.low
             and (
-                v.node.op_type in ROUNDING_MATTERS
+                has(v.node, Trait.JUMPS)
                 or any(not self._reads_low(value) for value in v.node.outputs)
             )
             for v in run
@@ -227,7 +217,7 @@ class _Search:
             context = self.context
             self._movable[vertex] = (
                 context.list_of(vertex) is ListName.CLEAR
-                and vertex.node.op_type not in CONTROL_FLOW
+                and not has(vertex.node, Trait.SUBGRAPHS)
                 and vertex.kind.type == "tensor(float)"
                 and not context.is_forced(vertex)
                 and vertex not in self.type_graph.handles

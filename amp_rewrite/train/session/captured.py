@@ -44,7 +44,7 @@ def check_capturable(graph: ir.Graph) -> None:
         OptionError: It does.
     """
     for node in graph:
-        if any(True for _ in subgraphs(node)):
+        if next(subgraphs(node), None) is not None:
             raise OptionError(
                 "a CUDA graph cannot hold control flow",
                 where=f"node {node.name!r}",

@@ -24,6 +24,7 @@ def make_static(model: ir.Model, shapes: Shapes) -> None:
             value.shape = ir.Shape(shape)
     ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
     for node in list(model.graph):
+        # operators: those that depend on nothing but lengths, and that _fold computes.
         if node.op_type in ("Shape", "Size") and node.domain == "":
             _fold(model.graph, node)
 

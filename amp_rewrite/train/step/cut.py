@@ -15,8 +15,7 @@ from amp_rewrite.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.errors import FetchError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.graph.unused import remove_unused_nodes
+from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
 from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo
 
 
@@ -118,8 +117,8 @@ def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value
 def _is_inside(values: Iterable[ir.Value], name: str) -> bool:
     """Return whether a value of that name is in a graph inside a node that computes `values`."""
     nodes = {node: None for value in values if (node := value.producer()) is not None}
-    inner = (node for outer in nodes for graph in subgraphs(outer) for node in graph)
-    return any(value.name == name for node in inner for value in node.outputs)
+    graphs = (graph for node in nodes for graph in subgraphs(node))
+    return any(v.name == name for graph in graphs for node in graph for v in node.outputs)
 
 
 def _widened(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:

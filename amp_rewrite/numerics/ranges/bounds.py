@@ -1,31 +1,17 @@
-"""What operators do to a value's elements: keep them, divide by them, add them up."""
+"""Which values share elements, which must not become zero, and what bounds partial sums."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
 from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.traits import Trait, has, having, row_of
 from amp_rewrite.numerics.ranges.probe import Prober
 
-_REARRANGES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-
-_PASSES_ON = _REARRANGES | {"Abs", "Concat", "Expand", "Gather", "Neg", "Slice", "Split", "Sqrt"}
-"""Operators whose result is close to zero, or zero, where an input is."""
-
-_SENSITIVE = {"Div": 1, "Log": 0, "Reciprocal": 0}
-"""Operator -> the input where zero in the place of a small number gives an infinity."""
-
-ACCUMULATING = (
-    "CumSum",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceMean",
-    "ReduceSum",
-    "ReduceSumSquare",
-)
+ACCUMULATING = tuple(sorted(having(Trait.SUMS_UP)))
 """Reductions; calibrate bounds their partial sums on every target."""
 
+# operators: the reductions, and what bounds every partial sum of each.
 _SUM_OF = {
     "ReduceL1": "ReduceL1",
     "ReduceL2": "ReduceSumSquare",
@@ -36,8 +22,11 @@ _SUM_OF = {
 }
 """Reduction -> the operator that bounds every partial sum; ReduceSum does so on magnitudes."""
 
-PRODUCTS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
+PRODUCTS = tuple(sorted(having(Trait.CONTRACTS)))
 """Sums of products; calibrate bounds them on targets that keep partial sums in the low type."""
+
+_PASSING_ON = (Trait.MOVES, Trait.CHANGES_SIGN, Trait.STEEP_AT_ZERO)
+"""Traits of operators whose result is zero where an input is."""
 
 _ON_MAGNITUDES = frozenset({"CumSum", *PRODUCTS})
 """Operators whose own result on the magnitudes of their inputs bounds every partial sum."""
@@ -46,7 +35,7 @@ _ON_MAGNITUDES = frozenset({"CumSum", *PRODUCTS})
 def same_elements(value: ir.Value) -> ir.Value:
     """Return the earliest value that holds the same elements in another arrangement."""
     node = value.producer()
-    while node is not None and node.op_type in _REARRANGES and node.domain == "":
+    while node is not None and has(node, Trait.REARRANGES):
         source = node.inputs[0]
         if source is None:
             break
@@ -60,9 +49,8 @@ def sensitive_values(type_graph: TypeGraph) -> frozenset[ir.Value]:
     stack = [
         value
         for node in type_graph.nodes
-        if node.domain == "" and node.op_type in _SENSITIVE
-        for value in [node.inputs[_SENSITIVE[node.op_type]]]
-        if value is not None
+        for index, value in enumerate(node.inputs)
+        if value is not None and index == row_of(node).pole
     ]
     found: set[ir.Value] = set()
     while stack:
@@ -71,7 +59,7 @@ def sensitive_values(type_graph: TypeGraph) -> frozenset[ir.Value]:
             continue
         found.add(value)
         node = value.producer()
-        if node is not None and node.domain == "" and node.op_type in _PASSES_ON:
+        if node is not None and has(node, *_PASSING_ON):
             stack += [v for v in node.inputs if v is not None]
     return frozenset(found)
 

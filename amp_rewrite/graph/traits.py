@@ -1,0 +1,316 @@
+"""What every operator is known to do: one table, which every other question is a query of.
+
+In the manner of xDSL's traits: a row says what holds for an operator at every opset and in every
+mode; what depends on an attribute is left to whoever asks. An operator on a list or with a
+gradient rule has a row, if an empty one. An unknown operator promises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from functools import cache
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+
+class Trait(Flag):
+    """What an operator may promise."""
+
+    # How it is built.
+    SUBGRAPHS = auto()
+    """It has graphs among its attributes, and returns what they compute."""
+    LOOPS = auto()
+    """It runs its graph once for each of a number of elements or iterations."""
+    SEQUENCE = auto()
+    """It handles a sequence; the schema's T, the element, and S, the sequence, are one variable."""
+    WRITES_SEQUENCE = auto()
+    """It puts tensors into a sequence."""
+    READS_SEQUENCE = auto()
+    """It takes tensors out of a sequence."""
+    PASSES_SEQUENCE = auto()
+    """It may pass a sequence on unchanged."""
+    OPAQUE = auto()
+    """It takes or gives what cannot be followed, hence retyped: optionals, bare bits."""
+    RANDOM = auto()
+    """It draws other numbers at every run."""
+    HOLDS = auto()
+    """Its result is, or repeats, a tensor among its attributes."""
+    CASTS = auto()
+    """It rounds its first input to another element type."""
+    TYPED_LIKE_FIRST = auto()
+    """Its result has its first input's element type unless its attribute `dtype` names another."""
+    LOSS = auto()
+    """It is a loss of scores, its first input, and class indices, its second."""
+
+    # What becomes of the elements.
+    MOVES = auto()
+    """Every element of the result is one of its data, or zero."""
+    REARRANGES = auto()
+    """It moves, and every element of its first input is in the result, once."""
+    CHANGES_SIGN = auto()
+    """The magnitudes of the result's elements are those of its input's."""
+    EXACT = auto()
+    """What it computes, it represents exactly in any floating-point type of its inputs."""
+    JUMPS = auto()
+    """A small change of a floating-point input may change the result by much."""
+    ORDERS = auto()
+    """A value far below all others counts for as much as minus infinity."""
+    STEEP_AT_ZERO = auto()
+    """Zero gives zero, but a small first input may give a result that is not."""
+    SHOWS_NONFINITE = auto()
+    """The result is not finite where an operand is not: 0 x inf is NaN."""
+
+    # Arithmetic.
+    ADDS = auto()
+    """It is the sum of its inputs, broadcast."""
+    SUMS_UP = auto()
+    """It adds up elements, or a power or the magnitudes of them, along axes."""
+    MULTIPLIES = auto()
+    """It is a product: linear in each of its factors."""
+    CONTRACTS = auto()
+    """It adds up products of elements of its first two inputs."""
+    COMPARES = auto()
+    """It tells which of its inputs is the larger, element by element."""
+    HOMOGENEOUS = auto()
+    """Its data times s > 0, all of it, give the result times s."""
+    SCALE_INVARIANT = auto()
+    """Its inputs times s > 0 give the same result."""
+
+    # Gradients.
+    NO_GRADIENT = auto()
+    """No output depends smoothly on an input: steps, comparisons, integers, random numbers."""
+    NOT_BROADCAST = auto()
+    """Its first input is not broadcast: a gradient rule gives a gradient of that very shape."""
+
+
+_NONE = Trait(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of an operator.
+
+    Attributes:
+        traits: What it promises.
+        data: The inputs that hold data; others are shapes, indices, conditions. None is all.
+        settings: Floating-point inputs that set up the operator and are not trained.
+        pole: The input at which zero gives an infinity.
+    """
+
+    traits: Trait = _NONE
+    data: tuple[int, ...] | None = None
+    settings: tuple[int, ...] = ()
+    pole: int | None = None
+
+    def data_of(self, node: ir.Node) -> list[ir.Value | None]:
+        """Return the inputs of a node that hold data."""
+        if self.data is None:
+            return list(node.inputs)
+        return [node.inputs[i] for i in self.data if i < len(node.inputs)]
+
+
+Family = tuple[str, Row]
+
+_UNKNOWN = Row()
+_T = Trait
+_FIRST = (0,)
+_MOVE = _T.MOVES | _T.HOMOGENEOUS
+_STEP = _T.JUMPS | _T.NO_GRADIENT
+_SCALES = _T.HOMOGENEOUS | _T.NOT_BROADCAST
+
+_STRUCTURE: tuple[Family, ...] = (
+    ("If", Row(_T.SUBGRAPHS | _T.PASSES_SEQUENCE)),
+    ("Loop", Row(_T.SUBGRAPHS | _T.LOOPS | _T.PASSES_SEQUENCE)),
+    ("Scan", Row(_T.SUBGRAPHS | _T.LOOPS)),
+    ("SequenceMap", Row(_T.SUBGRAPHS | _T.LOOPS | _T.OPAQUE)),
+    ("SequenceConstruct", Row(_T.SEQUENCE | _T.WRITES_SEQUENCE | _MOVE | _T.NOT_BROADCAST)),
+    ("SequenceInsert", Row(_T.SEQUENCE | _T.WRITES_SEQUENCE | _MOVE | _T.NOT_BROADCAST, (0, 1))),
+    ("SplitToSequence", Row(_T.SEQUENCE | _T.WRITES_SEQUENCE | _MOVE | _T.NOT_BROADCAST, _FIRST)),
+    (
+        "ConcatFromSequence SequenceAt",
+        Row(_T.SEQUENCE | _T.READS_SEQUENCE | _MOVE | _T.NOT_BROADCAST, _FIRST),
+    ),
+    ("SequenceEmpty SequenceErase", Row(_T.SEQUENCE | _MOVE, _FIRST)),
+    ("SequenceLength", Row(_T.SEQUENCE | _T.SCALE_INVARIANT)),
+    ("Optional OptionalGetElement", Row(_T.OPAQUE | _MOVE)),
+    ("OptionalHasElement", Row(_T.OPAQUE | _T.SCALE_INVARIANT)),
+    ("BitCast", Row(_T.OPAQUE)),
+    ("Cast CastLike", Row(_T.CASTS | _SCALES | _T.SHOWS_NONFINITE, _FIRST)),
+    ("Constant", Row(_T.HOLDS | _T.NO_GRADIENT)),
+    ("ConstantOfShape", Row(_T.HOLDS | _T.SCALE_INVARIANT | _T.NO_GRADIENT)),
+    ("EyeLike", Row(_T.TYPED_LIKE_FIRST | _T.EXACT | _T.SCALE_INVARIANT | _T.NO_GRADIENT)),
+    ("Bernoulli", Row(_T.RANDOM | _T.TYPED_LIKE_FIRST | _T.NO_GRADIENT)),
+    ("Multinomial RandomNormal RandomUniform", Row(_T.RANDOM | _T.NO_GRADIENT)),
+    (
+        "RandomNormalLike RandomUniformLike",
+        Row(_T.RANDOM | _T.TYPED_LIKE_FIRST | _T.SCALE_INVARIANT | _T.NO_GRADIENT),
+    ),
+    ("Range", Row(_T.NO_GRADIENT, settings=(0, 1, 2))),
+    ("BlackmanWindow HammingWindow HannWindow MelWeightMatrix", Row(_T.NO_GRADIENT)),
+    ("Shape Size", Row(_T.SCALE_INVARIANT | _T.NO_GRADIENT)),
+)
+
+_ELEMENTS: tuple[Family, ...] = (
+    ("Identity", Row(_T.REARRANGES | _MOVE | _T.NOT_BROADCAST | _T.PASSES_SEQUENCE, _FIRST)),
+    (
+        "DepthToSpace Flatten Reshape ReverseSequence SpaceToDepth Squeeze Transpose Unsqueeze",
+        Row(_T.REARRANGES | _MOVE | _T.NOT_BROADCAST, _FIRST),
+    ),
+    (
+        "CenterCropPad Compress Gather GatherElements GatherND MaxUnpool Slice Split Tile Trilu",
+        Row(_MOVE | _T.NOT_BROADCAST, _FIRST),
+    ),
+    ("Concat", Row(_MOVE | _T.NOT_BROADCAST)),
+    ("Pad", Row(_MOVE | _T.NOT_BROADCAST, (0, 2), settings=(2,))),
+    ("Scatter", Row(_MOVE | _T.NOT_BROADCAST, (0, 2))),
+    ("TensorScatter", Row(_MOVE | _T.NOT_BROADCAST, (0, 1))),
+    ("Unique", Row(_MOVE | _T.NOT_BROADCAST | _T.JUMPS, _FIRST)),
+    ("Expand", Row(_MOVE, _FIRST)),
+    ("Where", Row(_MOVE, (1, 2))),
+    ("OneHot", Row(_MOVE | _STEP, (2,), settings=(2,))),
+    ("ScatterElements ScatterND", Row(_T.NOT_BROADCAST, (0, 2))),
+    ("Dropout", Row(_SCALES, _FIRST, settings=(1,))),
+    ("Resize", Row(_T.NOT_BROADCAST, _FIRST, settings=(1, 2))),
+    ("Upsample", Row(_SCALES, _FIRST, settings=(1,))),
+    ("Col2Im DFT GridSample MaxRoiPool RoiAlign", Row(_SCALES, _FIRST)),
+    ("Max", Row(_T.EXACT | _T.HOMOGENEOUS | _T.ORDERS)),
+    ("Min", Row(_T.EXACT | _T.HOMOGENEOUS)),
+    ("GlobalMaxPool MaxPool ReduceMax", Row(_T.EXACT | _SCALES | _T.ORDERS, _FIRST)),
+    ("ReduceMin Relu", Row(_T.EXACT | _SCALES, _FIRST)),
+    ("TopK", Row(_T.EXACT | _SCALES | _T.ORDERS | _T.JUMPS, _FIRST)),
+    ("Abs Neg", Row(_T.EXACT | _SCALES | _T.CHANGES_SIGN | _T.SHOWS_NONFINITE)),
+    ("Ceil Floor Round", Row(_T.EXACT | _STEP)),
+    ("Sign", Row(_T.EXACT | _STEP | _T.SCALE_INVARIANT)),
+    ("ArgMax", Row(_STEP | _T.ORDERS | _T.SCALE_INVARIANT)),
+    ("ArgMin NonZero", Row(_STEP | _T.SCALE_INVARIANT)),
+    ("Hardmax", Row(_STEP | _T.ORDERS)),
+    ("IsInf IsNaN NonMaxSuppression", Row(_STEP)),
+    ("Equal Greater GreaterOrEqual Less LessOrEqual", Row(_STEP | _T.COMPARES)),
+    ("Clip", Row(settings=(1, 2))),
+    ("Shrink ThresholdedRelu", Row(_T.JUMPS | _T.NOT_BROADCAST)),
+)
+
+_ARITHMETIC: tuple[Family, ...] = (
+    ("Add Sum", Row(_T.ADDS | _T.HOMOGENEOUS | _T.SHOWS_NONFINITE)),
+    ("Mean Sub", Row(_T.HOMOGENEOUS | _T.SHOWS_NONFINITE)),
+    ("Mul", Row(_T.MULTIPLIES | _T.SHOWS_NONFINITE)),
+    ("PRelu RotaryEmbedding STFT", Row(_T.MULTIPLIES)),
+    ("Gemm MatMul", Row(_T.MULTIPLIES | _T.CONTRACTS | _T.SHOWS_NONFINITE)),
+    ("Conv ConvTranspose", Row(_T.MULTIPLIES | _T.CONTRACTS | _T.NOT_BROADCAST)),
+    ("Einsum", Row(_T.MULTIPLIES | _T.CONTRACTS)),
+    ("CumSum ReduceL1 ReduceL2 ReduceMean ReduceSum", Row(_T.SUMS_UP | _SCALES, _FIRST)),
+    ("ReduceLogSum ReduceSumSquare", Row(_T.SUMS_UP | _T.NOT_BROADCAST)),
+    ("AveragePool GlobalAveragePool GlobalLpPool LeakyRelu LpPool", Row(_SCALES)),
+    ("Div", Row(pole=1)),
+    ("Log Reciprocal", Row(_T.NOT_BROADCAST, pole=0)),
+    ("Sqrt", Row(_T.STEEP_AT_ZERO | _T.NOT_BROADCAST)),
+    ("Pow", Row(_T.STEEP_AT_ZERO)),
+    ("LogSoftmax ReduceLogSumExp Softmax", Row(_T.ORDERS | _T.NOT_BROADCAST)),
+    ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", Row(_T.LOSS | _T.NOT_BROADCAST)),
+    ("BatchNormalization", Row(_T.NOT_BROADCAST, settings=(3, 4))),
+    (
+        "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish Mish"
+        " Selu Sigmoid Sin Sinh Softplus Softsign Swish Tan Tanh",
+        Row(_T.NOT_BROADCAST),
+    ),
+    (
+        "GRU InstanceNormalization LRN LSTM LayerNormalization LpNormalization"
+        " MeanVarianceNormalization RMSNormalization RNN ReduceProd",
+        Row(_T.NOT_BROADCAST),
+    ),
+    (
+        "And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor ConvInteger DynamicQuantizeLinear"
+        " MatMulInteger Not Or QLinearConv QLinearMatMul QuantizeLinear RegexFullMatch StringConcat"
+        " StringNormalizer StringSplit TfIdfVectorizer Xor",
+        Row(_T.NO_GRADIENT),
+    ),
+)
+
+_NOTHING: Mapping[str, str] = {
+    "": (
+        "AffineGrid Attention CausalConvWithState CumProd DeformConv DequantizeLinear Det"
+        " GroupNormalization LinearAttention Mod SwiGLU"
+    ),
+    "ai.onnx.preview": "FlexAttention",
+    "ai.onnx.preview.training": "Adagrad Adam Gradient Momentum",
+    "ai.onnx.ml": (
+        "ArrayFeatureExtractor Binarizer CastMap DictVectorizer FeatureVectorizer Imputer"
+        " LabelEncoder LinearClassifier LinearRegressor Normalizer OneHotEncoder SVMClassifier"
+        " SVMRegressor Scaler TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor ZipMap"
+    ),
+    "com.microsoft": (
+        "Attention AttnLSTM BeamSearch BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu"
+        " BitmaskBiasDropout BitmaskDropout BranchwiseRMSNorm CDist CausalConvWithState"
+        " ComplexMul ComplexMulConj ConvTransposeWithDynamicPads CropAndResize DecoderAttention"
+        " DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention DequantizeBFP"
+        " DequantizeLinear DequantizeWithOrder DynamicQuantizeLSTM DynamicQuantizeMatMul"
+        " DynamicSparseAttention DynamicTimeWarping EPContext EmbedLayerNormalization EngramGate"
+        " ExpandDims FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation GatedAdd"
+        " GatedDeltaNet GatedRMSNorm GatedRelativePositionBias GatherBlockQuantized GatherND"
+        " Gelu GemmFastGelu GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample GroupNorm"
+        " GroupQueryAttention HyperConnectionPostMix HyperConnectionPreMix Inverse Irfft"
+        " IsAllFinite LinearAttention LinearAttentionGate LongformerAttention MRotaryEmbedding"
+        " MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulBnb4 MatMulFpQ4"
+        " MatMulIntegerToFloat MatMulNBits MatMulNBitsMlp MatMulNBitsQkv MaxpoolWithMask MoE"
+        " MultiHeadAttention MurmurHash3 NGramRepeatBlock NhwcConv NhwcFusedConv PackedAttention"
+        " PackedMultiHeadAttention PackedSparseAttentionIndexer Pad PagedAttention QAttention"
+        " QEmbedLayerNormalization QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv"
+        " QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid"
+        " QLinearSoftmax QLinearWhere QMoE QOrderedAttention QOrderedGelu"
+        " QOrderedLayerNormalization QOrderedLongformerAttention QOrderedMatMul QuantizeBFP"
+        " QuantizeLinear QuantizeWithOrder QuickGelu Range RelativePositionBias RemovePadding"
+        " RestorePadding Rfft RotaryEmbedding SampleOp Sampling ScaledSiLU SkipGroupNorm"
+        " SkipLayerNormalization SkipSimplifiedLayerNormalization Snpe SparseAttention"
+        " SparseAttentionIndexer SparsePagedAttention SparseToDenseMatMul TorchEmbedding"
+        " TransposeMatMul Trilu UnfoldTensor Unique VarlenCausalConvWithState WhisperBeamSearch"
+        " WordConvEmbedding"
+    ),
+}
+"""Domain -> operators that lists name and of which nothing above is known to hold."""
+
+
+def _key(domain: str, op_type: str) -> str:
+    return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+
+
+def _table() -> Mapping[str, Row]:
+    """Return the table.
+
+    Raises:
+        ValueError: An operator has two rows.
+    """
+    families = [*_STRUCTURE, *_ELEMENTS, *_ARITHMETIC]
+    rows = [(name, row) for names, row in families for name in names.split()]
+    rows += [(_key(d, name), Row()) for d, names in _NOTHING.items() for name in names.split()]
+    table = dict(rows)
+    if len(table) < len(rows):
+        raise ValueError(f"two rows for one operator, among {sorted(name for name, _ in rows)}")
+    return MappingProxyType(table)
+
+
+TABLE: Mapping[str, Row] = _table()
+"""Operator ("Add", or "domain::Op" outside ai.onnx) -> what is known of it."""
+
+
+def operator(node: ir.Node) -> str:
+    """Return the key of a node's operator in tables."""
+    return _key(node.domain, node.op_type)
+
+
+def row_of(node: ir.Node) -> Row:
+    """Return what is known of a node's operator; nothing if it is not in the table."""
+    return TABLE.get(operator(node), _UNKNOWN)
+
+
+def has(node: ir.Node, *traits: Trait) -> bool:
+    """Tell whether a node's operator has at least one of some traits."""
+    return operator(node) in having(*traits)
+
+
+@cache
+def having(*traits: Trait) -> frozenset[str]:
+    """Return the operators that have at least one of some traits."""
+    return frozenset(name for name, row in TABLE.items() if any(t in row.traits for t in traits))
