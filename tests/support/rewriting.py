@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -11,9 +12,12 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnx.printer
+from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.graph.invariants.check_model import verify_invariants
+from amp_rewrite.graph.part import PART_KEY, SOURCE_KEY
+from amp_rewrite.graph.step_metadata import STEP_KEY
 from amp_rewrite.oplists import OpLists, load_lists
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>'
@@ -61,21 +65,73 @@ def text_of(result: amp.RewriteResult) -> str:
     return onnx.printer.to_text(amp.to_proto(result.model).graph)
 
 
-def assert_rewrites(before: str, after: str, **options: Any) -> amp.RewriteResult:
-    """Check that one text becomes the other; equal texts mean an unchanged model."""
-    result = rewritten(before, **options)
-    expected, found = lines(onnx.printer.to_text(parse(after).graph)), lines(text_of(result))
-    assert found == expected, "\n".join(found)
-    unchanged = lines(onnx.printer.to_text(parse(before).graph)) == expected
-    assert result.changed == (not unchanged)
+def reasons(result: amp.RewriteResult) -> dict[str, str]:
+    """Return node (its operator if that is unique) -> the reason of its first variable."""
+    nodes = [n for n in result.report.nodes if n.variables and n.op != "Constant"]
+    operators = [n.op for n in nodes]
+    return {
+        (n.op if operators.count(n.op) == 1 else n.name): next(iter(n.variables.values())).reason
+        for n in nodes
+    }
+
+
+def actions(result: amp.RewriteResult) -> dict[str, str]:
+    """Return constant out of range -> what became of it."""
+    return {r.name: r.action for r in result.report.weights.overflow}
+
+
+def initializer(result: amp.RewriteResult, name: str) -> np.ndarray:
+    """Return the contents of an initializer of the rewritten model."""
+    graph = amp.to_proto(result.model).graph
+    return next(numpy_helper.to_array(t) for t in graph.initializer if t.name == name)
+
+
+def assert_rewrites(before: str | onnx.ModelProto, after: str, **options: Any) -> amp.RewriteResult:
+    """Check that one text becomes the other; equal texts mean an unchanged model.
+
+    In `after` an added value may be written short: `x_fp16` is "x-CastToFp16-0" or "x-Fp16-0". The
+    types of inner values count if `after` gives any.
+    """
+    model = parse(before) if isinstance(before, str) else before
+    result = rewritten(model, **options)
+    expected, found = parse(after).graph, amp.to_proto(result.model).graph
+    if not expected.value_info:
+        del found.value_info[:]
+    assert lines(found) == lines(expected), "\n".join(lines(found))
+    assert result.changed == (lines(model.graph) != lines(expected))
     return result
 
 
-def lines(graph: str) -> list[str]:
-    """Return the printed graph line by line, without value_info and the suffix of added names."""
-    short = graph.replace("-AutoMixedPrecision", "")
-    short = re.sub(r'\["[^"]*CastTo[^"]*"\] ', "", short)
-    return [" ".join(line.split()) for line in short.splitlines() if line.strip()]
+def lines(graph: onnx.GraphProto) -> list[str]:
+    """Return the graph printed line by line, with the names of added nodes and values short."""
+    text = onnx.printer.to_text(graph).replace("-AutoMixedPrecision", "")
+    text = re.sub(r'\["[^"]*CastTo[^"]*"\] ', "", text)
+    text = re.sub(r'"([^"]+)-(?:CastTo)?((?:F|B)[pf]\d\d)-0"', _short, text)
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def _short(name: re.Match[str]) -> str:
+    return f"{name[1]}_{name[2].lower()}"
+
+
+def step(text: str, parts: Mapping[str, str], loss: str = "") -> onnx.ModelProto:
+    """Parse a training step.
+
+    Args:
+        text: The model.
+        parts: Node -> its part, such as "update", or "gradient of NODE".
+        loss: The name of the loss.
+    """
+    model = parse(text)
+    for node in model.graph.node:
+        part, _, source = parts.get(node.name, "").partition(" of ")
+        if part:
+            node.metadata_props.add(key=PART_KEY, value=part)
+        if source:
+            node.metadata_props.add(key=SOURCE_KEY, value=source)
+    if loss:
+        model.metadata_props.add(key=STEP_KEY, value=json.dumps({"loss": loss}))
+    return model
 
 
 def feeds_of(model: onnx.ModelProto, seed: int = 0, scale: float = 1.0) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx.parser
 import pytest
+from rewriting import assert_rewrites
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
@@ -27,6 +28,29 @@ def marks(source, low=FLOAT16):
     painted = paint(PaintContext(type_graph, load_lists(precision=low.name, environ={}), low))
     assert not any(painted.painting.is_allow(vertex) for vertex in painted.context.excluded)
     return {vertex.node.name: mark for vertex, mark in painted.context.excluded.items()}
+
+
+def test_an_epsilon_keeps_the_sum_and_the_quotient_float32() -> None:
+    assert_rewrites(
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1e-12}> {
+            h = MatMul(x, x)
+            d = Add(h, c)
+            e = Div(h, d)
+            y = MatMul(e, e)
+        }""",
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1e-12}> {
+            x_fp16 = Cast<to = 10>(x)
+            h = MatMul(x_fp16, x_fp16)
+            h_fp32 = Cast<to = 1>(h)
+            d = Add(h_fp32, c)
+            e = Div(h_fp32, d)
+            e_fp16 = Cast<to = 10>(e)
+            y_fp16 = MatMul(e_fp16, e_fp16)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+    )
 
 
 @pytest.mark.parametrize(
