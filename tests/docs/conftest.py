@@ -19,14 +19,9 @@ if str(HERE) not in sys.path:  # importmode importlib does not add it
 
 ROOT = HERE.parents[1]
 CHECKOUT = (
-    "amp_rewrite",
-    "lists",
-    "tests",
-    "tools",
-    "docs",
-    "pyproject.toml",
-    "README.md",
-    "CONTRIBUTING.md",
+    *("amp_rewrite", "benchmarks", "docs", "examples", "lists", "tests", "tools"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "action.yml", "pyproject.toml"),
+    *(".pre-commit-config.yaml", ".pre-commit-hooks.yaml"),
 )
 """What a recipe for contributors may read or change."""
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from runpy import run_path
 
 import typer
-from pages import README, ROOT
+import yaml
+from pages import README, ROOT, blocks_of
 
 from amp_rewrite.cli.main import app
 from amp_rewrite.grad.rules import RULES
 from amp_rewrite.oplists.lists import LEVELS
+from amp_rewrite.optimizers import NAMES
 from amp_rewrite.paint import pipeline
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.paint.passes.keep_parts import KeepParts
@@ -66,3 +68,21 @@ def test_every_option_of_convert_is_explained() -> None:
 def test_the_number_of_gradient_rules_is_right() -> None:
     for page in (README, DOCS / "training.md"):
         assert f"{len(RULES)} operators" in page.read_text("utf-8").replace("\n", " ")
+
+
+def test_the_hooks_and_the_action_are_named_as_they_are() -> None:
+    texts = [b.text for b in blocks_of(DOCS / "op_lists.md") if "amp_rewrite@" in b.text]
+    texts += [b.text for b in blocks_of(DOCS / "op_lists.md") if "repos:" in b.text]
+    [step], config = (yaml.safe_load(text) for text in texts)
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    assert step["with"].keys() <= action["inputs"].keys()
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    named = [hook["id"] for repo in config["repos"] for hook in repo["hooks"]]
+    assert named == [hook["id"] for hook in hooks]
+
+
+def test_every_optimizer_is_named() -> None:
+    text = (DOCS / "training.md").read_text("utf-8")
+    section = text.partition("\n## Optimizers\n")[2].partition("\n## ")[0]
+    words = {word.lower() for word in re.findall(r"\w+", section)}
+    assert set(NAMES) <= words
