@@ -218,7 +218,9 @@ class LossScaleOptimizer(OptimizerWrapper):
         inner = self.inner_optimizer
         if not overrides(inner, "get_gradients"):
             return Optimizer.get_gradients(self, loss, params)
-        scaled = inner.get_gradients(self.get_scaled_loss(loss), params)
+        value = check_loss(loss)
+        scaled = inner.get_gradients(self.get_scaled_loss(value), params)
+        value.graph.loss = value  # what a session shows as the loss is not scaled
         return self.get_unscaled_gradients(scaled)
 
     def get_config(self) -> dict[str, Any]:

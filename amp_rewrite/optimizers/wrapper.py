@@ -22,8 +22,8 @@ class OptimizerWrapper(Optimizer):
     """An optimizer that leaves its members to another one; a child changes some of them.
 
     It has no rule, slots or learning rate of its own, so that `Optimizer.__init__` is not called.
-    Of the members of Optimizer, `minimize`, `apply_gradients` and `lr` are made of others; every
-    other one is written out below.
+    Of the members of Optimizer, `get_name`, `minimize`, `apply_gradients` and `lr` are made of
+    others; every other one is written out below.
 
     What Optimizer does not define is the inner optimizer's as well: hyperparameters, and members of
     a class of the user's own. Reading an attribute that the wrapper lacks reads the inner one's;
@@ -82,10 +82,6 @@ class OptimizerWrapper(Optimizer):
     def name(self) -> str:
         """The inner optimizer's name."""
         return self._inner.get_name()
-
-    def get_name(self) -> str:
-        """Return `name`."""
-        return self.name
 
     @property
     def touches_rows_only(self) -> bool:

@@ -371,6 +371,31 @@ def test_hyperparameters_out_of_range_are_refused_by_name(name: str) -> None:
         HYPERPARAMETERS[name]()
 
 
+def test_a_hyperparameter_that_is_set_later_is_checked_and_makes_another_rule() -> None:
+    optimizer = optimizers.AdamW(0.1, exclude_from_weight_decay=["bias"])
+    before = optimizer.rule
+    optimizer.beta1 = 0.5
+    assert (optimizer.beta1, optimizer.get_config()["beta1"]) == (0.5, 0.5)
+    assert optimizer.rule is not before
+    assert optimizer.exclude_from_weight_decay == ("bias",)
+    with pytest.raises(ValueError, match="impossible beta1"):
+        optimizer.beta1 = 1.0
+    with pytest.raises(ValueError, match="not a regular expression"):
+        optimizer.exclude_from_weight_decay = ("(",)
+    assert optimizer.beta1 == 0.5
+
+
+def test_adagrad_needs_an_epsilon_if_it_starts_at_zero() -> None:
+    assert optimizers.Adagrad(epsilon=0).epsilon == 0
+    with pytest.raises(ValueError, match="impossible epsilon"):
+        optimizers.Adagrad(initial_accumulator_value=0, epsilon=0)
+
+
+def test_rmsprop_says_whether_it_is_centered() -> None:
+    assert optimizers.RMSProp(centered=True).centered
+    assert not optimizers.RMSProp().centered
+
+
 def test_a_hyperparameter_must_be_a_number() -> None:
     with pytest.raises(TypeError, match="beta1: a hyperparameter must be a number; found str"):
         Adam(beta1="0.9")  # type: ignore[arg-type]

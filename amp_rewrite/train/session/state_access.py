@@ -26,7 +26,7 @@ class StateAccess:
 
     def state_dict(self) -> dict[str, Array]:
         """Return a copy of every state tensor, by name."""
-        self._check_open()
+        self.check_open()
         return self._states.read_all()
 
     @property
@@ -58,7 +58,7 @@ class StateAccess:
         Raises:
             OptionError: The step has no such state.
         """
-        self._check_open()
+        self.check_open()
         return self._states.read(name)
 
     def assign_state(self, name: str, value: Array) -> None:
@@ -68,15 +68,20 @@ class StateAccess:
             OptionError: The step has no such state, the value is no tensor of numbers, or the shape
                 differs.
         """
-        self._check_open()
+        self.check_open()
         self._states.write(name, value)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse to go on after the session is closed.
+
+        Raises:
+            RunError: It is closed.
+        """
         if not self._open:
             raise RunError("the session is closed", remedy="make a new TrainingSession")
 
     def _learning_rate(self) -> StateInfo:
-        self._check_open()
+        self.check_open()
         state = self.info.having("learning_rate")
         if state is None:
             raise OptionError(

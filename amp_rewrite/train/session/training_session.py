@@ -157,7 +157,7 @@ class TrainingSession(StateAccess):
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
             ShardError: Another shard has ended or does not answer, or states have come apart.
         """
-        self._check_open()
+        self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
         needed = names if self._skips is None else self._skips.needed(names)
         program = self._programs.get(needed, updates=True)
@@ -186,7 +186,7 @@ class TrainingSession(StateAccess):
             FetchError: As for `run`, or a name is that of a gradient.
             RunError: As for `run`.
         """
-        self._check_open()
+        self.check_open()
         names = fetch_names(self.info, fetches, updates=False)
         program = self._programs.get(names, updates=False)
         return program.run(self._states.current, self._check(feeds, program))
@@ -197,7 +197,7 @@ class TrainingSession(StateAccess):
         Raises:
             CheckpointError: The tensors are not exactly those of the step; no state has changed.
         """
-        self._check_open()
+        self.check_open()
         self._load(tensors, "state dict")
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
@@ -225,7 +225,7 @@ class TrainingSession(StateAccess):
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
         """
-        self._check_open()
+        self.check_open()
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
         self._load(checkpoint.tensors, path)
