@@ -35,13 +35,16 @@ def private(name: str) -> bool:
 def defined(tree: ast.AST) -> Iterator[str]:
     """Yield the names that a file defines: functions, classes, variables, attributes of self."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
-                yield node.attr
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store())
+            ):
+                yield name
+            case _:
+                pass
 
 
 def foreign(text: str) -> list[str]:
