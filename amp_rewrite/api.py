@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Unpack
 
-import onnx
 import onnx_ir as ir
 
 from amp_rewrite import targets
+from amp_rewrite.errors import InvariantError, StrictError
 from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.functions import inline_all
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.invariants.check_model import verify_invariants
+from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.graph.step_metadata import describe_precision
 from amp_rewrite.kernels import KernelTable
@@ -26,10 +29,11 @@ from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.report.build_report import build_report
 from amp_rewrite.report.records import Report
+from amp_rewrite.report.strict import shortcomings
 from amp_rewrite.rewrite.apply_plan import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
-from amp_rewrite.rewrite.options import Lists, RewriteOptions, names_of
+from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
 from amp_rewrite.rewrite.paint_context import paint_context
 
 
@@ -74,19 +78,7 @@ class RewriteResult:
 
 
 def rewrite(
-    model: str | os.PathLike[str] | ir.Model | onnx.ModelProto,
-    *,
-    precision: str = "float16",
-    lists: Lists = None,
-    level: str = "default",
-    target: str = targets.DEFAULT,
-    keep_io_types: bool | Iterable[str] = True,
-    preserve: Iterable[str] = (),
-    deny_nodes: Iterable[str] = (),
-    allow_nodes: Iterable[str] = (),
-    weights: str = "convert",
-    infer_after_allow: bool = True,
-    inline_functions: bool = False,
+    model: Source, options: RewriteOptions | None = None, **changes: Unpack[Changes]
 ) -> RewriteResult:
     """Rewrite a model to mixed precision.
 
@@ -95,67 +87,29 @@ def rewrite(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        precision: "float16" or "bfloat16".
-        lists: Op lists: None for the built-in ones of precision and target, a YAML file, several
-            files of which later ones overlay earlier ones, or an OpLists.
-        level: "default", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY" or "UNSAFE_FORCE_ALL", in any
-            letter case; the environment variable AMP_REWRITE_LEVEL applies to "default".
-        target: "cuda" or "cpu" (only what the provider has kernels for becomes low), or "schema"
-            (whatever the ONNX schemas admit).
-        keep_io_types: True keeps the types of all graph inputs and outputs, with casts inside;
-            False gives every float32 one the low type; a list of names keeps those.
-        preserve: Names of nodes that must not be touched.
-        deny_nodes: Regular expressions; nodes whose whole name matches stay float32.
-        allow_nodes: Regular expressions; nodes that are treated as if on the allow list.
-        weights: "convert" stores low-precision weights; "cast" keeps float32 ones and adds Casts.
-        infer_after_allow: Whether an infer operator right behind an allow one becomes low.
-        inline_functions: Inline model-local functions first; otherwise a call is a boundary.
+        options: How to rewrite; None for the default options.
+        **changes: Single options by name, such as `precision="bfloat16"`, in place of those in
+            `options`; `RewriteOptions` lists them all.
 
     Returns:
         The rewritten model, with report and timings.
 
     Raises:
+        StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, a list or an option is wrong; one line says what, where and what to do.
     """
-    keep = keep_io_types
-    if not isinstance(keep, bool):
-        keep = names_of(keep, "keep_io_types")
-    options = RewriteOptions(
-        precision=precision,
-        lists=lists,
-        level=level,
-        target=target,
-        keep_io_types=keep,
-        preserve=names_of(preserve, "preserve"),
-        deny_nodes=names_of(deny_nodes, "deny_nodes"),
-        allow_nodes=names_of(allow_nodes, "allow_nodes"),
-        weights=weights,
-        infer_after_allow=infer_after_allow,
-        inline_functions=inline_functions,
-    )
-    return rewrite_with(model, options)
-
-
-def rewrite_with(
-    source: str | os.PathLike[str] | ir.Model | onnx.ModelProto, options: RewriteOptions
-) -> RewriteResult:
-    """Rewrite a model as `options` says; `rewrite` is the public form.
-
-    Raises:
-        AmpError: The model or a list is wrong.
-    """
-    clock = _Clock()
+    chosen, clock = changed(options, changes), _Clock()
     with paused_gc():
         with clock.step("load"):
-            model = load(source)
-        return _rewrite(model, options, clock)
+            loaded = load(model)
+        return _rewrite(loaded, chosen, clock)
 
 
 def rewrite_in_place(model: ir.Model, options: RewriteOptions) -> RewriteResult:
     """Rewrite a model that nobody else holds; after an error it is of no use.
 
     Raises:
-        AmpError: The model or a list is wrong.
+        AmpError: As for `rewrite`.
     """
     with paused_gc():
         return _rewrite(model, options, _Clock())
@@ -167,6 +121,7 @@ def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> Rewrite
         if options.inline_functions:
             inline_all(model)
         options.check_names(model)
+    original = clone(model) if options.strict else None
     with clock.step("type_graph"):
         kernels = _kernels(options)
         tie = None if kernels is None else kernel_ties(kernels, options.low)
@@ -184,7 +139,29 @@ def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> Rewrite
         remove_noop_casts(removed)
         if not plan.is_empty:
             describe_precision(model, options.precision)
+    if original is not None:
+        _check_strict(original, result)
     return result
+
+
+def _check_strict(original: ir.Model, result: RewriteResult) -> None:
+    """Refuse a rewrite that breaks an invariant or is not complete.
+
+    Raises:
+        InvariantError: It breaks one.
+        StrictError: It converts nothing, meets an operator on no list, or lacks a kernel.
+    """
+    keep = result.options.keep_io_types
+    broken = verify_invariants(original, result.model, keep_io_types=keep)
+    if broken:
+        raise InvariantError(
+            f"{broken[0].invariant} does not hold: {broken[0].message}",
+            where=broken[0].where,
+            remedy="please report this with the model; nothing was written",
+        )
+    missing = shortcomings(result.report)
+    if missing:
+        raise StrictError(missing, result)
 
 
 def _resolve_lists(options: RewriteOptions) -> OpLists:

@@ -8,7 +8,7 @@ IEEE 754-2008 (binary16, binary32) and, for bfloat16, from the ONNX specificatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -75,6 +75,8 @@ def _dtype(name: str, onnx: str, member: ir.DataType, numpy: Any, label: str) ->
 FLOAT32 = _dtype("float32", "float", ir.DataType.FLOAT, np.float32, "Fp32")
 FLOAT16 = _dtype("float16", "float16", ir.DataType.FLOAT16, np.float16, "Fp16")
 BFLOAT16 = _dtype("bfloat16", "bfloat16", ir.DataType.BFLOAT16, ml_dtypes.bfloat16, "Bf16")
+
+Precision = Literal["float16", "bfloat16"]
 
 LOW: dict[str, DType] = {FLOAT16.name: FLOAT16, BFLOAT16.name: BFLOAT16}
 """The types that a rewrite can convert to, by name."""

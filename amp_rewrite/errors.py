@@ -8,6 +8,7 @@ program does not have to parse the line.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 _SHOWN = 8  # skipped steps in the text of a LossScaleError
 
@@ -81,6 +82,21 @@ class KernelTableError(AmpError):
 
 class InvariantError(AmpError):
     """A rewritten model breaks an invariant of the pass: a defect of this package."""
+
+
+class StrictError(AmpError):
+    """A rewrite with the option `strict` leaves float32 what it should not.
+
+    Attributes:
+        shortcomings: What it leaves, one line each.
+        result: The result of the rewrite all the same, with its report.
+    """
+
+    def __init__(self, shortcomings: Sequence[str], result: Any) -> None:
+        """Keep the lines and the result."""
+        self.shortcomings = tuple(shortcomings)
+        self.result = result
+        super().__init__("; ".join(self.shortcomings), where="strict")
 
 
 class RunError(AmpError):

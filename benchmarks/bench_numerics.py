@@ -25,6 +25,7 @@ import numpy as np
 import onnx
 
 import amp_rewrite as amp
+from amp_rewrite.dtypes import Precision
 from amp_rewrite.emulate import Evaluator
 from amp_rewrite.numerics.ranges.calibrate import calibrate
 from amp_rewrite.numerics.search.tolerance import Tolerance
@@ -71,7 +72,7 @@ def numerics_table(
     folder: Path,
     names: Sequence[str] = (),
     *,
-    precision: str = "float16",
+    precision: Precision = "float16",
     seeds: int = SEEDS,
     progress: Callable[[str], None] | None = None,
 ) -> list[Row]:
@@ -113,7 +114,7 @@ def _line(row: Row) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _row(entry: Mapping[str, Any], path: Path, precision: str, seeds: int) -> Row:
+def _row(entry: Mapping[str, Any], path: Path, precision: Precision, seeds: int) -> Row:
     data = _data(entry, path, seeds)
     original = Evaluator(str(path))
     references = [original.run(feeds) for feeds in data]

@@ -14,6 +14,7 @@ import onnx.parser
 import onnxruntime
 
 import amp_rewrite as amp
+from amp_rewrite.dtypes import Precision
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -37,7 +38,7 @@ def check_imports() -> None:
     print(f"imported amp_rewrite and {len(modules)} modules from {home}")
 
 
-def check_rewrite(folder: Path, precision: str) -> None:
+def check_rewrite(folder: Path, precision: Precision) -> None:
     """Rewrite a two-layer model, save it, check it; run it if it is float16."""
     weights = np.random.default_rng(0).uniform(-0.5, 0.5, 32 * 32).astype(np.float32)
     model = onnx.parser.parse_model(MODEL % ", ".join(f"{w:.6f}" for w in weights))

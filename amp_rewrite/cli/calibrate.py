@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
-from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
+from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.graph.io.save import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
+from amp_rewrite.rewrite.options import RewriteOptions
 
 _SHOWN = 20
 
 
+@with_rewrite_options()
 def calibrate(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: Annotated[
@@ -26,10 +28,7 @@ def calibrate(
         Path,
         typer.Option("--output", "-o", help="Where to write the op list, for convert --lists."),
     ],
-    precision: common.Precision = "float16",
-    target: common.Target = targets.DEFAULT,
-    lists: common.ListFiles = None,
-    level: common.Level = "default",
+    options: RewriteOptions,
     margin: Annotated[
         float, typer.Option(help="How many times larger than measured a value may become.")
     ] = MARGIN,
@@ -45,10 +44,7 @@ def calibrate(
         found = run(
             model,
             [*data],
-            precision=precision,
-            target=target,
-            lists=lists or None,
-            level=level,
+            options,
             margin=margin,
             subnormal_share=subnormal_share,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
@@ -65,6 +61,8 @@ def _print(found: Calibration, output: Path) -> None:
         out.print(f"{rule.node}{variable}: {rule.why}", markup=False)
     if len(found.rules) > _SHOWN:
         out.print(f"and {len(found.rules) - _SHOWN} more")
+    if found.ends:
+        out.print(f"inputs and outputs to keep float32: {', '.join(found.ends)}", markup=False)
     if found.unmeasured:
         out.print(f"{len(found.unmeasured)} values inside opaque bodies were not measured")
     out.print(

@@ -9,38 +9,40 @@ from typing import Annotated
 import onnx
 import typer
 
-from amp_rewrite import targets
 from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.demo_model import demo_model
+from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import print_report
+from amp_rewrite.rewrite.options import RewriteOptions
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
 """The nodes whose reasons the demo shows: one that stays float32 and one that does not."""
 
 
+@with_rewrite_options()
 def demo(
     folder: Annotated[
         Path | None, typer.Option(help="Where to write the two models; a new temporary folder.")
     ] = None,
-    precision: common.Precision = "float16",
-    target: common.Target = targets.DEFAULT,
+    *,
+    options: RewriteOptions,
 ) -> None:
     """Make a small image classifier, rewrite it, and compare it with float32."""
     out = common.console()
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
-    before, after = folder / "demo.onnx", folder / f"demo.{precision}.onnx"
+    before, after = folder / "demo.onnx", folder / f"demo.{options.precision}.onnx"
     onnx.save(demo_model(), before)
     out.print(f"made {before}: a small image classifier in float32\n", markup=False)
 
     out.print(f"$ amp-rewrite convert {before.name} -o {after.name}", markup=False)
-    result = rewrite(before, precision=precision, target=target)
+    result = rewrite(before, options)
     save(result.model, after)
     print_report(result.report, out)
     sizes = before.stat().st_size, after.stat().st_size

@@ -10,17 +10,23 @@ import typer
 
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar, seconds
+from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.localise import localise as run
 from amp_rewrite.report.write_text import write_text
+from amp_rewrite.rewrite.options import RewriteOptions
 
 
+@with_rewrite_options()
 def localise(
     original: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
-    rewritten: Annotated[Path, typer.Argument(help="What convert made of it.")],
     data: Annotated[
         list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
     ],
+    rewritten: Annotated[
+        Path | None,
+        typer.Argument(help="What convert made of it; left away, what it makes with the options."),
+    ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -29,6 +35,8 @@ def localise(
     ] = None,
     budget: Annotated[str, typer.Option(help="Time for trying nodes alone: 90s, 10m, 1h.")] = "60s",
     top: Annotated[int, typer.Option(help="How many nodes of the ranking to print.", min=0)] = 10,
+    *,
+    options: RewriteOptions,
     report: common.ReportFile = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
@@ -43,6 +51,7 @@ def localise(
             original,
             rewritten,
             [*data],
+            options,
             tolerance=tolerance,
             budget=limit,
             progress=lambda done, total: bar.update(task, completed=done, total=total),

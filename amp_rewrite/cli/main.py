@@ -10,7 +10,7 @@ import typer
 
 from amp_rewrite.cli.calibrate import calibrate
 from amp_rewrite.cli.check_lists import check_lists
-from amp_rewrite.cli.common import FAILED, INTERRUPTED, error_console
+from amp_rewrite.cli.common import FAILED, INTERRUPTED, NOT_STRICT, error_console
 from amp_rewrite.cli.convert import convert
 from amp_rewrite.cli.demo import demo
 from amp_rewrite.cli.explain import explain
@@ -20,7 +20,7 @@ from amp_rewrite.cli.train import train
 from amp_rewrite.cli.train_step import train_step
 from amp_rewrite.cli.tune import tune
 from amp_rewrite.cli.verify import verify
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, StrictError
 
 app = typer.Typer(
     add_completion=False,
@@ -77,6 +77,10 @@ def main(arguments: list[str] | None = None) -> Any:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             app(given, prog_name="amp-rewrite")
+    except StrictError as error:
+        for line in error.shortcomings:
+            error_console().print(f"amp-rewrite: --strict: {line}", markup=False)
+        sys.exit(NOT_STRICT)
     except AmpError as error:
         if "--debug" in given:
             raise

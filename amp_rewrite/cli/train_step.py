@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from amp_rewrite import targets
 from amp_rewrite.cli import common
+from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
@@ -26,6 +26,7 @@ from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo, read_info
 from amp_rewrite.training.training_graph import State, training_graph
 
 
+@with_rewrite_options("precision", "keep_io_types", "variables")
 def train_step(
     forward: Annotated[Path, typer.Argument(help="The ONNX model to train.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the step.")],
@@ -71,7 +72,8 @@ def train_step(
         str,
         typer.Option(help="What forward and backward pass compute in: float32, float16, bfloat16."),
     ] = FLOAT32.name,
-    target: common.Target = targets.DEFAULT,
+    *,
+    options: RewriteOptions,
     loss_scale: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +112,7 @@ def train_step(
     chosen = variables_of(minimized, variable or (), freeze or ())
     with shard_context():
         op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm)
-    whole = in_precision(whole_step(op, seed=seed), precision, RewriteOptions(target=target))
+    whole = in_precision(whole_step(op, seed=seed), precision, options)
     summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
     step = step_model(whole, fetch or (), targets=targets)
     save(step, output)

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, TaskID
 
-from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import seconds, timed_bar
-from amp_rewrite.dtypes import low_dtype
+from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.graph.io.save import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
 from amp_rewrite.numerics.search.tuning import Step, Tuning
+from amp_rewrite.rewrite.options import RewriteOptions
 
 
+@with_rewrite_options()
 def tune(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: Annotated[
@@ -34,10 +35,8 @@ def tune(
     ] = None,
     budget: Annotated[str, typer.Option(help="90s, 10m, 1h.")] = "10m",
     resume: Annotated[bool, typer.Option(help="Continue from OUTPUT.state.")] = False,
-    precision: common.Precision = "float16",
-    target: common.Target = targets.DEFAULT,
-    lists: common.ListFiles = None,
-    level: common.Level = "default",
+    *,
+    options: RewriteOptions,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Find the smallest set of nodes of MODEL to keep float32; OUTPUT always holds the best so far.
@@ -46,7 +45,7 @@ def tune(
     """
     limit = seconds(budget)
     check_output_path(model, output)
-    default = Tolerance.default(metric, low_dtype(precision).rtol)
+    default = Tolerance.default(metric, options.low.rtol)
     tolerance = default if rtol is None else Tolerance(metric, rtol)
     with timed_bar(quiet=quiet) as bar:
         task = bar.add_task("tuning", total=limit, note="")
@@ -54,13 +53,10 @@ def tune(
             model,
             [*data],
             tolerance,
+            options,
             budget=limit,
             output=output,
             resume=resume,
-            precision=precision,
-            target=target,
-            lists=lists or None,
-            level=level,
             progress=lambda step: _show(bar, task, limit, step),
         )
     found.save(output)

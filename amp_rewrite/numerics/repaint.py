@@ -7,20 +7,22 @@ in execution order, and the name of its type variable.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import onnx_ir as ir
 
-from amp_rewrite import targets
-from amp_rewrite.api import RewriteResult, rewrite_with
+from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.functions import inline_all
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
-from amp_rewrite.rewrite.options import Lists, RewriteOptions
+from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewrite.paint_context import low_ends
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 
@@ -60,36 +62,42 @@ class Repainter:
     )
 
     @staticmethod
-    def of(
-        source: Source,
-        *,
-        precision: str = "float16",
-        target: str = targets.DEFAULT,
-        lists: Lists = None,
-        level: str = "default",
-    ) -> Repainter:
-        """Load a model and the lists; arguments as for `amp_rewrite.rewrite`.
+    def of(source: Source, options: RewriteOptions) -> Repainter:
+        """Load a model and the lists.
 
         Raises:
             AmpError: The model, a list or an option is wrong.
         """
-        options = RewriteOptions(precision=precision, target=target, lists=lists, level=level)
         model = load(source)
+        if options.inline_functions:
+            inline_all(model)  # nodes keep their positions in every rewrite
         type_graph = build_type_graph(model)
         nodes = tuple(type_graph.nodes)
         index = {node: i for i, node in enumerate(nodes)}
         return Repainter(model, options, type_graph, nodes, index, _read(options))
+
+    @cached_property
+    def ends(self) -> frozenset[ir.Value]:
+        """The graph inputs and outputs of `model` that become low where anything does."""
+        return low_ends(self.type_graph, self.options)
 
     @property
     def low(self) -> DType:
         """The low-precision type."""
         return self.options.low
 
-    def rewrite(self, rules: Iterable[NodeRule] = ()) -> RewriteResult:
-        """Return the rewritten model under the lists' node rules and these."""
-        rules = (*self._lists.node_rules, *rules)
-        lists = replace(self._lists, node_rules=rules)
-        return rewrite_with(self.model, replace(self.options, lists=lists))
+    def rewrite(self, rules: Sequence[NodeRule] = ()) -> RewriteResult:
+        """Return the rewritten model under the lists' node rules and these.
+
+        The option `strict` is about the lists alone: rules are there to keep nodes float32.
+
+        Raises:
+            StrictError: The option is set, there are no rules, and the rewrite is not complete.
+        """
+        lists = replace(self._lists, node_rules=(*self._lists.node_rules, *rules))
+        return rewrite(
+            self.model, self.options, lists=lists, strict=self.options.strict and not rules
+        )
 
     def low_slots(self, result: RewriteResult) -> frozenset[Slot]:
         """Return the slots that a rewrite made low."""

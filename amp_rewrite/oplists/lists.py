@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Literal, get_args
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16, low_dtype
@@ -20,9 +21,10 @@ from amp_rewrite.oplists import environment
 from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
 
-__all__ = ["LEVELS", "Condition", "Entry", "ListName", "NodeRule", "OpLists", "load_lists"]
+__all__ = ["LEVELS", "Condition", "Entry", "Level", "ListName", "NodeRule", "OpLists", "load_lists"]
 
-LEVELS = ("default", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY", "UNSAFE_FORCE_ALL")
+Level = Literal["default", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY", "UNSAFE_FORCE_ALL"]
+LEVELS = get_args(Level)
 """The levels; any letter case is accepted."""
 
 LEVEL_VARIABLE = "AMP_REWRITE_LEVEL"

@@ -1,4 +1,4 @@
-"""What `--strict` asks of a rewrite, beyond the invariants."""
+"""What the option `strict` asks of a rewrite, beyond the invariants."""
 
 from __future__ import annotations
 

@@ -1,52 +1,143 @@
-"""The options of a rewrite, checked once."""
+"""The options of a rewrite: their one spelling, for Python and for the command line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, Literal, TypedDict, get_args
 
 import onnx_ir as ir
 
 from amp_rewrite import targets
-from amp_rewrite.dtypes import DType, low_dtype
+from amp_rewrite.dtypes import DType, Precision, low_dtype
 from amp_rewrite.errors import OptionError
-from amp_rewrite.oplists import OpLists
+from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.paint.context import NodeRules
 
-WEIGHTS = ("convert", "cast")
-
 Lists = OpLists | str | Path | Sequence[str | Path] | None
+Names = Collection[str]
+Weights = Literal["convert", "cast"]
 
 
-@dataclass(frozen=True)
+def _shown(help_: str, *, flag: str | None = None, names: str | None = None) -> dict[str, Any]:
+    """Return what the command line needs to make an option of a field.
+
+    Args:
+        help_: The text of `--help`.
+        flag: What is repeated, once for each name, if the field holds names.
+        names: The help of `flag` where the field is a switch as well; `help_` is the switch's then.
+    """
+    return {"help": help_, "flag": flag, "names": names}
+
+
+@dataclass(frozen=True, kw_only=True)
 class RewriteOptions:
-    """What `rewrite` was asked to do; see its docstring for the meaning of each field."""
+    """What a rewrite is asked to do.
 
-    precision: str = "float16"
-    lists: Lists = None
-    level: str = "default"
-    target: str = targets.DEFAULT
-    keep_io_types: bool | tuple[str, ...] = True
-    preserve: tuple[str, ...] = ()
-    deny_nodes: tuple[str, ...] = ()
-    allow_nodes: tuple[str, ...] = ()
-    weights: str = "convert"
-    infer_after_allow: bool = True
-    inline_functions: bool = False
-    move_casts: bool = True
-    variables: tuple[str, ...] = ()
+    Attributes:
+        precision: "float16" or "bfloat16".
+        target: What the result is for: a target with an execution provider makes low only what
+            that has kernels for; "schema" whatever the ONNX schemas admit.
+        lists: Op lists: None for the built-in ones of precision and target, a YAML file, several
+            files of which later ones overlay earlier ones, or an OpLists.
+        level: Its letter case does not matter; the environment variable AMP_REWRITE_LEVEL applies
+            to "default".
+        keep_io_types: True keeps the types of all graph inputs and outputs, with casts inside;
+            False gives every float32 one the low type; a list of names keeps those.
+        preserve: Names of nodes that must not be touched.
+        deny_nodes: Regular expressions; nodes whose whole name matches stay float32.
+        allow_nodes: Regular expressions; nodes that are treated as if on the allow list.
+        weights: "convert" stores low-precision weights; "cast" keeps float32 ones and adds Casts.
+        infer_after_allow: Whether an infer operator right behind an allow one becomes low.
+        inline_functions: Inline model-local functions first; otherwise a call is a boundary.
+        move_casts: Whether casts move across operators that change no value, where that saves some.
+        variables: Names of graph inputs that are training variables, as the states of a step are
+            without being named: an Identity that reads one stays float32.
+        strict: Check every invariant, and refuse a rewrite that converts nothing useful, meets an
+            operator on no list, or lacks a kernel.
+    """
+
+    precision: Precision = field(default="float16", metadata=_shown("float16 or bfloat16."))
+    target: targets.TargetName = field(default=targets.DEFAULT, metadata=_shown(targets.in_words()))
+    lists: Lists = field(
+        default=None,
+        metadata=_shown(
+            "Op list file or built-in name; repeat to lay one over another.", flag="--lists"
+        ),
+    )
+    level: Level = field(
+        default="default",
+        metadata=_shown(
+            "default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or UNSAFE_FORCE_ALL (any case)."
+        ),
+    )
+    keep_io_types: bool | Names = field(
+        default=True,
+        metadata=_shown(
+            "Keep graph input and output types.",
+            flag="--keep-io",
+            names="Keep only the types of these inputs and outputs; repeat.",
+        ),
+    )
+    preserve: Names = field(
+        default=(), metadata=_shown("Name of a node not to touch; repeat.", flag="--preserve")
+    )
+    deny_nodes: Names = field(
+        default=(),
+        metadata=_shown("Regex for whole node names to keep float32; repeat.", flag="--deny-node"),
+    )
+    allow_nodes: Names = field(
+        default=(),
+        metadata=_shown(
+            "Regex for whole node names to treat as allowed; repeat.", flag="--allow-node"
+        ),
+    )
+    weights: Weights = field(
+        default="convert",
+        metadata=_shown("convert: store low-precision weights; cast: keep float32 ones."),
+    )
+    infer_after_allow: bool = field(
+        default=True,
+        metadata=_shown("Let an infer operator right behind an allow one become low."),
+    )
+    inline_functions: bool = field(
+        default=False,
+        metadata=_shown("Inline model-local functions first; otherwise calls are boundaries."),
+    )
+    move_casts: bool = field(
+        default=True,
+        metadata=_shown("Move casts across operators that change no value where that saves some."),
+    )
+    variables: Names = field(
+        default=(),
+        metadata=_shown(
+            "Name of a graph input that is a training variable; repeat.", flag="--variable"
+        ),
+    )
+    strict: bool = field(
+        default=False,
+        metadata=_shown(
+            "Check every invariant; exit 3 if nothing useful was converted, an operator is on no "
+            "list, or a kernel is missing."
+        ),
+    )
 
     def __post_init__(self) -> None:
-        """Reject impossible values.
+        """Reject impossible values, and keep names as tuples.
 
         Raises:
-            OptionError: A value is unknown, or a pattern is no regular expression.
+            OptionError: A value is unknown, or a pattern is not a regular expression.
         """
+        for name in ("keep_io_types", "preserve", "deny_nodes", "allow_nodes", "variables"):
+            given = getattr(self, name)
+            if not isinstance(given, bool):
+                object.__setattr__(self, name, _names(given, name))
         low_dtype(self.precision)
         targets.find(self.target)
-        _require("weights", self.weights, WEIGHTS)
+        _require("weights", self.weights, get_args(Weights))
         _ = self.rules
 
     @property
@@ -85,7 +176,52 @@ class RewriteOptions:
             _require_known("keep_io_types", self.keep_io_types, ends, "a graph input or output")
 
 
-def names_of(value: Iterable[str] | str, option: str) -> tuple[str, ...]:
+class StepChanges(TypedDict, total=False):
+    """The options of RewriteOptions as keyword arguments, but for the precision."""
+
+    target: targets.TargetName
+    lists: Lists
+    level: Level
+    keep_io_types: bool | Names
+    preserve: Names
+    deny_nodes: Names
+    allow_nodes: Names
+    weights: Weights
+    infer_after_allow: bool
+    inline_functions: bool
+    move_casts: bool
+    variables: Names
+    strict: bool
+
+
+class Changes(StepChanges, total=False):
+    """The options of RewriteOptions as keyword arguments; a test holds the two together."""
+
+    precision: Precision
+
+
+def changed(options: RewriteOptions | None, changes: Mapping[str, Any]) -> RewriteOptions:
+    """Return options, the default ones for None, after changes.
+
+    Raises:
+        OptionError: A change names no option, or its value is impossible.
+    """
+    if not (options is None or isinstance(options, RewriteOptions)):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "options must be RewriteOptions",
+            found=repr(options),
+            remedy="pass amp_rewrite.RewriteOptions(...), or each option by its name",
+        )
+    known = [option.name for option in fields(RewriteOptions)]
+    for name in changes:
+        if name not in known:
+            close = get_close_matches(name, known)
+            expected = " or ".join(close) or ", ".join(known)
+            raise OptionError("unknown option", found=name, expected=expected)
+    return replace(options or RewriteOptions(), **changes)
+
+
+def _names(value: Iterable[str] | str, option: str) -> tuple[str, ...]:
     """Return an option that holds names as a tuple; a bare string is a user's slip.
 
     Raises:
@@ -116,7 +252,7 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
         ) from error
 
 
-def _require_known(option: str, names: Sequence[str], known: set[str], kind: str) -> None:
+def _require_known(option: str, names: Iterable[str], known: set[str], kind: str) -> None:
     for name in names:
         if name not in known:
             raise OptionError(

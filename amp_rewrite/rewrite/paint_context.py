@@ -29,12 +29,13 @@ def paint_context(
         variables=frozenset(v for v in type_graph.model.graph.inputs if v.name in names),
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
-        low_ends=_low_ends(type_graph, options.keep_io_types),
+        low_ends=low_ends(type_graph, options),
     )
 
 
-def _low_ends(type_graph: TypeGraph, keep: bool | tuple[str, ...]) -> frozenset[ir.Value]:
-    """Return the float32 graph inputs and outputs that give up their type."""
+def low_ends(type_graph: TypeGraph, options: RewriteOptions) -> frozenset[ir.Value]:
+    """Return the float32 graph inputs and outputs that give up their type if anything does."""
+    keep = options.keep_io_types
     if keep is True:
         return frozenset()
     kept = set(keep or ())

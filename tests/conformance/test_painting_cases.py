@@ -10,7 +10,6 @@ import painting_cases as cases
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.api import rewrite_with
 from amp_rewrite.emulate import evaluate
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of
@@ -36,7 +35,7 @@ def rewritten(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, variables: 
         weights="cast",
         variables=tuple(case.get("variables", ())) if variables else (),
     )
-    return rewrite_with(model, options)
+    return amp.rewrite(model, options)
 
 
 def types_after(result: Any) -> dict[str, str]:

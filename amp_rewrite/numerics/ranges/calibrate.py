@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Unpack
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import DType
@@ -22,7 +23,7 @@ from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.rewrite.options import Lists, RewriteOptions
+from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
 
 MARGIN = 1.5
 """Unseen data reach further than seen ones: half a bit of headroom."""
@@ -41,6 +42,7 @@ class Calibration:
     Attributes:
         rules: The type variables to keep float32, in execution order, with measured reasons.
         ranges: Value name -> its range; values that hold the same elements are listed once.
+        ends: Names of graph inputs and outputs that `keep_io_types` makes low and that do not fit.
         unmeasured: Names of values that could not be measured (bodies of SequenceMap, say).
         batches: How many batches were seen.
         options: The options of the rewrite that it was made for.
@@ -49,6 +51,7 @@ class Calibration:
 
     rules: tuple[NodeRule, ...]
     ranges: Mapping[str, Range]
+    ends: tuple[str, ...]
     unmeasured: tuple[str, ...]
     batches: int
     options: RewriteOptions
@@ -65,6 +68,8 @@ class Calibration:
             f"Made by `amp-rewrite calibrate` for {self.model}, from {_batches(self.batches)}.",
             f"These nodes do not fit {self.options.precision} on the data measured.",
         ]
+        if self.ends:
+            comments.append(f"Keep the types of these inputs and outputs: {', '.join(self.ends)}.")
         if self.unmeasured:
             comments.append(f"{len(self.unmeasured)} values could not be measured.")
         return overlay_text(self.rules, self.options, comments)
@@ -81,15 +86,13 @@ class Calibration:
 def calibrate(
     model: Source,
     data: Data,
+    options: RewriteOptions | None = None,
     *,
-    precision: str = "float16",
-    target: str = targets.DEFAULT,
-    lists: Lists = None,
-    level: str = "default",
     margin: float = MARGIN,
     subnormal_share: float = SUBNORMAL_SHARE,
     accumulate_low: Iterable[str] | None = None,
     progress: Progress | None = None,
+    **changes: Unpack[Changes],
 ) -> Calibration:
     """Find the nodes of a model that the low type's range does not suffice for.
 
@@ -97,15 +100,13 @@ def calibrate(
         model: A path, an onnx_ir model or a ModelProto; never modified.
         data: Batches (mappings from input names to arrays), or .npz files and folders of them.
             They are read one at a time and only once; every one of them counts.
-        precision: "float16" or "bfloat16".
-        target: As for `rewrite`.
-        lists: As for `rewrite`.
-        level: As for `rewrite`.
+        options: How the model is to be rewritten, as for `rewrite`.
         margin: How many times larger than measured a value may become.
         subnormal_share: The share of a value's sum of magnitudes that may be subnormal.
         accumulate_low: Operators whose partial sums must fit the low type as well; None for
             reductions, and products too where the target's kernels sum them in the low type.
         progress: Called after each batch.
+        **changes: Single options by name, as for `rewrite`.
 
     Returns:
         Node rules with measured reasons, and the ranges of all values.
@@ -114,7 +115,7 @@ def calibrate(
         AmpError: The model, the data, a list or an option is wrong.
     """
     _check(margin, subnormal_share)
-    painter = Repainter.of(model, precision=precision, target=target, lists=lists, level=level)
+    painter = Repainter.of(model, changed(options, changes))
     sums = _sums(painter.options) if accumulate_low is None else accumulate_low
     meter = RangeMeter.of(painter, sums)
     total = count(data)
@@ -129,6 +130,7 @@ def calibrate(
     return Calibration(
         rules=_rules(painter, denied),
         ranges={value.name or "": found for value, found in meter.ranges().items()},
+        ends=_unfit_ends(meter, limits),
         unmeasured=meter.unmeasured,
         batches=meter.batches,
         options=painter.options,
@@ -189,6 +191,16 @@ def _unfit(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
         if reason is not None:
             found |= dict.fromkeys(_result_slots(meter.painter, node), reason)
     return found
+
+
+def _unfit_ends(meter: RangeMeter, limits: _Limits) -> tuple[str, ...]:
+    """Return the graph inputs and outputs that are to become low and do not fit: no list can."""
+    ranges = meter.ranges()
+    return tuple(
+        value.name or ""
+        for value, source in meter.source.items()
+        if value in meter.painter.ends and source in ranges and limits.reason(ranges[source])
+    )
 
 
 def _result_slots(painter: Repainter, node: int) -> list[Slot]:

@@ -75,12 +75,13 @@ class RangeMeter:
 
     @staticmethod
     def of(painter: Repainter, accumulate_low: Iterable[str]) -> RangeMeter:
-        """Choose what to measure: whatever a paintable slot writes or reads, constants aside."""
+        """Choose what to measure: what a paintable slot writes or reads, ends too, no constants."""
         paintable = painter.paintable(painter.rewrite())
         wanted = [
             v
             for v in painter.values()
-            if any(s in paintable for s in painter.carriers(v)) and _is_measurable(painter, v)
+            if (v in painter.ends or any(s in paintable for s in painter.carriers(v)))
+            and _is_measurable(painter, v)
         ]
         source = {v: same_elements(v) for v in wanted}
         chosen = dict.fromkeys(source.values())
@@ -101,6 +102,11 @@ class RangeMeter:
         Raises:
             DataError: The batch does not fit the model.
         """
+        if self.values or self.sums:
+            self._measure(feeds)
+        self.batches += 1
+
+    def _measure(self, feeds: Feeds) -> None:
         session = self._session or self._open()
         found = session.run(feeds)
         if MAX in self._keys:
@@ -109,7 +115,6 @@ class RangeMeter:
             sums = found[combine_name(SUM)].astype(np.float64)
             self._sum += sums
             self._note_shares(sums)
-        self.batches += 1
 
     def ranges(self) -> dict[ir.Value, Range]:
         """Return what was measured of each value."""

@@ -20,6 +20,7 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, weight_stats
 from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.float32_session import Float32Session
@@ -42,11 +43,15 @@ class GatedModel:
         slots: The slots that have gates, in order.
         outputs: The names of the model's own outputs.
         values: The node outputs that can be fetched, and under which name.
+        ends: The names of the model's inputs and outputs that become low where any slot does.
+        low: The low type.
     """
 
     slots: tuple[Slot, ...]
     outputs: tuple[str, ...]
     values: dict[NodeValue, str]
+    ends: frozenset[str]
+    low: DType
     _session: Float32Session
 
     @staticmethod
@@ -75,20 +80,44 @@ class GatedModel:
         results = builder.run()
         values = expose(model, results) if expose_all else {}
         _restore_names(model, outputs)
-        return GatedModel(builder.slots, outputs, values, Float32Session(model))
+        ends = frozenset(value.name or "" for value in painter.ends)
+        return GatedModel(builder.slots, outputs, values, ends, painter.low, Float32Session(model))
 
     def run(
-        self, feeds: Feeds, low: Collection[Slot], fetch: Sequence[str] | None = None
+        self,
+        feeds: Feeds,
+        low: Collection[Slot],
+        fetch: Sequence[str] | None = None,
+        *,
+        ends: bool = True,
     ) -> dict[str, Array]:
         """Return outputs (or what is fetched) with the slots in `low` rounded, all others not.
+
+        Args:
+            feeds: A batch.
+            low: The slots to round.
+            fetch: Names in `values`; None for the outputs.
+            ends: Round the inputs and outputs in `ends` too, if any slot is rounded.
 
         Raises:
             DataError: The batch does not fit the model.
         """
+        rounds_ends = bool(ends and low)
+        if rounds_ends:
+            feeds = self._rounded(feeds)
         if self.slots:
             gates = np.array([slot in low for slot in self.slots], np.bool_)
             feeds = {**feeds, _GATES: gates}
-        return self._session.run(feeds, self.outputs if fetch is None else fetch)
+        if fetch is not None:
+            return self._session.run(feeds, fetch)
+        found = self._session.run(feeds, self.outputs)
+        return self._rounded(found) if rounds_ends else found
+
+    def _rounded(self, arrays: Feeds) -> dict[str, Array]:
+        return {
+            name: to_low(array, self.low).astype(np.float32) if name in self.ends else array
+            for name, array in arrays.items()
+        }
 
 
 def _restore_names(model: ir.Model, outputs: tuple[str, ...]) -> None:

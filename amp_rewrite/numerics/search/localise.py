@@ -12,11 +12,12 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import DataError
+from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
@@ -24,6 +25,7 @@ from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.painted import painted_slots, precision_of
+from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
 
 TOLERANCE = 4.0
 """A distance above this many times the low type's rtol is a departure."""
@@ -40,37 +42,62 @@ Progress = Callable[[int, int], None]
 
 def localise(
     original: Source,
-    rewritten: Source,
+    rewritten: Source | None,
     data: Data,
+    options: RewriteOptions | None = None,
     *,
     tolerance: float | None = None,
     budget: float = BUDGET,
     progress: Progress | None = None,
+    **changes: Unpack[Changes],
 ) -> Localisation:
     """Find the first node that departs and the node that contributes most.
 
     Args:
         original: The float32 model.
-        rewritten: The mixed model; its nodes are found in the original by name.
+        rewritten: The mixed model, whose nodes are found in the original by name; None for what
+            `rewrite` makes of the original.
         data: Batches as for `calibrate`; a node's error is that of its worst batch.
+        options: How the original is to be rewritten, as for `rewrite`, if `rewritten` is None.
         tolerance: The distance from which an output departs; by default four times the low type's
             rtol (0.016 for float16).
         budget: Seconds for trying nodes alone; the most suspicious are tried first.
         progress: Called after each node that was tried.
+        **changes: Single options by name, as for `rewrite`.
 
     Raises:
-        AmpError: A model or the data are wrong, or the two models do not belong together.
+        AmpError: A model, the data or an option is wrong, or the two models do not belong together.
     """
-    mixed = load(rewritten)
-    painter = Repainter.of(original, precision=precision_of(mixed))
+    painter, low = _painting(original, rewritten, changed(options, changes))
     return localise_slots(
         painter,
-        painted_slots(painter, mixed),
+        low,
         list(batches(data)),
         tolerance=tolerance,
         budget=budget,
         progress=progress,
     )
+
+
+def _painting(
+    original: Source, rewritten: Source | None, options: RewriteOptions
+) -> tuple[Repainter, frozenset[Slot]]:
+    """Return the original, and what is low in the mixed model.
+
+    Raises:
+        OptionError: There are options for a model that has been rewritten.
+    """
+    if rewritten is None:
+        painter = Repainter.of(original, options)
+        return painter, painter.low_slots(painter.rewrite())
+    if options != RewriteOptions():
+        raise OptionError(
+            "options say how to rewrite the original, but a rewritten model is given",
+            remedy="leave one of the two away",
+        )
+    mixed = load(rewritten)
+    painter = Repainter.of(original, RewriteOptions(precision=precision_of(mixed)))
+    return painter, painted_slots(painter, mixed)
 
 
 def localise_slots(
@@ -164,11 +191,14 @@ class _Search:
                     worst[key] = max(worst.get(key, 0.0), found)
         return worst
 
-    def output_distances(self, low: Collection[Slot]) -> dict[str, float]:
-        """Return the distance of every output of the model, over all batches."""
+    def output_distances(self, low: Collection[Slot], *, ends: bool = True) -> dict[str, float]:
+        """Return the distance of every output of the model, over all batches.
+
+        `ends` is that of `GatedModel.run`: without it the slots alone make the distance.
+        """
         worst = dict.fromkeys(self.gated.outputs, 0.0)
         for feeds, reference in zip(self.data, self.references, strict=True):
-            found = self.gated.run(feeds, low)
+            found = self.gated.run(feeds, low, ends=ends)
             for name in worst:
                 worst[name] = max(worst[name], distance(reference[name], found[name]))
         return worst
@@ -198,7 +228,7 @@ class _Search:
             alone = math.nan
             if time.monotonic() < self.deadline or not self.tried:
                 slots = [slot for slot in self.low if slot.node == i]
-                alone = max(self.output_distances(slots).values(), default=0.0)
+                alone = max(self.output_distances(slots, ends=False).values(), default=0.0)
                 self.tried += 1
             made_here = error.absorbed and error.growth > 0
             key = math.inf if made_here else _known(alone)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import LOW, DType
+from amp_rewrite.dtypes import LOW, DType, Precision
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.numerics.repaint import Repainter, Slot
 
 
-def precision_of(rewritten: ir.Model) -> str:
+def precision_of(rewritten: ir.Model) -> Precision:
     """Return the low type that a model uses most, "float16" or "bfloat16".
 
     Raises:
@@ -19,7 +21,8 @@ def precision_of(rewritten: ir.Model) -> str:
     """
     found = list(infer_types(rewritten).values())
     counts = {
-        name: sum(1 for t in found if elements.element(t) is low.ir) for name, low in LOW.items()
+        name: sum(1 for t in found if elements.element(t) is LOW[name].ir)
+        for name in get_args(Precision)
     }
     name = max(counts, key=lambda n: counts[n])
     if not counts[name]:

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Unpack
 
-from amp_rewrite import targets
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
@@ -29,7 +29,7 @@ from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Step, Tuning
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.rewrite.options import Lists
+from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
 
 EXHAUSTIVE = 2000
 """How many smaller sets a search tries to see whether one of them holds."""
@@ -45,15 +45,13 @@ def tune(
     model: Source,
     data: Data,
     tolerance: Tolerance,
+    options: RewriteOptions | None = None,
     *,
     budget: float = 600.0,
     output: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    precision: str = "float16",
-    target: str = targets.DEFAULT,
-    lists: Lists = None,
-    level: str = "default",
     progress: Progress | None = None,
+    **changes: Unpack[Changes],
 ) -> Tuning:
     """Find the smallest set of nodes to keep float32.
 
@@ -61,20 +59,18 @@ def tune(
         model: The float32 model.
         data: Batches as for `calibrate`, all of which are kept in memory and count.
         tolerance: What has to hold on every batch.
+        options: How the model is to be rewritten, as for `rewrite`.
         budget: Seconds; the best set found by then is returned.
         output: An op list file that always holds the best set so far; next to it, with `.state`
             appended, what was tried.
         resume: Read that state and continue.
-        precision: As for `rewrite`.
-        target: As for `rewrite`.
-        lists: As for `rewrite`.
-        level: As for `rewrite`.
         progress: Called after each trial.
+        **changes: Single options by name, as for `rewrite`.
 
     Raises:
         AmpError: The model, the data or an option is wrong, or the state belongs to another search.
     """
-    painter = Repainter.of(model, precision=precision, target=target, lists=lists, level=level)
+    painter = Repainter.of(model, changed(options, changes))
     feeds = list(batches(data))
     if not feeds:
         raise DataError("the data hold no batch", remedy="pass at least one")

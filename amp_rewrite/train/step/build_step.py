@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import onnx_ir as ir
 
-from amp_rewrite import targets
-from amp_rewrite.rewrite.options import Lists, RewriteOptions
+from amp_rewrite.rewrite.options import RewriteOptions, StepChanges, changed
 from amp_rewrite.train.step.arguments import fetched_names, target_names
 from amp_rewrite.train.step.cut import cut
 from amp_rewrite.train.step.export import keep_forward
@@ -32,8 +31,8 @@ def build_step(
     seed: int = 0,
     targets: Mapping[str, str] | None = None,
     precision: str | None = None,
-    target: str = targets.DEFAULT,
-    lists: Lists = None,
+    options: RewriteOptions | None = None,
+    **changes: Unpack[StepChanges],
 ) -> ir.Model:
     """Return the training step of a TrainOp as an ordinary ONNX model.
 
@@ -48,19 +47,22 @@ def build_step(
         seed: Where the random numbers of Dropout begin.
         targets: The names of the "logits" and the "labels", for evaluation.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16". None
-            is float32, or what enable_mixed_precision_graph_rewrite chose. States, data inputs and
-            fetches are float32 in any case.
-        target: Whose kernels the rewrite asks for; see `amp_rewrite.rewrite`.
-        lists: The op lists of the rewrite; see `amp_rewrite.rewrite`.
+            is that of `options`; without them float32, or what
+            enable_mixed_precision_graph_rewrite chose. States, data inputs and fetches are float32
+            in any case.
+        options: How to rewrite what is to be low, as for `amp_rewrite.rewrite`.
+        **changes: Single options by name, as for `amp_rewrite.rewrite`.
 
     Raises:
         StepError: It is no TrainOp, or an update does not fit its state.
         FetchError: A name in `fetches` is unknown.
-        OptionError: There is no such precision or target, or the seed is no integer, or `targets`
+        OptionError: There is no such precision or option, or the seed is no integer, or `targets`
             are no such names.
     """
-    options = RewriteOptions(target=target, lists=lists)
-    step = in_precision(whole_step(train_op, seed=seed), precision, options)
+    chosen = changed(options, changes)
+    if precision is None and options is not None:
+        precision = chosen.precision
+    step = in_precision(whole_step(train_op, seed=seed), precision, chosen)
     return step_model(step, fetches, targets=targets)
 
 

@@ -8,7 +8,7 @@ from amp_rewrite.api import rewrite_in_place
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.global_state import global_state
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewrite.options import RewriteOptions, changed
 from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.step import Step
 from amp_rewrite.train.step.step_info import STEP_KEY
@@ -44,7 +44,7 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
         options: How to rewrite; their precision is replaced.
 
     Raises:
-        OptionError: There is no such precision.
+        OptionError: There is no such precision, or the options give up types of inputs or outputs.
         StepError: The step has been rewritten to another precision.
         AmpError: A list is wrong.
     """
@@ -61,7 +61,14 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
             expected=wanted,
             remedy=f"build the step again with precision={wanted!r}",
         )
-    return _rewritten(step, replace(options or RewriteOptions(), precision=wanted))
+    chosen = changed(options, {"precision": wanted})
+    if chosen.keep_io_types is not True:
+        raise OptionError(
+            "a step keeps the types of all its inputs and outputs",
+            found=f"keep_io_types={chosen.keep_io_types!r}",
+            expected="keep_io_types=True",
+        )
+    return _rewritten(step, chosen)
 
 
 def _rewritten(step: Step, options: RewriteOptions) -> Step:

@@ -13,6 +13,7 @@ from amp_rewrite.errors import DataError, GraphError
 from amp_rewrite.numerics.repaint import Repainter
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.localise import distance, localise
+from amp_rewrite.rewrite.options import RewriteOptions
 
 
 def model(body, weights, opset=17, inputs="float[2,4] x"):
@@ -146,7 +147,7 @@ def test_open_gates_compute_what_the_rewritten_model_computes():
         f"{square(0.3)}, {square(0.7, 'v')}, bool on = {{1}}",
         inputs="float[2,4] x, bool c, int64 n",
     )
-    painter = Repainter.of(nested, target="schema")
+    painter = Repainter.of(nested, RewriteOptions(target="schema"))
     result = painter.rewrite()
     gated = GatedModel.of(painter, painter.paintable(result))
     for taken in (False, True):
