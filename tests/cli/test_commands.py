@@ -104,6 +104,8 @@ OPTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "weights": (["--weights", "cast"], {"weights": "cast"}),
     "infer-after-allow": (["--no-infer-after-allow"], {"infer_after_allow": False}),
     "inline-functions": (["--inline-functions"], {"inline_functions": True}),
+    "move-casts": (["--no-move-casts"], {"move_casts": False}),
+    "variable": (["--variable", "x"], {"variables": ["x"]}),
 }
 
 
