@@ -1,0 +1,86 @@
+"""tests/ mirrors amp_rewrite/: the tests of a module stand where the module does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import amp_rewrite
+
+PACKAGE = Path(amp_rewrite.__file__).parent
+TESTS = Path(__file__).parents[1]
+
+NO_ROOMS = frozenset(
+    {
+        *("conformance", "corpus", "structure", "support"),
+        *("benchmarks", "docs", "examples", "tools"),
+    }
+)
+"""Folders that do not test a room: other kinds of tests, and tests of what is not the package."""
+
+OF_MORE_THAN_ONE_MODULE = {
+    "cli/test_commands": "what the commands share, and convert, explain and demo",
+    "cli/test_mixed_commands": "train-step and train, one behind the other, in low precision",
+    "cli/test_numerics_commands": "calibrate, localise, tune and verify on one model",
+    "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
+    "emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
+    "grad/rules/test_elementwise": "arithmetic, activations and trigonometry: one table",
+    "grad/rules/test_products": "MatMul, Gemm and Einsum: one table",
+    "grad/test_backend_cases": "every rule on the models of the standard",
+    "grad/test_empty": "every rule on axes of length 0",
+    "grad/test_low_precision": "every rule after a rewrite to a low type",
+    "grad/test_torch_attention": "rules and walk against PyTorch",
+    "grad/test_torch_elementwise": "rules against PyTorch",
+    "grad/test_torch_networks": "rules and walk against PyTorch",
+    "grad/test_torch_shapes": "rules against PyTorch",
+    "grad/test_unknown_shapes": "every rule without recorded shapes",
+    "graph/io/test_bad_input": "every reader, on files that are wrong",
+    "graph/io/test_fuzz_load": "every reader, on files changed at random",
+    "inject/test_errors": "what the room refuses",
+    "inject/test_foreign_step": "the room on a step that another package made",
+    "inject/test_own_step": "the room on steps of this package",
+    "loss_scaling/test_loss_scales": "fixed, dynamic and get, against one table",
+    "loss_scaling/test_sessions": "steps with a loss scale, in a session",
+    "loss_scaling/test_skipped_steps": "finite checks and conditional updates, in a session",
+    "losses/test_losses": "every loss, against one table",
+    "numerics/search/test_planted_faults": "localise and tune on models with a known fault",
+    "oplists/test_oplists": "the lists, their environment and levels",
+    "optimizers/test_rules": "every rule of rules/, against one table",
+    "optimizers/test_torch": "every rule of rules/, against PyTorch",
+    "rewrite/test_random_models": "the room on generated models",
+    "train/session/test_copies": "copies of a model on its way to the first step",
+    "train/session/test_low_sessions": "sessions of steps in float16 and bfloat16",
+    "train/step/test_random_steps": "steps of generated models",
+    "train/step/test_step_backward": "what build_step, cut and step_info say of the backward pass",
+    "train/test_gpu_parts": "what a CUDA device needs, in train/, ort/ and kernels.py",
+    "train/test_mixed_training": "whole trainings in low precision",
+    "train/test_real_training": "whole trainings in float32",
+    "train/test_wrong_arguments": "what a user may pass by mistake, in every part of training",
+}
+"""Files that test no single module -> what they test."""
+
+
+def files() -> list[Path]:
+    """Return the test files of rooms, relative to tests/."""
+    found = (path.relative_to(TESTS) for path in TESTS.rglob("test_*.py"))
+    return sorted(path for path in found if path.parts[0] not in NO_ROOMS)
+
+
+def module_of(path: Path) -> Path:
+    """Return the module that a test file is named after, whether it exists or not."""
+    return PACKAGE / path.parent / path.name.removeprefix("test_")
+
+
+def test_every_folder_of_tests_is_a_room_or_has_another_purpose() -> None:
+    folders = {path.parent for path in files()}
+    assert [f for f in sorted(folders) if not (PACKAGE / f).is_dir()] == []
+
+
+def test_every_test_file_is_named_after_its_module_or_says_what_it_tests() -> None:
+    without = {p.with_suffix("").as_posix() for p in files() if not module_of(p).is_file()}
+    assert without == set(OF_MORE_THAN_ONE_MODULE)
+
+
+def test_every_painting_pass_has_a_test_file() -> None:
+    passes = {p.name for p in (PACKAGE / "paint" / "passes").glob("*.py")} - {"__init__.py"}
+    tests = {p.name for p in (TESTS / "paint" / "passes").glob("test_*.py")}
+    assert {f"test_{name}" for name in passes} == tests
