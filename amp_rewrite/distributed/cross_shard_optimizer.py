@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -13,10 +13,8 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part
-from amp_rewrite.optimizers import registry
 from amp_rewrite.optimizers.apply_updates import check_pairs
 from amp_rewrite.optimizers.compute_gradients import Loss, check_loss
-from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.optimizers.slots import Variable
@@ -60,6 +58,8 @@ class CrossShardOptimizer(OptimizerWrapper):
     a checkpoint holds those of shard 0's group. All other members are those of the wrapped
     optimizer.
     """
+
+    inner_argument = "opt"
 
     def __init__(
         self,
@@ -239,29 +239,11 @@ class CrossShardOptimizer(OptimizerWrapper):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one."""
         return {
-            "opt": self.inner_config(),
+            **super().get_config(),
             "reduction": self.reduction,
             "name": self.name,
             "group_assignment": [list(group) for group in self._groups] or None,
         }
-
-    @classmethod
-    def from_config(
-        cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
-    ) -> Self:
-        """Return an optimizer made from what `get_config` returned.
-
-        Args:
-            config: Is not changed.
-            custom_objects: See `optimizers.get`.
-
-        Raises:
-            OptimizerTypeError: It is no mapping, or a key is missing or unknown.
-            OptimizerValueError: The class of the inner optimizer is unknown.
-        """
-        given = arguments(cls, config, OptimizerTypeError)
-        given["opt"] = registry.get(given["opt"], custom_objects=custom_objects)
-        return cls(**given)
 
 
 def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:

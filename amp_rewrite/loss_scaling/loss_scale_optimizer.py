@@ -226,7 +226,7 @@ class LossScaleOptimizer(OptimizerWrapper):
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes an optimizer like this one from."""
         return {
-            "optimizer": self.inner_config(),
+            **super().get_config(),
             "loss_scale": serialize(self.loss_scale),
             "conditional": self.conditional,
         }

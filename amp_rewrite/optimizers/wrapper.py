@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -30,6 +30,9 @@ class OptimizerWrapper(Optimizer):
     setting or deleting one that the wrapper's class lacks does so inside. Names that begin with an
     underscore are never looked up there.
     """
+
+    inner_argument: ClassVar[str] = "optimizer"
+    """The argument of the constructor that is the optimizer inside."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         """Wrap an optimizer.
@@ -192,8 +195,9 @@ class OptimizerWrapper(Optimizer):
         self._inner.set_weights(weights)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an optimizer like this one."""
-        return {"optimizer": self.inner_config()}
+        """Return the arguments that make an optimizer like this one; here, the one inside."""
+        inner = {"class_name": type(self._inner).__name__, "config": self._inner.get_config()}
+        return {self.inner_argument: inner}
 
     @classmethod
     def from_config(
@@ -210,9 +214,5 @@ class OptimizerWrapper(Optimizer):
             OptimizerValueError: The class of the inner optimizer is unknown.
         """
         given = arguments(cls, config, OptimizerTypeError)
-        given["optimizer"] = registry.get(given["optimizer"], custom_objects=custom_objects)
-        return cls(**given)
-
-    def inner_config(self) -> dict[str, Any]:
-        """Return what `optimizers.get` makes an optimizer like the inner one from."""
-        return {"class_name": type(self._inner).__name__, "config": self._inner.get_config()}
+        inner = registry.get(given.pop(cls.inner_argument), custom_objects=custom_objects)
+        return cls(**given, **{cls.inner_argument: inner})
