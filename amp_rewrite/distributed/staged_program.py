@@ -54,7 +54,7 @@ class StageProgram(Program):
         super().__init__(stage.model, info, sets, **options)
 
     def _bind(self, states: States, following: States | None) -> Binding:
-        binding = self._session.bind()
+        binding = self.session.bind()
         for state in self._reads:
             binding.read(state.name, states[state.name])
         for state in self._writes:
@@ -63,7 +63,7 @@ class StageProgram(Program):
         for name, value in self._targets.items():
             binding.write(name, value)
         for name in self._leaves:
-            binding.allocate(name, self._device)
+            binding.allocate(name, self.device)
         return binding
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
@@ -77,10 +77,10 @@ class StageProgram(Program):
         Raises:
             RunError: ONNX Runtime reports an error.
         """
-        binding = self._bindings[current]
+        binding = self.bindings[current]
         for name in self._feeds:
             if name in feeds:
-                binding.read(name, to_ort_value(feeds[name], self._device))
+                binding.read(name, to_ort_value(feeds[name], self.device))
         for name in self._enters:
             binding.read(name, values[name])
         binding.run("ONNX Runtime cannot run the step on these feeds")

@@ -16,13 +16,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 """The public names of a NamedTuple, whose underscore keeps them apart from its fields."""
 
-PROGRAM = {"_bindings", "_device", "_runtime", "_session"}
-LEFT = {
-    "graph/io/tensorproto.py": {"_proto"},  # a field of onnx_ir's class, which it offers no way to
-    "distributed/staged_program.py": PROGRAM,  # children of Program, which has these
-    "train/session/captured.py": PROGRAM,
-}
-"""The private names of other files that are used nevertheless, and why."""
+LEFT = {"graph/io/tensorproto.py": {"_proto"}}
+"""A field of onnx_ir's class, which offers no other way to the message that it holds."""
 
 HIDDEN = {"__getattribute__", "__subclasses__"}
 """What changes the meaning of every attribute, or finds classes that no line names."""

@@ -132,7 +132,7 @@ class _OneShape(Program):
             name: empty(_dims(value), self._types[name], device) for name, value in wanted.items()
         }
         super().__init__(model, info, sets, **options)
-        for number, binding in enumerate(self._bindings, 1):
+        for number, binding in enumerate(self.bindings, 1):
             binding.capture_as(number)
 
     def _bind(self, states: States, following: States | None) -> Binding:
@@ -150,7 +150,7 @@ class _OneShape(Program):
         for name, feed in feeds.items():
             tensor = feed if is_ort_value(feed) else np.asarray(feed, order="C")
             self._feeds[name].update_inplace(tensor)
-        self._bindings[current].run("ONNX Runtime cannot run the step as a CUDA graph")
+        self.bindings[current].run("ONNX Runtime cannot run the step as a CUDA graph")
         return {name: to_array(v, self._types[name]) for name, v in self._fetches.items()}
 
 

@@ -24,6 +24,9 @@ class Program:
 
     Attributes:
         info: The description of the model: its inputs, states and fetches.
+        device: Where the states are.
+        session: The loaded model.
+        bindings: For each set of states, what a run from it reads and writes.
     """
 
     def __init__(
@@ -52,14 +55,14 @@ class Program:
             RunError: ONNX Runtime cannot load the model, or cannot start the preferred provider.
         """
         self.info = info
-        self._device = device
-        self._session = Session(model, providers=providers, options=options, what="the step")
-        self._bindings = [
+        self.device = device
+        self.session = Session(model, providers=providers, options=options, what="the step")
+        self.bindings = [
             self._bind(sets[i], sets[1 - i] if updates else None) for i in range(len(sets))
         ]
 
     def _bind(self, states: States, following: States | None) -> Binding:
-        binding = self._session.bind()
+        binding = self.session.bind()
         self._bind_fetches(binding)
         for state in self.info.states:
             binding.read(state.name, states[state.name])
@@ -82,13 +85,13 @@ class Program:
         Raises:
             RunError: ONNX Runtime reports an error; the states of set `current` are as before.
         """
-        binding = self._bindings[current]
+        binding = self.bindings[current]
         for name, tensor in feeds.items():
-            binding.read(name, to_ort_value(tensor, self._device))
+            binding.read(name, to_ort_value(tensor, self.device))
         binding.run("ONNX Runtime cannot run the step on these feeds")
         found = binding.outputs(self.info.fetches.values())
         return {n: np.array(v.numpy()) for n, v in zip(self.info.fetches, found, strict=True)}
 
     def end_profiling(self) -> str:
         """End profiling, which the options began; return the path of the profile."""
-        return self._session.end_profiling()
+        return self.session.end_profiling()
