@@ -106,6 +106,19 @@ def test_a_new_target_calibrates_into_an_overlay_of_its_own_lists(tmp_path: Path
 
 
 @pytest.mark.usefixtures("npu")
+def test_verify_adds_as_the_kernels_of_a_new_target_do() -> None:
+    data = {"x": np.full((1, 256), 0.1, np.float32)}
+    rewritten = amp.rewrite(MODEL, target=NPU, deny_nodes=["exp"]).model
+    errors = [
+        amp.verify(MODEL, rewritten, data, target=target).outputs[0].max_abs
+        for target in ("cuda", NPU)
+    ]
+    assert errors[0] * 4 < errors[1]
+    with pytest.raises(OptionError, match="unknown target; found 'tpu'"):
+        amp.verify(MODEL, rewritten, data, target="tpu")
+
+
+@pytest.mark.usefixtures("npu")
 def test_a_target_without_tensor_cores_has_no_level_about_them() -> None:
     lists = amp.load_lists(target=NPU)
     assert lists.with_level("TENSOR_CORES_ONLY").entries == lists.entries

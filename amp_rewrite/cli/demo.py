@@ -54,7 +54,7 @@ def demo(
 
     out.print(f"\n$ amp-rewrite verify {before.name} {after.name}", markup=False)
     try:
-        out.print(verify(before, after).to_text(), markup=False)
+        out.print(verify(before, after, target=options.target).to_text(), markup=False)
     except RuntimeMissingError as error:
         out.print(f"skipped: {error}", markup=False)
     out.print(

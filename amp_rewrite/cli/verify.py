@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
@@ -35,6 +36,9 @@ def verify(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of made-up inputs.")] = 0,
+    target: Annotated[
+        str, typer.Option(help="Whose kernels to emulate; those of all targets add in float32.")
+    ] = targets.DEFAULT,
     report: common.ReportFile = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
@@ -42,7 +46,7 @@ def verify(
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
     paths = data[0] if data and len(data) == 1 else data
-    found = verify_models(original, rewritten, paths or None, rtol, atol, seed=seed)
+    found = verify_models(original, rewritten, paths or None, rtol, atol, seed=seed, target=target)
     if report is not None:
         write_text(report, found.to_json())
     if not quiet:

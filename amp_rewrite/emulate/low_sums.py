@@ -1,6 +1,6 @@
 """Sums that are accumulated in the low type, chunk by chunk.
 
-What is computed, for the operators of SUPPORTED and a sum over n terms: the terms are taken in
+What is computed, for the operators of _RULES and a sum over n terms: the terms are taken in
 order in chunks of 16; a chunk is summed in float32, as one tensor-core instruction does, and added
 to a running sum, which is rounded to the low type after every chunk. A reduction over several axes
 is done axis by axis, the last one first. Gemm adds `beta * C`, and ReduceMean divides, at the end,
@@ -18,6 +18,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.emulate.node_collector import NodeCollector
 from amp_rewrite.errors import OptionError
+from amp_rewrite.targets import Target
 
 CHUNK = 16
 """Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
@@ -48,6 +49,11 @@ def check_operators(operators: Collection[str]) -> None:
                 found=repr(name),
                 expected=", ".join(_RULES),
             )
+
+
+def kept_low(target: Target, low: DType) -> tuple[str, ...]:
+    """Return the operators whose partial sums a target's kernels keep in `low`."""
+    return tuple(_RULES) if target.accumulates_in is low else ()
 
 
 def accumulates_low(node: ir.Node, operators: Collection[str]) -> bool:

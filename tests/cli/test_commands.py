@@ -219,6 +219,14 @@ def test_strict_is_status_3_and_writes_nothing(
     assert not (folder / "out.onnx").exists()
 
 
+def test_strict_is_status_3_of_every_command_that_rewrites(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, out, err = run(capsys, "explain", str(folder / "nothing.onnx"), "--strict")
+    assert (status, out) == (3, "")
+    assert err.startswith("amp-rewrite: --strict: nothing was converted")
+
+
 @pytest.mark.parametrize(
     ("model", "options"), [("plain", []), ("function", ["--inline-functions"])]
 )

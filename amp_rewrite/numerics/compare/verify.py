@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import dtypes
+from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.emulate.evaluator import Evaluator
+from amp_rewrite.emulate.low_sums import kept_low
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
@@ -39,6 +40,7 @@ def verify(
     intermediates: bool = True,
     providers: Sequence[str] | None = None,
     threads: int = 0,
+    target: str = targets.DEFAULT,
 ) -> VerifyReport:
     """Run a model and its rewritten form on the same data and compare.
 
@@ -63,13 +65,15 @@ def verify(
         providers: Also run the rewritten model itself on these execution providers and report how
             far the emulation was from them; None does so on CUDA where ONNX Runtime has it.
         threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+        target: Whose kernels the emulation is of: it keeps partial sums in the type that they do.
 
     Raises:
-        AmpError: A model or the data are wrong, they do not fit together, or ONNX Runtime is not
-            installed.
+        AmpError: A model, the data or the target are wrong, they do not fit together, or ONNX
+            Runtime is not installed.
     """
     before, after = load(original), load(rewritten)
-    run = _Verification(before, after, rtol, atol, threads=threads, inside=intermediates)
+    kernels = targets.find(target)
+    run = _Verification(before, after, rtol, atol, kernels, threads=threads, inside=intermediates)
     run.device(_device_providers(providers))
     for feeds in _feeds(run, data, seed):
         run.add(feeds)
@@ -87,6 +91,7 @@ class _Verification:
         after: ir.Model,
         rtol: float | None,
         atol: float | None,
+        target: targets.Target,
         *,
         threads: int,
         inside: bool,
@@ -101,7 +106,12 @@ class _Verification:
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
         self.original = Evaluator(before, outputs=[*names, *pairs.values()], threads=threads)
-        self.rewritten = Evaluator(after, outputs=[*names, *pairs], threads=threads)
+        self.rewritten = Evaluator(
+            after,
+            outputs=[*names, *pairs],
+            accumulate_low=kept_low(target, self.low),
+            threads=threads,
+        )
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.providers: tuple[str, ...] = ()
         self.on_device: Evaluator | None = None

@@ -148,6 +148,24 @@ def test_lists_and_target_of_the_rewrite_can_be_chosen(tmp_path):
         build_step(train_op(), precision="float16", target="tpu")
 
 
+def test_a_step_takes_the_options_of_a_rewrite():
+    options = amp.RewriteOptions(precision="bfloat16", target="schema")
+    everything = low_nodes(build_step(train_op(), options=options), "bfloat16")
+    first = next(n.name for n in everything if n.op_type in ("MatMul", "Gemm"))
+    step = build_step(train_op(), options=options, deny_nodes=[first])
+    assert read_step(step).info.precision == "bfloat16"
+    assert {n.name for n in everything} - {n.name for n in low_nodes(step, "bfloat16")} >= {first}
+    chosen = build_step(train_op(), precision="float16", options=options)
+    assert read_step(chosen).info.precision == "float16"
+
+
+def test_a_step_refuses_options_that_it_cannot_have():
+    with pytest.raises(OptionError, match=r"a step keeps the types.* found keep_io_types=False"):
+        build_step(train_op(), precision="float16", keep_io_types=False)
+    with pytest.raises(OptionError, match="unknown option; found level_; expected level"):
+        build_step(train_op(), level_="default")
+
+
 EMBEDDING = """<ir_version: 8, opset_import: ["": 17]>
     g (int64[N] x, int64[N] t) => (float loss) {
         e = Gather (table, x)
