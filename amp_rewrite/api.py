@@ -16,7 +16,7 @@ from amp_rewrite import targets
 from amp_rewrite.errors import InvariantError, StrictError
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.functions import inline_all
+from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.origin import paused_gc
@@ -119,7 +119,7 @@ def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> Rewrite
     lists = _resolve_lists(options)
     with clock.step("load"):
         if options.inline_functions:
-            inline_all(model)
+            inline(model)
         options.check_names(model)
     original = clone(model) if options.strict else None
     with clock.step("type_graph"):

@@ -8,11 +8,9 @@ from math import prod
 
 import onnx_ir as ir
 
+from amp_rewrite.graph.part import ORDER_KEY
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.training.replicas import SUM, Groups, groups_of, is_collective
-
-_ORDER = "amp_rewrite.order"
-"""The key of a sum's number in the order of sums of the whole step."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def _order(graph: ir.Graph) -> tuple[Mapping[ir.Node, int], Mapping[ir.Node, int
         inputs = inputs_of(node)
         level = max((behind.get(v, 0) for v in inputs), default=0)
         if node in sums:
-            known = node.metadata_props.get(_ORDER)
+            known = node.metadata_props.get(ORDER_KEY)
             found = max((at.get(v, -1) for v in inputs), default=-1)
             position[node] = found if known is None else int(known)
             depth[node] = level
@@ -119,10 +117,10 @@ def number_sums(
     position, depth = _order(graph)
     nodes = [n for n in sorted(depth, key=lambda n: (depth[n], position[n])) if n in always | asked]
     for index, node in enumerate(nodes):
-        node.metadata_props[_ORDER] = str(index)
+        node.metadata_props[ORDER_KEY] = str(index)
     return [str(node.outputs[0].name) for node in nodes if node not in always]
 
 
 def is_numbered(node: ir.Node) -> bool:
     """Return whether `number_sums` has met a sum."""
-    return _ORDER in node.metadata_props
+    return ORDER_KEY in node.metadata_props

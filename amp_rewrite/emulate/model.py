@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
@@ -14,10 +13,10 @@ from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.emulate.low_sums import accumulates_low, check_operators, lower_accumulation
 from amp_rewrite.emulate.type_attributes import is_low_tensor, make_float32, widen
-from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of, schema_variable
 from amp_rewrite.rewrite.retype import retype_value
@@ -63,24 +62,11 @@ def emulate_in_place(
 ) -> None:
     """Do what `emulate_model` does to the model itself."""
     check_operators(accumulate_low)
-    _inline_functions(model)
+    inline(model)
     types = infer_types(model)
     low = _low_values(types)
     if low:
         _Emulator(model, types, low, frozenset(accumulate_low), keep_io_types).run()
-
-
-def _inline_functions(model: ir.Model) -> None:
-    if not model.functions:
-        return
-    try:
-        InlinePass()(model)
-    except (ValueError, RuntimeError) as error:
-        raise GraphError(
-            "the model-local functions cannot be inlined",
-            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            remedy="inline them before, for example with onnx.inliner",
-        ) from error
 
 
 def _low_values(types: Types) -> dict[ir.Value | None, DType]:

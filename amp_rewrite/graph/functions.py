@@ -1,22 +1,49 @@
-"""Checks on the functions of a model as a whole."""
+"""Model-local functions: checks on all of them together, and their bodies in place of calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import onnx_ir as ir
+from onnx_ir.passes import PassError
 from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.traverse import graphs_in
 
 _Key = tuple[str, str, str]
 
 
-def inline_all(model: ir.Model) -> None:
-    """Replace every call of a model-local function by the function's body; modifies the model."""
-    if model.functions:
-        InlinePass()(model)
+def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = None) -> None:
+    """Replace calls of model-local functions by the functions' bodies; modifies the model.
+
+    Args:
+        model: The model.
+        criteria: Which functions; None is all.
+
+    Raises:
+        GraphError: A body cannot stand in the model, which is then of no use any more: it has
+            another opset, for example, or needs an attribute that a call does not give.
+    """
+    chosen = {key: f for key, f in model.functions.items() if criteria is None or criteria(f)}
+    if not chosen:
+        return
+    graphs = (model.graph, *model.functions.values())
+    for node in chain.from_iterable(graph.all_nodes() for graph in graphs):
+        function = chosen.get(node.op_identifier())
+        if function is not None:  # the pass wants a call to name every output
+            node.resize_outputs(len(function.outputs))
+    try:
+        InlinePass(criteria)(model)
+    except (PassError, ValueError) as error:
+        raise GraphError(
+            "the model-local functions cannot be inlined",
+            found=error.__cause__ or error,
+            remedy="inline them before, for example with onnx.inliner",
+        ) from error
+    admit(model)
 
 
 def check_functions(functions: Sequence[ir.Function]) -> None:

@@ -6,11 +6,16 @@ from enum import StrEnum
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import GraphError
+
 PART_KEY = "amp_rewrite.part"
 """The key in a node's metadata_props; a node of the model that is trained has none."""
 
 SOURCE_KEY = "amp_rewrite.gradient_of"
 """The key under which a node of a gradient names the node that it differentiates."""
+
+ORDER_KEY = "amp_rewrite.order"
+"""The key under which a sum over shards has its number among those of the whole step."""
 
 
 class Part(StrEnum):
@@ -48,3 +53,31 @@ def source_of(node: ir.Node) -> str | None:
 def source_key(node: ir.Node) -> str:
     """Return what nodes of gradients call a node: its name, or that of its first output."""
     return node.name or str(node.outputs[0].name)
+
+
+def check_marks(node: ir.Node, where: str) -> None:
+    """Refuse a node that says of itself what no step says.
+
+    Raises:
+        GraphError: There is no such part, or its number among the sums is none.
+    """
+    part = node.metadata_props.get(PART_KEY, Part.LOSS)
+    if part not in _PARTS:
+        raise GraphError(
+            f"the metadata {PART_KEY!r} name an unknown part",
+            where=where,
+            found=repr(part),
+            expected=" or ".join(Part),
+            remedy="build the step again, or with this version",
+        )
+    order = node.metadata_props.get(ORDER_KEY, "0")
+    if not order.isdecimal():
+        raise GraphError(
+            f"the metadata {ORDER_KEY!r} are not a number",
+            where=where,
+            found=repr(order),
+            remedy="build the step again",
+        )
+
+
+_PARTS = frozenset(Part)

@@ -15,8 +15,12 @@ from importlib.resources import files
 from typing import Any
 
 import onnx.defs
+import onnx_ir as ir
 
 CONTRIB_DOMAIN = "com.microsoft"
+
+UNLIMITED = 2**31 - 1
+"""What schemas say where the number of inputs or outputs has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,22 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
+class Attribute:
+    """One formal attribute; of a contrib operator only the name is known."""
+
+    type: ir.AttributeType = ir.AttributeType.UNDEFINED
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """An operator's signature at one since-version.
 
     Attributes:
         variables: Type variable -> the type strings it admits. A fixed port type is not in it.
-        attributes: The attribute names.
+        attributes: Attribute name -> what the schema says of it.
+        n_inputs: The least and the largest number of inputs.
+        n_outputs: The least and the largest number of outputs.
     """
 
     domain: str
@@ -53,8 +67,10 @@ class Schema:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     variables: Mapping[str, frozenset[str]]
-    attributes: frozenset[str]
+    attributes: Mapping[str, Attribute]
     deprecated: bool
+    n_inputs: tuple[int, int] = (0, UNLIMITED)
+    n_outputs: tuple[int, int] = (0, UNLIMITED)
 
     def input_port(self, index: int) -> Port | None:
         """Return the formal input that actual input `index` belongs to."""
@@ -118,6 +134,7 @@ def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
             homogeneous=p.is_homogeneous,
         )
 
+    attributes: Any = schema.attributes
     return Schema(
         domain=schema.domain,
         op=schema.name,
@@ -127,8 +144,13 @@ def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
         variables={
             c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints
         },
-        attributes=frozenset(schema.attributes),
+        attributes={
+            name: Attribute(ir.AttributeType[a.type.name], a.required)
+            for name, a in attributes.items()
+        },
         deprecated=schema.deprecated,
+        n_inputs=(schema.min_input, schema.max_input),
+        n_outputs=(schema.min_output, schema.max_output),
     )
 
 
@@ -147,6 +169,6 @@ def _from_row(row: dict[str, Any]) -> Schema:
         inputs=tuple(Port(**p) for p in row["inputs"]),
         outputs=tuple(Port(**p) for p in row["outputs"]),
         variables={name: frozenset(types) for name, types in row["variables"].items()},
-        attributes=frozenset(row["attributes"]),
+        attributes=dict.fromkeys(row["attributes"], Attribute()),
         deprecated=False,
     )

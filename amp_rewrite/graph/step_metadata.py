@@ -3,26 +3,93 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import GraphError
+
 STEP_KEY = "amp_rewrite.step"
 """The key of `metadata_props` under which a step model describes itself."""
+
+VERSION = 1
+"""The version of the description; what a later one holds is not known here."""
+
+
+def _is_text(found: Any) -> bool:
+    return isinstance(found, str)
+
+
+def _are_texts(found: Any) -> bool:
+    return isinstance(found, list) and all(map(_is_text, found))
+
+
+def _are_names(found: Any) -> bool:
+    return isinstance(found, dict) and all(map(_is_text, found.values()))
+
+
+def _is_shape(found: Any) -> bool:
+    return isinstance(found, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in found)
+
+
+def _are_states(found: Any) -> bool:
+    return isinstance(found, list) and not any(_misfits(state, _STATE) for state in found)
+
+
+_Fits = Callable[[Any], bool]
+
+
+def _or_none(fits: _Fits) -> _Fits:
+    return lambda found: found is None or fits(found)
+
+
+_STATE: dict[str, _Fits] = {
+    **dict.fromkeys(("name", "output", "role", "dtype"), _is_text),
+    "shape": _is_shape,
+}
+_DESCRIPTION: dict[str, _Fits] = {
+    "states": _are_states,
+    "inputs": _are_texts,
+    "fetches": _are_names,
+    "precision": _is_text,
+    **dict.fromkeys(("targets", "gradients"), _or_none(_are_names)),
+    **dict.fromkeys(("loss", "seed"), _or_none(_is_text)),
+    "loss_scale": _or_none(lambda found: isinstance(found, dict)),
+}
+
+
+def _misfits(found: Any, expected: Mapping[str, _Fits]) -> list[str]:
+    """Return the fields of an object that are of another type; something for what is no object."""
+    if not isinstance(found, dict):
+        return ["object"]
+    return [key for key, fits in expected.items() if key in found and not fits(found[key])]
+
+
+def check_description(model: ir.Model) -> None:
+    """Refuse a model that describes itself as a training step, but not as this package does.
+
+    Raises:
+        GraphError: The description is not JSON, or a field has another type.
+    """
+    try:
+        found: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))
+    except (ValueError, RecursionError):
+        found = None
+    misfits = _misfits(found, _DESCRIPTION)
+    of_later_version = isinstance(found, dict) and found.get("version", VERSION) != VERSION
+    if misfits and not of_later_version:
+        raise GraphError(
+            f"the metadata {STEP_KEY!r} of the model cannot be read",
+            found=f"another {misfits[0]}",
+            expected="what build_step wrote",
+            remedy="build the step again",
+        )
 
 
 def step_description(model: ir.Model) -> dict[str, Any]:
     """Return what a training step says about itself; empty for any other model."""
-    return _decoded(model.metadata_props.get(STEP_KEY, "{}"))
-
-
-def _decoded(text: str) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return json.loads(model.metadata_props.get(STEP_KEY, "{}"))
 
 
 def state_names(model: ir.Model) -> frozenset[str]:
@@ -43,6 +110,6 @@ def without_precision(metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return a model's metadata without what a rewrite changes in them: a step's precision."""
     if STEP_KEY not in metadata:
         return dict(metadata)
-    description = _decoded(metadata[STEP_KEY])
+    description = json.loads(metadata[STEP_KEY])
     description.pop("precision", None)
     return {**metadata, STEP_KEY: description}

@@ -18,7 +18,7 @@ from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
-from amp_rewrite.graph.functions import inline_all
+from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
 from amp_rewrite.rewrite.options import RewriteOptions
@@ -70,7 +70,7 @@ class Repainter:
         """
         model = load(source)
         if options.inline_functions:
-            inline_all(model)  # nodes keep their positions in every rewrite
+            inline(model)  # nodes keep their positions in every rewrite
         type_graph = build_type_graph(model)
         nodes = tuple(type_graph.nodes)
         index = {node: i for i, node in enumerate(nodes)}

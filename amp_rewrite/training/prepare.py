@@ -9,15 +9,15 @@ from typing import Any
 import onnx
 import onnx.defs
 import onnx_ir as ir
-from onnx_ir.passes import PassError
-from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+from onnx_ir.passes.common import ShapeInferencePass
 
 from amp_rewrite.builder.annotate import annotate
 from amp_rewrite.builder.dimensions import is_vague
-from amp_rewrite.errors import GradientError
+from amp_rewrite.errors import GradientError, GraphError
 from amp_rewrite.grad import unroll
 from amp_rewrite.grad.rules import RULES
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import subgraphs
@@ -96,10 +96,11 @@ def _inline(model: ir.Model) -> None:
         return key not in RULES and key not in having(Trait.NO_GRADIENT)
 
     try:
-        InlinePass(lacks_rule)(model)
-    except (PassError, ValueError) as error:
-        cause = error.__cause__ or error
-        raise GradientError("a function cannot be inlined", where="model", found=cause) from error
+        inline(model, lacks_rule)
+    except GraphError as error:
+        raise GradientError(
+            "a function cannot be inlined", where="model", found=error.found or error
+        ) from error
     for node in list(model.graph.all_nodes()):
         # What made an output that the call did not have.
         nameless = not any(value.name or value.uses() for value in node.outputs)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx_ir as ir
-from onnx_ir.passes import PassError
-from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.builder.annotate import annotate
-from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.errors import GraphError, TrainingInfoError
 from amp_rewrite.grad import Builder
 from amp_rewrite.graph import origin as origins
+from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
@@ -100,11 +99,10 @@ def _inline(model: ir.Model) -> None:
     if found:
         model.graph.opset_imports.setdefault(DOMAIN, 1)
         try:
-            InlinePass(lambda function: function.identifier() in found)(model)
-        except (PassError, ValueError) as error:
+            inline(model, lambda function: function.identifier() in found)
+        except GraphError as error:
             raise TrainingInfoError(
-                "a function with training operators cannot be inlined",
-                found=error.__cause__ or error,
+                "a function with training operators cannot be inlined", found=error.found or error
             ) from error
 
 

@@ -164,17 +164,13 @@ def _tensors(node: ir.Node, kinds: int) -> Iterable[tuple[ir.Value, ...]]:
 
 def _regularized(node: ir.Node, b: Builder, x: ir.Value, g: ir.Value) -> ir.Value:
     """Return norm_coefficient * X + G."""
-    norm = _number(node, "norm_coefficient", 0.0)
+    norm = _number(node, "norm_coefficient")
     return b.add(b.mul(x, norm), g) if norm else g
 
 
-def _number(node: ir.Node, name: str, default: float | None = None) -> float:
+def _number(node: ir.Node, name: str, default: float = 0.0) -> float:
     attribute = node.attributes.get(name)
-    if attribute is not None:
-        return attribute.as_float()
-    if default is None:
-        raise TrainingInfoError(f"attribute {name!r} is missing", where=place(node))
-    return default
+    return default if attribute is None else attribute.as_float()
 
 
 def _in_order(rows: Sequence[tuple[ir.Value, ...]]) -> list[ir.Value]:

@@ -254,5 +254,7 @@ def test_impossible_options_are_errors():
 def test_an_old_opset_is_an_error():
     proto = model()
     proto.opset_import[0].version = 12
+    for node in proto.graph.node:
+        del node.input[2 if node.op_type != "ReduceSum" else 1 :]  # axes are no input yet
     with pytest.raises(InjectError, match=r"opset is too old.*ai.onnx 12.*version_converter"):
         inject(proto)

@@ -35,6 +35,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "grad/test_unknown_shapes": "every rule without recorded shapes",
     "graph/io/test_bad_input": "every reader, on files that are wrong",
     "graph/io/test_fuzz_load": "every reader, on files changed at random",
+    "graph/io/test_mutations": "everything from a file to a rewritten one, on mutants of models",
     "inject/test_errors": "what the room refuses",
     "inject/test_foreign_step": "the room on a step that another package made",
     "inject/test_own_step": "the room on steps of this package",

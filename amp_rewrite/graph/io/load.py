@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from amp_rewrite.errors import AmpError, GraphError, LoadError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.magic import describe
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.read import read_model
@@ -38,7 +39,9 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     """
     with paused_gc():
         if isinstance(source, ir.Model):
-            return clone(source)
+            copied = clone(source)
+            admit(copied)
+            return copied
         folder = None if base_dir is None else os.fspath(base_dir)
         if isinstance(source, onnx.ModelProto):
             return _build(source, folder, "model")
@@ -96,7 +99,8 @@ def _build(proto: onnx.ModelProto, folder: str | None, where: str) -> ir.Model:
     """Check the versions and build the model; errors say which file they are about."""
     try:
         check_versions(proto)
-        return read_model(proto, folder)
+        model = read_model(proto, folder)
+        admit(model)
     except AmpError as error:
         raise type(error)(
             error.what,
@@ -107,3 +111,4 @@ def _build(proto: onnx.ModelProto, folder: str | None, where: str) -> ir.Model:
         ) from error
     except RecursionError as error:
         raise GraphError("the model is nested too deep", where=where) from error
+    return model

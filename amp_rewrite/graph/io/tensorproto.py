@@ -14,6 +14,7 @@ from amp_rewrite.graph.io.external import ExternalFiles
 from amp_rewrite.graph.io.typeproto import data_type, props, text
 
 _MAX_ELEMENTS = 1 << 60
+_MAX_RANK = 64
 
 _INT32 = "int32_data"
 _FIELDS: dict[ir.DataType, str] = {
@@ -127,6 +128,13 @@ def _size(dims: Sequence[int], where: str) -> int:
     if any(dim < 0 for dim in dims):
         raise GraphError(
             "the tensor has a negative dimension", where=where, found=list(dims), expected=">= 0"
+        )
+    if len(dims) > _MAX_RANK:
+        raise GraphError(
+            "the tensor has too many dimensions",
+            where=where,
+            found=len(dims),
+            expected=f"at most {_MAX_RANK}, as numpy",
         )
     size = math.prod(dims)
     if size > _MAX_ELEMENTS:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
-from amp_rewrite.graph.step_metadata import STEP_KEY
+from amp_rewrite.graph.step_metadata import STEP_KEY, VERSION, step_description
 
 FORWARD_KEY = "amp_rewrite.forward"
 """The key under which a step model keeps the structure of the model that it trains."""
@@ -19,8 +19,6 @@ FORWARD_KEY = "amp_rewrite.forward"
 LOSS = "loss"
 DEFAULT_FETCHES = (LOSS, "grads_finite")
 """What a step computes without being asked, where it has it."""
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -93,22 +91,21 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
     Raises:
         StepError: The model is no step model, or a later version wrote it.
     """
-    text = model.metadata_props.get(STEP_KEY)
-    if text is None:
+    if STEP_KEY not in model.metadata_props:
         raise StepError(
             "not a training step",
             where=where,
             found=f"a model without metadata {STEP_KEY!r}",
             remedy="make a step with amp-rewrite train-step, or with build_step",
         )
+    content = step_description(model)
     try:
-        content = json.loads(text)
         if content.pop("version") != VERSION:
             raise StepError(
                 "another version of this package wrote the step", where=where, expected=VERSION
             )
         return _info(content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError) as error:
         raise StepError(
             f"the metadata {STEP_KEY!r} of the model cannot be read",
             where=where,

@@ -246,7 +246,7 @@ def without_function(model: onnx.ModelProto) -> None:
 
 
 def other_function(model: onnx.ModelProto) -> None:
-    model.functions[0].node[0].op_type = "Relu"
+    model.functions[0].node[0].op_type = "Mul"
 
 
 def without_training_info(model: onnx.ModelProto) -> None:

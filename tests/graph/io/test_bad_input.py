@@ -195,10 +195,16 @@ def test_a_branch_that_returns_an_outer_value_is_refused():
 
 
 def nested(depth: int) -> onnx.ModelProto:
-    proto = model()
+    proto = model("g (float[4] x, bool c) => (float[4] y) { y = Relu (x) }")
+    leaf = onnx.GraphProto(name="leaf", output=[onnx.ValueInfoProto(name="v")])
+    leaf.node.add(op_type="Relu", input=["x"], output=["v"])
     graph = proto.graph
-    for _ in range(depth):
-        graph = graph.node.add(op_type="If").attribute.add(name="b", type=5).g
+    for level in range(depth):
+        node = graph.node.add(op_type="If", input=["c"], output=[f"v{level}"])
+        node.attribute.add(name="else_branch", type=5, g=leaf)
+        graph = node.attribute.add(name="then_branch", type=5).g
+        graph.output.add(name=f"v{level + 1}")
+    graph.CopyFrom(leaf)
     return proto
 
 

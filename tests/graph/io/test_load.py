@@ -340,7 +340,7 @@ def test_names_that_training_info_binds_are_known():
 def test_a_subgraph_may_shadow_an_outer_name():
     proto = with_sparse_initializers()
     branch = proto.graph.node[0].attribute[1].g
-    branch.node.insert(0, helper.make_node("Relu", ["c"], ["s"]))
+    branch.node.insert(0, helper.make_node("Identity", ["c"], ["s"]))
     branch.node[1].input[0] = "s"
     model = load(proto)
     inner = model.graph[0].attributes["else_branch"].as_graph()
