@@ -15,6 +15,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.ort.binding import Binding
+from amp_rewrite.ort.device import device_of, load_libraries
 from amp_rewrite.ort.providers import Provider, check_started, use_plugins
 from amp_rewrite.ort.runtime import import_runtime, one_line
 from amp_rewrite.targets import CPU
@@ -92,9 +93,11 @@ class Session:
 
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
+            OptionError: A provider is not available.
             RunError: It cannot load the model, or cannot start the preferred provider.
         """
         runtime = import_runtime()
+        load_libraries(device_of(providers))
         options = session_options() if options is None else options
         folder = tempfile.mkdtemp(prefix="amp_rewrite-") if _is_large(model) else None
         if folder is not None:

@@ -10,9 +10,10 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError, RunError
-from amp_rewrite.ort import sessions
+from amp_rewrite.ort import providers, sessions
+from amp_rewrite.ort.device import HOST, Device
 from amp_rewrite.ort.sessions import Session, check_options, session_options
-from amp_rewrite.targets import CUDA
+from amp_rewrite.targets import CPU
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
 X = np.arange(4, dtype=np.float32)
@@ -88,12 +89,28 @@ def test_inputs_that_do_not_fit_are_one_line():
     assert "\n" not in str(caught.value)
 
 
-def test_a_session_does_not_fall_back_to_another_provider(recwarn: pytest.WarningsRecorder):
-    if CUDA in onnxruntime.get_available_providers():
+def test_a_provider_that_is_not_there_is_refused():
+    with pytest.raises(OptionError, match="no such execution provider; found 'Nope'"):
+        Session(amp.load(add()), providers=["Nope"])
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_session_does_not_fall_back_to_another_provider(monkeypatch: pytest.MonkeyPatch):
+    absent = "DmlExecutionProvider"
+    monkeypatch.setattr(providers, "available_providers", lambda: (absent, CPU))
+    if absent in onnxruntime.get_available_providers():
         pytest.skip("the provider is there")
-    with pytest.raises(RunError, match="cannot start the execution provider"):
-        Session(amp.load(add()), providers=[CUDA])
-    recwarn.clear()  # what ONNX Runtime says of it
+    with pytest.raises(RunError, match="cannot start the execution provider; found it would use"):
+        Session(amp.load(add()), providers=[absent])
+
+
+def test_the_libraries_of_cuda_are_looked_for_before_a_session_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    found: list[Device] = []
+    monkeypatch.setattr(sessions, "load_libraries", found.append)
+    Session(amp.load(add()))
+    assert found == [HOST]
 
 
 def test_options_are_what_was_asked_for():
