@@ -13,8 +13,9 @@ from amp_rewrite.builder.annotate import annotate
 from amp_rewrite.builder.constant_contents import constant_tensor
 from amp_rewrite.builder.known import dims, rank, same_shape, shaped_like, symbolic_dims, type_of
 from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.keys import PART_KEY, SOURCE_KEY
 from amp_rewrite.graph.names import FreeNames, names_in
-from amp_rewrite.graph.part import PART_KEY, SOURCE_KEY, Part, source_key
+from amp_rewrite.graph.part import Part, source_key
 
 Operand = ir.Value | float
 """A value, or a number that takes the type of the other operand."""

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.emulate.emulated_feeds import Array
-from amp_rewrite.emulate.emulated_names import EmulatedNames
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.rounding import to_low
 
@@ -50,7 +50,7 @@ def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -
         known = _values(graph)
         wanted = [_find(known, name) for name in names]
     wanted = list(dict.fromkeys(wanted))
-    free = EmulatedNames(model)
+    free = AddedNames(model.graph)
     graph.outputs[:] = []
     fetches: list[Fetch] = []
     for value in wanted:
@@ -82,7 +82,7 @@ def _find(known: dict[str, ir.Value], name: str) -> ir.Value:
         ) from None
 
 
-def _copy(graph: ir.Graph, value: ir.Value, names: EmulatedNames) -> ir.Value:
+def _copy(graph: ir.Graph, value: ir.Value, names: AddedNames) -> ir.Value:
     """Return an Identity of a graph input or a weight, which cannot be an output everywhere."""
     name = names.cast(value.name or "", dtypes.FLOAT32)
     output = ir.Value(name=name, type=value.type, shape=value.shape)

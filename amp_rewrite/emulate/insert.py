@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.emulated_names import EmulatedNames
 from amp_rewrite.emulate.sequences import cast_sequence
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.added import AddedNames
 
 
 class Inserter:
@@ -18,7 +18,7 @@ class Inserter:
 
     def __init__(self, model: ir.Model) -> None:
         """Note which values are outputs of which graph, so that these can be redirected."""
-        self.names = EmulatedNames(model)
+        self.names = AddedNames(model.graph)
         self._main = model.graph
         self._ends: dict[ir.Value, list[tuple[ir.Graph, int]]] = defaultdict(list)
         self._first: dict[ir.Graph, ir.Node | None] = {}

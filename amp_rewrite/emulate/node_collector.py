@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.emulated_names import EmulatedNames
+from amp_rewrite.graph.added import AddedNames
 
 
 class NodeCollector:
@@ -18,7 +18,7 @@ class NodeCollector:
         made: The nodes.
     """
 
-    def __init__(self, stem: str, names: EmulatedNames) -> None:
+    def __init__(self, stem: str, names: AddedNames) -> None:
         """Name what is made after `stem`."""
         self.made: list[ir.Node] = []
         self.names = names

@@ -1,4 +1,4 @@
-"""The nodes that the pass adds, recognised by their names.
+"""The names of what rewriting and emulating add, by which it is recognised.
 
 `<value>-CastToFp16|CastToBf16|CastToFp32-<n>-AutoMixedPrecision`, as TensorFlow's rewrite names
 them; whoever opens a rewritten model in a viewer can tell them apart as well. A value whose name
@@ -11,12 +11,35 @@ import re
 
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import FLOAT32, LOW
+from amp_rewrite.dtypes import FLOAT32, LOW, DType
+from amp_rewrite.graph.names import FreeNames, names_in
+from amp_rewrite.graph.traverse import graphs_in
 
 SUFFIX = "-AutoMixedPrecision"
 
 _LABELS = "|".join(t.label for t in (*LOW.values(), FLOAT32))
 _ADDED = re.compile(rf"(?P<value>.*)-(?:CastTo)?(?:{_LABELS})-\d+{SUFFIX}", re.DOTALL)
+
+
+class AddedNames(FreeNames):
+    """The names in use in a model, and the next free ones of what is added."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        """Collect the names of the nodes and values of a main graph and its subgraphs."""
+        nodes = (node.name for inner in graphs_in(graph) for node in inner)
+        super().__init__((*names_in(graph), *nodes), form=f"{{}}-{{}}{SUFFIX}")
+
+    def cast(self, value: str, to: DType) -> str:
+        """Return a name for a value cast to a type; take it."""
+        return self.number(f"{value}-CastTo{to.label}")
+
+    def inner(self, value: str, dtype: DType) -> str:
+        """Return a name for a value that gives its own name to the cast behind it; take it."""
+        return self.number(f"{value}-{dtype.label}")
+
+    def part(self, value: str, op: str) -> str:
+        """Return a name for a node, or a value inside, that makes a value; take it."""
+        return self.number(f"{value}-{op}")
 
 
 def is_added(node: ir.Node | None) -> bool:

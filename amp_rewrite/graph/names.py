@@ -12,9 +12,10 @@ from amp_rewrite.graph.traverse import graphs_in
 class FreeNames:
     """The names in use, and the next free ones."""
 
-    def __init__(self, taken: Iterable[str]) -> None:
-        """Begin with the names that are taken."""
+    def __init__(self, taken: Iterable[str | None], form: str = "{}_{}") -> None:
+        """Begin with the names that are taken; `form` joins a stem and a number."""
         self._taken = set(taken)
+        self._form = form
         self._next: dict[str, int] = {}
 
     def add(self, name: str) -> None:
@@ -29,9 +30,9 @@ class FreeNames:
         return stem
 
     def number(self, stem: str, *, first: int = 0) -> str:
-        """Return the first free one of `stem`_0, `stem`_1, ..., from `first` on; take it."""
+        """Return `stem` with the first number, from `first` on, that makes a free name; take it."""
         n = self._next.get(stem, first)
-        while (name := f"{stem}_{n}") in self._taken:
+        while (name := self._form.format(stem, n)) in self._taken:
             n += 1
         self._next[stem] = n + 1
         self._taken.add(name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
-_KEY = "amp_rewrite.origin"
+from amp_rewrite.graph.keys import ORIGIN_KEY
 
 
 @dataclass(slots=True)
@@ -102,12 +102,12 @@ class Origin:
 
 def of(model: ir.Model) -> Origin | None:
     """Return the origin of a model that `load` made, or None."""
-    return model.graph.meta.get(_KEY)
+    return model.graph.meta.get(ORIGIN_KEY)
 
 
 def attach(model: ir.Model, origin: Origin) -> None:
     """Note the origin of a model."""
-    model.graph.meta[_KEY] = origin
+    model.graph.meta[ORIGIN_KEY] = origin
 
 
 def training_names(model: ir.Model) -> frozenset[str]:

@@ -7,15 +7,7 @@ from enum import StrEnum
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
-
-PART_KEY = "amp_rewrite.part"
-"""The key in a node's metadata_props; a node of the model that is trained has none."""
-
-SOURCE_KEY = "amp_rewrite.gradient_of"
-"""The key under which a node of a gradient names the node that it differentiates."""
-
-ORDER_KEY = "amp_rewrite.order"
-"""The key under which a sum over shards has its number among those of the whole step."""
+from amp_rewrite.graph.keys import ORDER_KEY, PART_KEY, SOURCE_KEY
 
 
 class Part(StrEnum):

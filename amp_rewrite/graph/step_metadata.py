@@ -9,9 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
-
-STEP_KEY = "amp_rewrite.step"
-"""The key of `metadata_props` under which a step model describes itself."""
+from amp_rewrite.graph.keys import STEP_KEY
 
 VERSION = 1
 """The version of the description; what a later one holds is not known here."""

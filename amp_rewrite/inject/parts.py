@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import PART_KEY, Part
+from amp_rewrite.graph.keys import PART_KEY
+from amp_rewrite.graph.part import Part
 from amp_rewrite.graph.traverse import nodes_in
 from amp_rewrite.inject.regions import Regions
 

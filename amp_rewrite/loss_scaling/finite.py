@@ -9,18 +9,16 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.graph.keys import CHECK_KEY
 from amp_rewrite.loss_scaling.hidden import hidden
 from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm, unclipped
 from amp_rewrite.optimizers.gradient import Raw, summed, values_of
 from amp_rewrite.training.replicas import cross_replica_sum
 
-_CHECK_KEY = "amp_rewrite.check"
-"""The key in the metadata_props of a node that compares a norm with the largest number."""
-
 
 def is_check(node: ir.Node) -> bool:
     """Return whether a node decides whether gradients are finite by their norm."""
-    return _CHECK_KEY in node.metadata_props
+    return CHECK_KEY in node.metadata_props
 
 
 def finite_and_norm(
@@ -66,5 +64,5 @@ def _is_finite(b: Builder, norm: ir.Value) -> ir.Value:
     finite = b.less_or_equal(norm, largest)  # false for infinity and for NaN
     node = finite.producer()
     assert node is not None, "a comparison is a node"
-    node.metadata_props[_CHECK_KEY] = "norm"
+    node.metadata_props[CHECK_KEY] = "norm"
     return finite

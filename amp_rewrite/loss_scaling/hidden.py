@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from amp_rewrite.graph.keys import UNSCALED_KEY
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.replicas import Groups, groups_of, is_collective
-
-_UNSCALED = "amp_rewrite.unscaled"
-"""Key in the meta of values: they are gradients as the backward pass leaves them, unscaled."""
 
 _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
 """Where nodes between compute_gradients and apply_gradients belong."""
@@ -19,12 +17,12 @@ _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
 
 def mark_unscaled(value: ir.Value) -> None:
     """Take note that a value is a gradient as the backward pass leaves it, unscaled."""
-    value.meta[_UNSCALED] = True
+    value.meta[UNSCALED_KEY] = True
 
 
 def is_unscaled(value: ir.Value) -> bool:
     """Return whether `mark_unscaled` has seen a value."""
-    return _UNSCALED in value.meta
+    return UNSCALED_KEY in value.meta
 
 
 def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, Groups | None]:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.graph.keys import SCALED_KEY
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.loss_scaling.conditional_update import check_mode, conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
@@ -43,8 +44,6 @@ from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 _SCOPE = "loss_scale"
-_SCALED = "amp_rewrite.scaled"
-"""Key in the meta of a scaled loss: the loss."""
 
 
 class LossScaleOptimizer(OptimizerWrapper):
@@ -120,7 +119,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         check_float("loss", value.name, value.dtype)
         b, scale = self._builder(value.graph), self._values(value.graph).current_loss_scale
         scaled = b.mul(value.value, b.cast_like(scale, value.value))
-        scaled.meta[_SCALED] = value.value
+        scaled.meta[SCALED_KEY] = value.value
         return GraphValue(value.graph, scaled)
 
     def get_unscaled_gradients(self, grads: Iterable[Gradient]) -> list[Any]:
@@ -312,7 +311,7 @@ class LossScaleOptimizer(OptimizerWrapper):
 
 def _without_scale(fetches: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
     """Return fetches with the loss in place of what `get_scaled_loss` made of it."""
-    return {key: value.meta.get(_SCALED, value) for key, value in fetches.items()}
+    return {key: value.meta.get(SCALED_KEY, value) for key, value in fetches.items()}
 
 
 MixedPrecisionLossScaleOptimizer = LossScaleOptimizer

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.graph.keys import NORM_KEY, NORM_OF_KEY
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.gradient import (
@@ -30,10 +31,6 @@ from amp_rewrite.optimizers.gradient import (
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph
 
 SCOPE = "clip"
-_NORM = "amp_rewrite.norm"
-"""Key in the meta of gradients: (their global norm before clipping, the unclipped gradient)."""
-_NORM_OF = "amp_rewrite.norm_of"
-"""Key in the meta of a global norm: the gradients that it is the norm of."""
 
 
 class Clipping(TypedDict, total=False):
@@ -121,7 +118,7 @@ def clip_by_global_norm(
     clipped = [None if g is None else _map(b, g, lambda v: _times(b, v, scale)) for g in raw]
     for gradient, before in zip(clipped, raw, strict=True):
         if gradient is not None and before is not None:
-            values_of(gradient).meta[_NORM] = norm, values_of(before)
+            values_of(gradient).meta[NORM_KEY] = norm, values_of(before)
     return [wrap(graph, g) for g in clipped], GraphValue(graph, norm)
 
 
@@ -227,26 +224,26 @@ def global_norm_of(b: Builder, gradients: Sequence[Raw], factor: float = 1.0) ->
     wide = [b.cast(s, widest) for s in squares]
     norm = b.sqrt(wide[0] if len(wide) == 1 else b.op("Sum", *wide))
     norm = norm if factor == 1 else b.div(norm, factor)
-    norm.meta[_NORM_OF] = frozenset(values_of(g) for g in gradients)
+    norm.meta[NORM_OF_KEY] = frozenset(values_of(g) for g in gradients)
     return norm
 
 
 def remember_norm(norm: ir.Value, gradients: Sequence[Raw]) -> None:
     """Let `known_norm` find the global norm of gradients."""
     for values in map(values_of, gradients):
-        values.meta[_NORM] = norm, values
+        values.meta[NORM_KEY] = norm, values
 
 
 def known_norm(gradients: Sequence[Raw]) -> ir.Value | None:
     """Return the global norm of exactly these gradients before clipping if it is computed."""
     known: list[tuple[ir.Value, ir.Value] | None] = [
-        values_of(g).meta.get(_NORM) for g in gradients
+        values_of(g).meta.get(NORM_KEY) for g in gradients
     ]
     if known[0] is None:
         return None
     norm: ir.Value = known[0][0]
     sources = {entry[1] for entry in known if entry is not None and entry[0] is norm}
-    return norm if None not in known and sources == norm.meta.get(_NORM_OF) else None
+    return norm if None not in known and sources == norm.meta.get(NORM_OF_KEY) else None
 
 
 def _graph(gradients: Sequence[Gradient]) -> TrainingGraph:

@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule
 
 DOMAIN = "amp_rewrite"
@@ -71,11 +72,7 @@ class UpdateFunctions:
 
     def _register(self, graph: ir.Graph) -> ir.Function:
         model, stem = self._b.model, self._name
-        taken = {f.name for f in model.functions.values() if f.domain == DOMAIN}
-        name, n = stem, 0
-        while name in taken:
-            n += 1
-            name = f"{stem}_{n}"
+        name = FreeNames(f.name for f in model.functions.values() if f.domain == DOMAIN).take(stem)
         function = ir.Function(DOMAIN, name, graph=graph, attributes=[])
         model.functions[function.identifier()] = function
         model.graph.opset_imports.setdefault(DOMAIN, 1)

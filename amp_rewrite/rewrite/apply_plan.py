@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.origin import hand_over_output
 from amp_rewrite.graph.tensors import ConvertedTensor
-from amp_rewrite.rewrite.cast_names import Names
 from amp_rewrite.rewrite.casts import CastPlan, PlannedCast, PlannedWeight, Use
 from amp_rewrite.rewrite.retype import pin_attributes, retype_attributes, retype_value
 
@@ -29,7 +29,7 @@ def apply_plan(model: ir.Model, plan: CastPlan) -> None:
 class _Applier:
     model: ir.Model
     plan: CastPlan
-    names: Names
+    names: AddedNames
     last_at_start: dict[ir.Graph, ir.Node] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class _Applier:
         graph.outputs[index] = new
         if graph is self.model.graph and old.producer() is not None and not old.is_graph_output():
             dtype = self.plan.low if new.dtype == FLOAT32.ir else FLOAT32
-            internal = self.names.internal(old.name or "", dtype)
+            internal = self.names.inner(old.name or "", dtype)
             hand_over_output(self.model, old, new)
             old.name = internal
 

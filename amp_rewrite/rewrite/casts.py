@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
-from amp_rewrite.rewrite.cast_names import Names
 from amp_rewrite.rewrite.saturation import fill_saturation, saturation
 
 
@@ -112,7 +112,7 @@ class CastPlan:
     fills: Mapping[Vertex, float]
     retyped: tuple[ir.Value, ...]
     ends: tuple[ir.Value, ...]
-    names: Names
+    names: AddedNames
 
     @property
     def is_empty(self) -> bool:
@@ -149,7 +149,7 @@ class _Planner:
         self.ends = self._converted_ends()
         inputs = set(self.type_graph.model.graph.inputs)
         self.low_values = {*retyped, *(v for v in self.ends if v in inputs)}
-        names = Names(self.type_graph)
+        names = AddedNames(self.type_graph.model.graph)
         casts: list[PlannedCast] = []
         weights: list[PlannedWeight] = []
         for value, uses in self._mismatches().items():
@@ -157,7 +157,7 @@ class _Planner:
             tensor = None
             if self.context.converts_weights and to is low:
                 tensor = constant_tensor(self.type_graph, value)
-            name = names.free(value.name or "", to)
+            name = names.cast(value.name or "", to)
             if tensor is None:
                 existing = self._existing_cast(value, to, uses)
                 casts.append(PlannedCast(value, value.name or "", to, tuple(uses), name, existing))

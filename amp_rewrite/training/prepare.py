@@ -19,12 +19,12 @@ from amp_rewrite.grad.rules import RULES
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.keys import PREPARED_KEY
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.ceil_mode import settle_ceil_mode
 from amp_rewrite.training.masked_softmax import guard_masked_rows
 
-_DONE = "amp_rewrite.prepared_for_gradients"
 _OLDEST = 13
 _INITIALIZERS_ALONE = 4
 """The IR version from which an initializer need not be a graph input."""
@@ -40,7 +40,7 @@ def prepare(model: ir.Model) -> None:
     Raises:
         GradientError: The model's opset is too old, or a function cannot be inlined.
     """
-    if model.meta.get(_DONE):
+    if model.meta.get(PREPARED_KEY):
         return
     opset = model.graph.opset_imports.get("", _OLDEST)
     if opset < _OLDEST:
@@ -58,7 +58,7 @@ def prepare(model: ir.Model) -> None:
         _inline(model)
         _record(model)
     model.graph.opset_imports.pop(unroll.DOMAIN, None)  # no call of it is left
-    model.meta[_DONE] = True
+    model.meta[PREPARED_KEY] = True
 
 
 def record_types(model: ir.Model) -> None:
@@ -66,9 +66,9 @@ def record_types(model: ir.Model) -> None:
 
     For a finished training graph, once per model.
     """
-    if not model.meta.get(_DONE):
+    if not model.meta.get(PREPARED_KEY):
         _record(model)
-        model.meta[_DONE] = True
+        model.meta[PREPARED_KEY] = True
 
 
 def _record(model: ir.Model) -> None:

@@ -15,6 +15,7 @@ from amp_rewrite.builder.dimensions import forget_unknown
 from amp_rewrite.builder.known import dims, type_of
 from amp_rewrite.errors import OptionError, UnknownValueError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.prepare import prepare
@@ -29,7 +30,6 @@ from amp_rewrite.training.weights import (
 Array = np.ndarray[Any, Any]
 
 GLOBAL_STEP = "global_step"
-_KEY = "amp_rewrite.training"
 
 ROLES = ("variable", "slot", "global_step", "learning_rate", "statistic", "non_slot")
 """The roles that optimizers give; other rooms add their own (loss_scale, good_steps, ...)."""
@@ -416,11 +416,11 @@ def training_graph(model: ir.Model) -> TrainingGraph:
             found=f"an object of type {type(model).__name__}",
             remedy="load it once with amp_rewrite.load, and pass the same model everywhere",
         )
-    known = model.meta.get(_KEY)
+    known = model.meta.get(TRAINING_KEY)
     if isinstance(known, TrainingGraph) and (model is known.source or model is known.model):
         return known  # a clone has another
     made = TrainingGraph(model)
-    model.meta[_KEY] = made.model.meta[_KEY] = made
+    model.meta[TRAINING_KEY] = made.model.meta[TRAINING_KEY] = made
     return made
 
 

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.training_info.sequence import follow, read_names
 
 
@@ -76,7 +77,9 @@ def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = 
         ir.convenience.replace_all_uses_with(old, new)
     nodes = list(graph)
     graph.remove(nodes)
-    _name_apart(nodes, {node.name for node in main})
+    names = FreeNames((node.name for node in main), form="{}/algorithm_{}")
+    for node in nodes:
+        node.name = names.take(node.name or "")
     main.extend(nodes)
     main.inputs.extend(inputs)
     for value in initializers:
@@ -120,15 +123,6 @@ def _read(
         if name in known and name not in declared:
             proto.graph.input.add(name=name)
     return load(proto, base_dir=base_dir).graph
-
-
-def _name_apart(nodes: list[ir.Node], taken: set[str | None]) -> None:
-    for node in nodes:
-        stem, n = node.name, 0
-        while node.name in taken:
-            n += 1
-            node.name = f"{stem}/algorithm_{n}"
-        taken.add(node.name)
 
 
 def model_of(graph: onnx.GraphProto, model: ir.Model, base_dir: str | None) -> ir.Model:

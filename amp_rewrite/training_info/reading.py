@@ -11,12 +11,13 @@ import onnx_ir as ir
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.keys import ROLES_KEY
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.training.training_graph import TrainingGraph, training_graph
 from amp_rewrite.training_info.combine import combine_all, values_by_name
 from amp_rewrite.training_info.initialization import run_initialization
 from amp_rewrite.training_info.lower import lower
-from amp_rewrite.training_info.roles import KEY, Roles, find_roles
+from amp_rewrite.training_info.roles import Roles, find_roles
 
 
 def read_training_info(
@@ -129,7 +130,7 @@ def _roles(
 ) -> Roles:
     """Return the roles that the algorithm tells, else those that can be inferred."""
     for entry in infos[0].algorithm.metadata_props if len(infos) == 1 else ():
-        if entry.key == KEY:
+        if entry.key == ROLES_KEY:
             return Roles.from_json(entry.value)
     bound = set(updates.values())
     own = {output.name for info in infos for output in info.algorithm.output} - bound

@@ -10,10 +10,8 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.graph.keys import ROLES_KEY
 from amp_rewrite.training_info.lower import is_gradient, is_optimizer
-
-KEY = "amp_rewrite.training"
-"""The key of the metadata of `TrainingInfoProto.algorithm` under which its roles are kept."""
 
 _SCALARS = 2  # R and T
 _SLOTS = {"Adagrad": 1, "Adam": 2, "Momentum": 1}
@@ -50,7 +48,7 @@ class Roles:
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
             raise TrainingInfoError(
-                "the metadata of the algorithm cannot be read", where=KEY, found=error
+                "the metadata of the algorithm cannot be read", where=ROLES_KEY, found=error
             ) from error
 
 

@@ -13,12 +13,13 @@ import onnx_ir as ir
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.graph.keys import ROLES_KEY
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.train.step.dropout import COUNTER
 from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.combine import values_by_name
 from amp_rewrite.training_info.initialization import write_initialization
-from amp_rewrite.training_info.roles import KEY, Roles
+from amp_rewrite.training_info.roles import Roles
 from amp_rewrite.training_info.shared import shared_nodes
 
 if TYPE_CHECKING:
@@ -247,4 +248,4 @@ def _write_algorithm(
         fetches={name: str(value.name) for name, value in step.fetches.items()},
         loss_scale=step.loss_scale,
     )
-    algorithm.metadata_props.add(key=KEY, value=roles.to_json())
+    algorithm.metadata_props.add(key=ROLES_KEY, value=roles.to_json())

@@ -5,7 +5,14 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes
+from amp_rewrite.graph.traverse import (
+    ancestors,
+    graphs_in,
+    inputs_of,
+    named_subgraphs,
+    nodes_in,
+    remove_unused_nodes,
+)
 
 _BRANCHED = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -67,3 +74,25 @@ def test_what_only_a_removed_if_captured_is_removed_too(graph: ir.Graph) -> None
 def test_what_an_if_captures_stays_with_it(graph: ir.Graph) -> None:
     remove_unused_nodes(graph)
     assert [node.outputs[0].name for node in graph] == ["a", "b", "y", "z"]
+
+
+def test_graphs_inside_a_graph_come_behind_it_at_any_depth(graph: ir.Graph) -> None:
+    assert [g.name for g in graphs_in(graph)] == ["branched", "then", "inner", "other", "else"]
+
+
+def test_nodes_inside_a_node_come_behind_it_at_any_depth(graph: ir.Graph) -> None:
+    assert [n.outputs[0].name for n in nodes_in(_node(graph, "y"))] == ["y", "t", "i", "o", "e"]
+
+
+def test_graphs_of_a_list_are_numbered_and_references_hold_none(graph: ir.Graph) -> None:
+    first, second = ir.Graph([], [], nodes=[]), ir.Graph([], [], nodes=[])
+    given = [
+        ir.AttrGraphs("bodies", [first, second]),
+        ir.RefAttr("other", "body", ir.AttributeType.GRAPH),
+    ]
+    node = ir.Node("custom", "Switch", [], given, num_outputs=1)
+    assert list(named_subgraphs(node)) == [("bodies[0]", first), ("bodies[1]", second)]
+    assert [name for name, _ in named_subgraphs(_node(graph, "y"))] == [
+        "then_branch",
+        "else_branch",
+    ]

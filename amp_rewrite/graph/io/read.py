@@ -21,6 +21,7 @@ from amp_rewrite.graph.io.external import ExternalFiles
 from amp_rewrite.graph.io.scope import Scope
 from amp_rewrite.graph.io.tensorproto import SparseTensor, check_sparse, read_tensor
 from amp_rewrite.graph.io.typeproto import props, read_info, text
+from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.versions import opset_imports
 
@@ -144,15 +145,9 @@ class _Reader:
         """Give the nodes without a name one that reports can use; saving leaves it out."""
         if not self._unnamed:
             return
-        taken = {node.name for node in self.origin.nodes}
+        names = FreeNames(node.name for node in self.origin.nodes)
         for node, base in self._unnamed:
-            name, count = base, 1
-            while name in taken:
-                count += 1
-                name = f"{base}_{count}"
-            taken.add(name)
-            node.name = name
-            self.origin.given[node] = name
+            node.name = self.origin.given[node] = names.take(base, first=2)
 
     def _nodes(self, scope: Scope, infos: dict[str, onnx.ValueInfoProto]) -> list[ir.Node]:
         """Build the nodes in order; every name must be defined before it is used."""

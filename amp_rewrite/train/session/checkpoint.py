@@ -17,13 +17,11 @@ from amp_rewrite.errors import CheckpointError, SaveError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.atomic import Replacement, check_target
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.graph.keys import CHECKPOINT_KEY
 from amp_rewrite.train.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
 Path = str | os.PathLike[str]
-
-KEY = "amp_rewrite.checkpoint"
-"""The metadata key of the file; its value is JSON with the version, the roles and the progress."""
 
 _VERSION = 1
 _SHOWN = 3
@@ -108,7 +106,7 @@ def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> 
 
 
 def _header(tensors: Mapping[str, Array], note: str) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": {KEY: note}}
+    entries: dict[str, Any] = {"__metadata__": {CHECKPOINT_KEY: note}}
     start = 0
     for name, array in tensors.items():
         end = start + array.nbytes
@@ -128,7 +126,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     where = path_text(path, CheckpointError)
     try:
         with safe_open(where, framework="np") as file:
-            note = (file.metadata() or {}).get(KEY)
+            note = (file.metadata() or {}).get(CHECKPOINT_KEY)
             content = _content(note, where)
             tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 it is no mapping
     except (OSError, SafetensorError) as error:
@@ -151,7 +149,7 @@ def _content(text: str | None, where: str) -> dict[str, Any]:
         raise CheckpointError(
             "not a checkpoint of this package, or of a later version of it",
             where=where,
-            found=f"metadata {KEY!r}: {text}"[:100],
+            found=f"metadata {CHECKPOINT_KEY!r}: {text}"[:100],
             expected=f"version {_VERSION}",
             remedy="restore a file that TrainingSession.save wrote",
         )

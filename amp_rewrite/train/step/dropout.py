@@ -17,15 +17,12 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.graph.part import Part
 from amp_rewrite.train.step.step_info import StateInfo
 
 COUNTER = "random/counter"
 """The state that counts steps for the random numbers; int64, shape ()."""
-
-SITE = "amp_rewrite.dropout"
-"""The metadata key of the node that stands for a Dropout node; its value is the name of the data
-that the Dropout node read."""
 
 _POSITION = 0x9E3779B9  # 2^32 divided by the golden ratio: spreads consecutive numbers
 _STEP, _NODE, _COLUMN = 0x5851F42D, 0x14057B7E, 0x3C6EF372  # tell steps, nodes and axes apart
@@ -69,7 +66,7 @@ def remove_dropouts(model: ir.Model) -> None:
     values = {v.name: v for node in model.graph for v in node.outputs}
     values.update({v.name: v for v in (*model.graph.initializers.values(), *model.graph.inputs)})
     for node in list(model.graph):
-        name = node.metadata_props.get(SITE)
+        name = node.metadata_props.get(DROPOUT_KEY)
         if name is None:
             continue
         old = node.outputs[0]
@@ -222,7 +219,7 @@ def _replace(b: Builder, node: ir.Node, mask: ir.Value) -> None:
     result = b.op("Where", mask, b.op("Mul", data, _kept(b, ratio, dtype)), b.constant(0.0, dtype))
     producer = result.producer()
     assert producer is not None, "a node has just been added"
-    producer.metadata_props[SITE] = str(data.name)
+    producer.metadata_props[DROPOUT_KEY] = str(data.name)
     for old, new in zip(node.outputs, (result, mask), strict=False):
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
         name, old.name = old.name, f"{old.name}:replaced"

@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import FetchError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.part import PART_KEY, Part
+from amp_rewrite.graph.keys import PART_KEY
+from amp_rewrite.graph.part import Part
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.train.step.cut import cut, values_by_name
 from amp_rewrite.train.step.dropout import remove_dropouts

@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.part import PART_KEY, Part
+from amp_rewrite.graph.keys import PART_KEY
+from amp_rewrite.graph.part import Part
 from amp_rewrite.train.step.step_info import StateInfo
 
 if TYPE_CHECKING:

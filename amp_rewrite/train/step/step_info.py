@@ -11,10 +11,8 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
-from amp_rewrite.graph.step_metadata import STEP_KEY, VERSION, step_description
-
-FORWARD_KEY = "amp_rewrite.forward"
-"""The key under which a step model keeps the structure of the model that it trains."""
+from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.step_metadata import VERSION, step_description
 
 LOSS = "loss"
 DEFAULT_FETCHES = (LOSS, "grads_finite")

@@ -10,8 +10,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.keys import CHECKPOINT_KEY
 from amp_rewrite.train import CheckpointError, TrainingSession
-from amp_rewrite.train.session.checkpoint import KEY, read_checkpoint, write_checkpoint
+from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_a_checkpoint_is_a_safetensors_file_with_every_state_by_name(tmp_path, s
     session.save(path)
     with safe_open(path, framework="np") as file:
         assert set(file.keys()) == set(session.state_dict())
-        note = json.loads(file.metadata()[KEY])
+        note = json.loads(file.metadata()[CHECKPOINT_KEY])
     assert note["roles"]["w/Momentum"] == "slot"
     assert note["version"] == 1
 

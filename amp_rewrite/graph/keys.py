@@ -1,0 +1,45 @@
+"""Every key under which the package notes something in a model.
+
+What stands in `metadata_props` travels with the file; what stands in `meta` lasts as long as the
+object does.
+"""
+
+# In the metadata_props of a node.
+PART_KEY = "amp_rewrite.part"
+"""The part of a training step that a node belongs to; one of the forward model has none."""
+SOURCE_KEY = "amp_rewrite.gradient_of"
+"""The node that a node of a gradient differentiates (`source_key`)."""
+CHECK_KEY = "amp_rewrite.check"
+"""Marks a node that compares the norm of gradients with the largest number."""
+DROPOUT_KEY = "amp_rewrite.dropout"
+"""On a node that stands for a Dropout: the name of the data that the Dropout read."""
+ORDER_KEY = "amp_rewrite.order"
+"""The number of a sum in the order of the sums of the whole step."""
+
+# In the metadata_props of a model.
+STEP_KEY = "amp_rewrite.step"
+"""How a step model describes itself, as JSON."""
+FORWARD_KEY = "amp_rewrite.forward"
+"""The structure of the model that a step model trains, packed."""
+ROLES_KEY = "amp_rewrite.training"
+"""On `TrainingInfoProto.algorithm`: the roles of what it updates, as JSON."""
+CHECKPOINT_KEY = "amp_rewrite.checkpoint"
+"""In a checkpoint instead: its version, roles and progress, as JSON."""
+
+# In the meta of a model or its main graph.
+ORIGIN_KEY = "amp_rewrite.origin"
+"""The messages that a model was read from (origin.py)."""
+TRAINING_KEY = "amp_rewrite.training"
+"""The training graph that was made of a model."""
+PREPARED_KEY = "amp_rewrite.prepared_for_gradients"
+"""Says that a model has been prepared for gradients."""
+
+# In the meta of a value.
+SCALED_KEY = "amp_rewrite.scaled"
+"""On a scaled loss: the loss."""
+UNSCALED_KEY = "amp_rewrite.unscaled"
+"""Says that a value is a gradient as the backward pass leaves it, unscaled."""
+NORM_KEY = "amp_rewrite.norm"
+"""On a gradient: its global norm before clipping, and the unclipped gradient."""
+NORM_OF_KEY = "amp_rewrite.norm_of"
+"""On a global norm: the gradients that it is the norm of."""
