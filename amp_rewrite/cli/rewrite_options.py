@@ -13,6 +13,7 @@ import typer
 from amp_rewrite.rewrite.options import RewriteOptions
 
 _PARAMETER = "options"
+_KIND = inspect.Parameter.KEYWORD_ONLY
 
 Command = Callable[..., None]
 
@@ -33,10 +34,11 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
 
         parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            replaced = parameter.name == _PARAMETER
-            parameters += [p for o in chosen for p in _parameters(o)] if replaced else [parameter]
-        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-        run.__signature__ = inspect.Signature(keywords)  # pyright: ignore[reportAttributeAccessIssue]
+            if parameter.name == _PARAMETER:
+                parameters += [made for option in chosen for made in _parameters(option)]
+            else:
+                parameters.append(parameter.replace(kind=_KIND))
+        run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
         return run
 
     return decorate
@@ -46,19 +48,15 @@ def _parameters(option: Field[Any]) -> Iterator[inspect.Parameter]:
     """Yield what a field is on the command line: a value, a switch, names one by one, or both."""
     help_, flag, names = (option.metadata[key] for key in ("help", "flag", "names"))
     if flag is None or names is not None:
-        kind = type(option.default)
-        yield _parameter(option.name, Annotated[kind, typer.Option(help=help_)], option.default)
+        kind = Annotated[type(option.default), typer.Option(help=help_)]
+        yield inspect.Parameter(option.name, _KIND, default=option.default, annotation=kind)
     if flag is not None:
         several = Annotated[list[str] | None, typer.Option(flag, help=names or help_)]
-        yield _parameter(_names_parameter(option), several, None)
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+        yield inspect.Parameter(_names_parameter(option), _KIND, default=None, annotation=several)
 
 
 def _names_parameter(option: Field[Any]) -> str:
+    """Return the parameter that gets the names of a field, which may be a switch as well."""
     return f"{option.name}_names" if option.metadata["names"] else option.name
 
 
