@@ -14,8 +14,8 @@ from amp_rewrite.inject.regions import Regions
 from amp_rewrite.inject.resolve_names import Found
 from amp_rewrite.loss_scaling.conditional_update import conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
+from amp_rewrite.loss_scaling.gradients import unscaled
 from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
-from amp_rewrite.loss_scaling.unscale import unscaled
 
 
 @dataclass(frozen=True)

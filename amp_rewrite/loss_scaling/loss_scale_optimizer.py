@@ -20,6 +20,7 @@ from amp_rewrite.loss_scaling.gradients import (
     Pairs,
     multiplied_for,
     scaled_seed,
+    unscaled,
     without_repeated_indices,
 )
 from amp_rewrite.loss_scaling.loss_scale import (
@@ -29,7 +30,6 @@ from amp_rewrite.loss_scaling.loss_scale import (
     LossScaleState,
     fetches_of,
 )
-from amp_rewrite.loss_scaling.unscale import unscaled
 from amp_rewrite.loss_scaling.wrappable import check_optimizer, check_scale
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import registry

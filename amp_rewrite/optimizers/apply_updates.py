@@ -33,7 +33,7 @@ from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 Pairs = list[tuple[Any, State]]
 
 
-class Step:
+class StepUpdates:
     """One step under construction.
 
     Attributes:
@@ -249,7 +249,7 @@ def norm_before_clipping(
     return clipping.global_norm_of(b, raw, factor)
 
 
-def train_op(step: Step, gradients: Sequence[Any]) -> TrainOp:
+def train_op(step: StepUpdates, gradients: Sequence[Any]) -> TrainOp:
     """Finish a step and describe it.
 
     Args:

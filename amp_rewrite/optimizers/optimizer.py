@@ -12,7 +12,7 @@ import numpy as np
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import schedules
-from amp_rewrite.optimizers.apply_updates import Step, check_pairs, train_op
+from amp_rewrite.optimizers.apply_updates import StepUpdates, check_pairs, train_op
 from amp_rewrite.optimizers.clipping import LIMITS, Clipping, check_limits, clip
 from amp_rewrite.optimizers.compute_gradients import (
     Loss,
@@ -286,7 +286,7 @@ class Optimizer:
         self._states.graph = graph
         given = [gradient for gradient, _ in pairs]
         clipped = clip(given, self.clipnorm, self.clipvalue, self.global_clipnorm)
-        step = Step(
+        step = StepUpdates(
             self.rule,
             self._rate,
             self._states,
