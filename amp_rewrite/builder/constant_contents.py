@@ -16,7 +16,8 @@ _NUMBERS = {
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     """Return the tensor of an initializer or of a Constant node; None for what is neither.
 
-    An initializer that is a graph input too can be fed, hence is no constant.
+    `onnx_ir.convenience.get_const_tensor` names the tensor of a node, which clones share, anew. An
+    initializer that is a graph input too can be fed, hence is no constant.
     """
     if value.is_graph_input():
         return None

@@ -18,7 +18,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.ort_values import to_ort_value
-from amp_rewrite.train.session.program import Program, States
+from amp_rewrite.train.session.program import Program, StateTensors
 from amp_rewrite.train.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups
 
@@ -30,7 +30,7 @@ class StageProgram(Program):
         self,
         stage: Stage,
         info: StepInfo,
-        sets: Sequence[States],
+        sets: Sequence[StateTensors],
         targets: Mapping[str, Any],
         **options: Any,
     ) -> None:
@@ -53,7 +53,7 @@ class StageProgram(Program):
         self._leaves = [name for name in stage.leaves if name not in bound]
         super().__init__(stage.model, info, sets, **options)
 
-    def _bind(self, states: States, following: States | None) -> Binding:
+    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
         binding = self.session.bind()
         for state in self._reads:
             binding.read(state.name, states[state.name])
@@ -127,7 +127,7 @@ class ShardedProgram(Program):
         self,
         model: ir.Model,
         info: StepInfo,
-        sets: Sequence[States],
+        sets: Sequence[StateTensors],
         *,
         device: Device,
         groups: Mapping[Groups, Collective],

@@ -44,22 +44,25 @@ def gradients(
     Raises:
         GradientError: An operator in between has no rule, or its rule cannot handle this use.
     """
-    start = b.mark()
+    start, kept = b.mark(), set[ir.Value]()
     nodes = list(b.graph)
     b.varying = _varying(nodes, wrt)
     arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
-    for node in reversed(nodes):
-        if not _passes(b, node, arrived):
-            continue
-        b.source = node
-        received = [_total(b, arrived, v) for v in node.outputs]
-        for value, gradient in _apply(b, node, received):
-            arrived.setdefault(value, []).append(gradient)
-    b.source = None
-    found = [_total(b, arrived, v, sparse=sparse and v.producer() is None) for v in wrt]
-    b.varying = set()
-    b.remove_unused({v for g in found if g is not None for v in _parts(g)}, start)
-    return found
+    try:
+        for node in reversed(nodes):
+            if not _passes(b, node, arrived):
+                continue
+            b.source = node
+            received = [_total(b, arrived, v) for v in node.outputs]
+            for value, gradient in _apply(b, node, received):
+                arrived.setdefault(value, []).append(gradient)
+        b.source = None
+        found = [_total(b, arrived, v, sparse=sparse and v.producer() is None) for v in wrt]
+        kept.update(v for g in found if g is not None for v in _parts(g))
+        return found
+    finally:  # a failed walk leaves nothing behind
+        b.source, b.varying = None, set()
+        b.remove_unused(kept, start)
 
 
 def _varying(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:

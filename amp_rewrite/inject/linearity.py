@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.builder.constant_contents import constant_tensor
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator, row_of
@@ -129,8 +130,8 @@ def _is_zero(value: ir.Value | None) -> bool:
     """Return whether a value is known to be zero."""
     if value is None:
         return True
-    tensor = ir.convenience.get_const_tensor(value)
-    if tensor is not None and not value.is_graph_input():
+    tensor = constant_tensor(value)
+    if tensor is not None:
         return tensor.size == 0 or not np.any(tensor.numpy())
     node = value.producer()
     if node is None:

@@ -10,6 +10,7 @@ import onnx.shape_inference
 import onnx.version_converter
 import onnx_ir as ir
 
+from amp_rewrite.builder.constant_contents import constant_tensor
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
@@ -54,7 +55,7 @@ def lifted(model: ir.Model) -> ir.Model:
             # A branch computes what it returns.
             constants = [v for v in constants if not v.is_graph_output()]
         for old in constants:
-            tensor = ir.convenience.get_const_tensor(old)
+            tensor = constant_tensor(old)
             if tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape):
                 _lift(main, graph, old, tensor)
     return model

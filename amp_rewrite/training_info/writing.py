@@ -57,18 +57,18 @@ def write_training_info(
     forward = train_op.graph.forward()
     modernise(forward)
     _assign(forward, initial)
-    step = _step(train_op, initial)
-    _keep_needed(step)
-    apart = _Apart(step.model.graph, forward.graph)
+    copied = _copied(train_op, initial)
+    _keep_needed(copied)
+    apart = _Apart(copied.model.graph, forward.graph)
     proto = to_proto(forward)
     proto.ir_version = max(proto.ir_version, _OLDEST_IR)
     del proto.training_info[:]
-    _write(proto, step, apart)
+    _write(proto, copied, apart)
     if values is None:
         own = {t.name for t in proto.training_info[0].algorithm.initializer}
         write_initialization(
             proto.training_info[0],
-            {name: tensor for name, tensor in initial.items() if name in own & step.updates.keys()},
+            {name: initial[name] for name in initial if name in own & copied.updates.keys()},
         )
     return proto
 
@@ -106,7 +106,7 @@ def _assign(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
 
 
 @dataclass
-class _Step:
+class _Copied:
     """A copy of a training graph, and what a training_info says about it.
 
     Attributes:
@@ -126,13 +126,13 @@ class _Step:
     loss_scale: Mapping[str, Any] | None
 
 
-def _step(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Step:
+def _copied(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Copied:
     model = clone(train_op.graph.model)
     _assign(model, initial)
     known = values_by_name(model.graph)
     states = train_op.graph.states
     keys = {name: str(state.value.name) for name, state in states.items()}
-    return _Step(
+    return _Copied(
         model=model,
         updates={keys[name]: known[str(v.name)] for name, v in train_op.updates.items()},
         fetches={name: known[str(v.name)] for name, v in train_op.fetches.items()},
@@ -146,16 +146,16 @@ def _step(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Step:
     )
 
 
-def _keep_needed(step: _Step) -> None:
+def _keep_needed(copied: _Copied) -> None:
     """Remove what neither updates nor fetches need."""
-    graph = step.model.graph
+    graph = copied.model.graph
     graph.outputs.clear()
-    wanted = [*step.updates.values(), *step.fetches.values()]
-    wanted += [] if step.loss is None else [step.loss]
+    wanted = [*copied.updates.values(), *copied.fetches.values()]
+    wanted += [] if copied.loss is None else [copied.loss]
     graph.outputs.extend(dict.fromkeys(wanted))
     remove_unused_nodes(graph)
     for name, value in list(graph.initializers.items()):
-        if not (value.uses() or value.is_graph_output() or name in step.updates):
+        if not (value.uses() or value.is_graph_output() or name in copied.updates):
             del graph.initializers[name]
 
 
@@ -204,21 +204,21 @@ class _Apart:
         return name
 
 
-def _write(proto: onnx.ModelProto, step: _Step, apart: _Apart) -> None:
+def _write(proto: onnx.ModelProto, copied: _Copied, apart: _Apart) -> None:
     """Append a training_info to the inference model."""
     info = proto.training_info.add()
-    bound = {key: apart.as_output(value) for key, value in step.updates.items()}
-    fetched = [*step.fetches.values(), *([] if step.loss is None else [step.loss])]
+    bound = {key: apart.as_output(value) for key, value in copied.updates.items()}
+    fetched = [*copied.fetches.values(), *([] if copied.loss is None else [copied.loss])]
     wanted = dict.fromkeys([*(v for v in fetched if v.producer() is not None), *bound.values()])
-    graph = step.model.graph
+    graph = copied.model.graph
     graph.outputs.clear()
     graph.outputs.extend(wanted)
     for name in graph.initializers.keys() & apart.names:  # the inference graph holds their content
         del graph.initializers[name]
     for key, value in bound.items():
         info.update_binding.add(key=key, value=str(value.name))
-    whole = to_proto(step.model)
-    _write_algorithm(info.algorithm, whole.graph, step, apart)
+    whole = to_proto(copied.model)
+    _write_algorithm(info.algorithm, whole.graph, copied, apart)
     for imported in whole.opset_import:
         if imported.domain not in {entry.domain for entry in proto.opset_import}:
             proto.opset_import.append(imported)
@@ -229,13 +229,11 @@ def _write(proto: onnx.ModelProto, step: _Step, apart: _Apart) -> None:
 
 
 def _write_algorithm(
-    algorithm: onnx.GraphProto, whole: onnx.GraphProto, step: _Step, apart: _Apart
+    algorithm: onnx.GraphProto, whole: onnx.GraphProto, copied: _Copied, apart: _Apart
 ) -> None:
     algorithm.name = "training"
-    own = (
-        n for n, node in zip(whole.node, step.model.graph, strict=True) if node not in apart.shared
-    )
-    algorithm.node.extend(own)
+    pairs = zip(whole.node, copied.model.graph, strict=True)
+    algorithm.node.extend(proto for proto, node in pairs if node not in apart.shared)
     algorithm.initializer.extend(whole.initializer)
     algorithm.sparse_initializer.extend(whole.sparse_initializer)
     algorithm.input.extend(v for v in whole.input if v.name not in apart.names)
@@ -243,9 +241,9 @@ def _write_algorithm(
     algorithm.value_info.extend(v for v in whole.value_info if v.name not in apart.names)
     present = apart.names | {t.name for t in whole.initializer}
     roles = Roles(
-        states={name: role for name, role in step.roles.items() if name in present},
-        loss=None if step.loss is None else str(step.loss.name),
-        fetches={name: str(value.name) for name, value in step.fetches.items()},
-        loss_scale=step.loss_scale,
+        states={name: role for name, role in copied.roles.items() if name in present},
+        loss=None if copied.loss is None else str(copied.loss.name),
+        fetches={name: str(value.name) for name, value in copied.fetches.items()},
+        loss_scale=copied.loss_scale,
     )
     algorithm.metadata_props.add(key=ROLES_KEY, value=roles.to_json())

@@ -14,6 +14,7 @@ from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad import Builder, GradientError, IndexedSlices, gradients
 from amp_rewrite.grad.rules import RULES, merge
+from amp_rewrite.graph.part import SOURCE_KEY
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.training.prepare import prepare
 
@@ -502,6 +503,17 @@ def test_a_missing_rule_is_refused_with_the_node_and_a_remedy():
     y = model.graph.outputs[0]
     with pytest.raises(GradientError, match=r"'det' \(Det\).*no gradient rule.*var_list"):
         gradients(b, {y: b.ones_like(y)}, [named(model, "x")])
+
+
+def test_a_failed_walk_leaves_no_nodes_behind():
+    model = model_of("(float[3, 3] x) => (float y) { d = Det(x)  e = Exp(d)  y = Mul(e, d) }")
+    b = prepared(model)
+    y = model.graph.outputs[0]
+    seed, before = b.ones_like(y), list(model.graph)
+    with pytest.raises(GradientError, match="no gradient rule"):
+        gradients(b, {y: seed}, [named(model, "x")])
+    assert list(model.graph) == before
+    assert SOURCE_KEY not in b.neg(y).producer().metadata_props
 
 
 def test_a_missing_rule_outside_the_path_does_not_matter():

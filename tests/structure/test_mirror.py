@@ -56,6 +56,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "train/test_mixed_training": "whole trainings in low precision",
     "train/test_real_training": "whole trainings in float32",
     "train/test_wrong_arguments": "what a user may pass by mistake, in every part of training",
+    "training/test_untouched": "what reads a model and what fails, in all of training",
 }
 """Files that test no single module -> what they test."""
 

@@ -15,7 +15,7 @@ from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.ort_values import empty, is_ort_value, to_array
 from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.targets import CUDA
-from amp_rewrite.train.session.program import Program, States
+from amp_rewrite.train.session.program import Program, StateTensors
 from amp_rewrite.train.session.static import Shapes, make_static, open_values
 from amp_rewrite.train.step.step_info import StepInfo
 
@@ -63,7 +63,7 @@ class CapturedProgram:
     """
 
     def __init__(
-        self, model: ir.Model, info: StepInfo, sets: Sequence[States], **options: Any
+        self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], **options: Any
     ) -> None:
         """Check the model; it is compiled when the shapes are known.
 
@@ -107,7 +107,7 @@ class _OneShape(Program):
         self,
         model: ir.Model,
         info: StepInfo,
-        sets: Sequence[States],
+        sets: Sequence[StateTensors],
         shapes: Shapes,
         **options: Any,
     ) -> None:
@@ -135,7 +135,7 @@ class _OneShape(Program):
         for number, binding in enumerate(self.bindings, 1):
             binding.capture_as(number)
 
-    def _bind(self, states: States, following: States | None) -> Binding:
+    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
         binding = super()._bind(states, following)
         for name, value in self._feeds.items():
             binding.read(name, value)

@@ -15,7 +15,7 @@ from amp_rewrite.ort.providers import Provider
 from amp_rewrite.ort.sessions import Session
 from amp_rewrite.train.step.step_info import StepInfo
 
-States = Mapping[str, Any]
+StateTensors = Mapping[str, Any]
 """State name -> OrtValue."""
 
 
@@ -33,7 +33,7 @@ class Program:
         self,
         model: ir.Model,
         info: StepInfo,
-        sets: Sequence[States],
+        sets: Sequence[StateTensors],
         *,
         options: Any,
         providers: Sequence[Provider],
@@ -61,7 +61,7 @@ class Program:
             self._bind(sets[i], sets[1 - i] if updates else None) for i in range(len(sets))
         ]
 
-    def _bind(self, states: States, following: States | None) -> Binding:
+    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
         binding = self.session.bind()
         self._bind_fetches(binding)
         for state in self.info.states:

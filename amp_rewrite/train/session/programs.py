@@ -17,8 +17,7 @@ from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.providers import Provider
 from amp_rewrite.ort.sessions import session_options
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
-from amp_rewrite.train.session.program import Program
-from amp_rewrite.train.session.program import States as Tensors
+from amp_rewrite.train.session.program import Program, StateTensors
 from amp_rewrite.train.session.sharding import Sharding
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.train.step.inference import inference_of
@@ -38,7 +37,7 @@ class Programs:
     def __init__(
         self,
         step: Step,
-        sets: Sequence[Tensors],
+        sets: Sequence[StateTensors],
         *,
         options: Any,
         providers: Sequence[Provider],

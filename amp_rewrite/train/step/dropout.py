@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.builder.constant_contents import constant_tensor
 from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.graph.part import Part
 from amp_rewrite.train.step.step_info import StateInfo
@@ -122,7 +123,7 @@ def _trains(node: ir.Node) -> bool:
     if node.op_type != "Dropout" or node.domain or len(node.inputs) < 3:
         return False
     mode = node.inputs[2]
-    known = None if mode is None else ir.convenience.get_const_tensor(mode)
+    known = None if mode is None else constant_tensor(mode)
     return known is not None and bool(known.numpy())
 
 
