@@ -10,6 +10,7 @@ from onnx import numpy_helper
 import amp_rewrite as amp
 from amp_rewrite.emulate import Evaluator
 from amp_rewrite.errors import DataError
+from amp_rewrite.numerics.compare.embedding import index_limits
 from amp_rewrite.numerics.compare.inputs import plausible_feeds, runnable_feeds
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
@@ -104,3 +105,17 @@ def test_a_model_that_runs_on_nothing_made_up_asks_for_data() -> None:
     )
     with pytest.raises(DataError, match=r"no made-up inputs fit.*--data"):
         runnable_feeds(model, Evaluator(model).run)
+
+
+def test_what_only_says_a_shape_or_a_place_indexes_no_table() -> None:
+    model = onnx.parser.parse_model(
+        HEADER
+        + """g (int64[2] ids, int64[2] where) => (float[a, b] y)
+        {
+            moved = GatherElements <axis = 0> (ids, where)
+            y = Gather(weights, moved)
+        }"""
+    )
+    weights = numpy_helper.from_array(np.ones((50, 4), np.float32), "weights")
+    model.graph.initializer.append(weights)
+    assert index_limits(amp.load(model)) == {"ids": 50}
