@@ -86,3 +86,11 @@ def test_every_optimizer_is_named() -> None:
     section = text.partition("\n## Optimizers\n")[2].partition("\n## ")[0]
     words = {word.lower() for word in re.findall(r"\w+", section)}
     assert set(NAMES) <= words
+
+
+def test_every_key_that_is_written_to_files_is_explained() -> None:
+    text = (ROOT / "amp_rewrite" / "graph" / "keys.py").read_text("utf-8")
+    written = text.partition("# In the meta of a model")[0]
+    keys = re.findall(r'^[A-Z_]+_KEY = "([\w.]+)"', written, re.MULTILINE)
+    assert len(keys) > 5
+    assert set(keys) <= set(first_cells(DOCS / "formats.md", "## Step model"))
