@@ -1,5 +1,7 @@
 """The painting as a whole: the passes in order, and the rounds until they agree.
 
+The algorithm, pass by pass: painting.md, section 3; the rounds: painting.md, section 4.
+
 A round colors the model, and then the keeping passes look at what became low: a constant that does
 not fit, an epsilon that would vanish, the gradient of what is float32. The rounds that follow
 exclude what they keep and color the model from the start, because a vertex that goes may take

@@ -1,4 +1,4 @@
-"""The report: frozen records with one JSON form, and a short table for a terminal or a log."""
+"""The report: frozen records with one JSON form (formats.md), and a short table for a terminal."""
 
 from __future__ import annotations
 
