@@ -28,7 +28,7 @@ def empty(*inputs: tuple[str, Any], opset: int = 18, ir_version: int = 8) -> ir.
 
 def evaluate(model: ir.Model, *outputs: ir.Value, **feeds: Any) -> list[np.ndarray]:
     model.graph.outputs.extend(outputs)
-    session = onnxruntime.InferenceSession(
+    session: Any = onnxruntime.InferenceSession(
         to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
     )
     return session.run([v.name for v in outputs], feeds)

@@ -1,5 +1,7 @@
 """`amp-rewrite train-step`: losses, optimizers, schedules, variables and errors in words."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -48,7 +50,7 @@ def test_the_step_is_described_and_runs_on_a_plain_runtime():
     assert "feeds: x, t" in result.stdout
     assert "wrote step.onnx" in result.stdout
     onnx.checker.check_model("step.onnx", full_check=True)
-    session = onnxruntime.InferenceSession("step.onnx", providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession("step.onnx", providers=["CPUExecutionProvider"])
     assert np.isfinite(session.run(["loss"], batch(0))[0])
 
 
@@ -150,7 +152,10 @@ def test_variables_are_chosen_by_patterns_and_others_stay():
         session.run(batch(0))
         assert "b" not in session.state_dict()
         after = session.export().graph.initializers
-    same = {n: np.array_equal(before[n].const_value, after[n].const_value) for n in ("w", "b")}
+    same = {
+        n: np.array_equal(before[n].const_value.numpy(), after[n].const_value.numpy())
+        for n in ("w", "b")
+    }
     assert same == {"w": False, "b": True}
 
 

@@ -49,7 +49,7 @@ def lists_of(precision: str) -> OpLists:
     return load_lists(None, precision=precision, target="cuda")
 
 
-def rewrite(model: Any, precision: str) -> amp.RewriteResult:
+def rewrite(model: Any, precision: Any) -> amp.RewriteResult:
     return amp.rewrite(model, precision=precision, target="schema", lists=lists_of(precision))
 
 

@@ -16,6 +16,7 @@ import pytest
 import runs
 
 import amp_rewrite as amp
+from amp_rewrite.dtypes import Precision
 from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.invariants.check_model import verify_invariants
 
@@ -134,7 +135,7 @@ def test_a_model_that_is_nearly_all_convolution_weights_is_halved(
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_shared_weights_stay_shared(precision: str, synthetic: Path, tmp_path: Path) -> None:
+def test_shared_weights_stay_shared(precision: Precision, synthetic: Path, tmp_path: Path) -> None:
     source, target = synthetic / "rxnmap_like.onnx", tmp_path / "rewritten.onnx"
     amp.save(amp.rewrite(source, precision=precision).model, target)
     model = onnx.load(target)

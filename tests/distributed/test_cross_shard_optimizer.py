@@ -2,6 +2,7 @@
 
 import contextvars
 import sys
+from typing import Any
 
 import numpy as np
 import onnx
@@ -227,7 +228,7 @@ def test_a_step_file_runs_in_other_runtimes_as_on_one_shard(wrap, tmp_path):
     onnx.checker.check_model(path, full_check=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    other = onnxruntime.InferenceSession(path, options)
+    other: Any = onnxruntime.InferenceSession(path, options)
     with amp.TrainingSession(path) as session:
         out = session.run(FEEDS)
         next_w = session.state_dict()["w"]
@@ -250,6 +251,7 @@ def test_sums_stay_float32_in_a_low_precision_step_and_reports_show_them(precisi
     sums = [node for node in replica_nodes(step.model) if node.op_type == SUM]
     assert len(sums) == 2
     assert all(v.type.dtype.name == "FLOAT" for node in sums for v in node.inputs)
+    assert step.rewriting is not None
     report = step.rewriting.report
     shown = [node for node in report.nodes if node.op == SUM]
     assert len(shown) == 2

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
+from typing import Any
 
 import typer
 import yaml
@@ -59,7 +60,8 @@ def test_every_level_is_explained() -> None:
 def test_every_option_of_convert_is_explained() -> None:
     cells = first_cells(DOCS / "mixed_precision.md", "## Options")
     listed = {cell.split()[0] for cell in cells}
-    convert = typer.main.get_command(app).commands["convert"]
+    commands: Any = typer.main.get_command(app)
+    convert = commands.commands["convert"]
     negations = {name for option in convert.params for name in option.secondary_opts}
     options = {name for option in convert.params for name in option.opts if name.startswith("-")}
     assert listed - negations == options - {"--help"}

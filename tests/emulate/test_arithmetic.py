@@ -67,7 +67,8 @@ def emulated(op: str, dtype: DType, *arrays: np.ndarray, **attributes: Any) -> n
 def reference(op: str, dtype: DType, *arrays: np.ndarray) -> np.ndarray:
     feeds = dict(zip("ab", arrays, strict=False))
     model = model_of([helper.make_node(op, list(feeds), ["y"])], feeds, {"y": dtype.ir.value})
-    return np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])
+    results: Any = ReferenceEvaluator(model).run(None, feeds)
+    return np.asarray(results[0])
 
 
 @pytest.mark.parametrize("dtype", LOW.values(), ids=LOW)
@@ -108,8 +109,8 @@ def test_a_transcendental_operator_is_within_one_rounding(op: str, dtype: DType)
     single = model_of(
         [helper.make_node(op, ["a"], ["y"])], {"a": a.astype(np.float32)}, {"y": TensorProto.FLOAT}
     )
-    expected = ReferenceEvaluator(single).run(None, {"a": a.astype(np.float32)})[0]
-    steps = steps_apart(emulated(op, dtype, a), np.asarray(expected).astype(dtype.numpy))
+    results: Any = ReferenceEvaluator(single).run(None, {"a": a.astype(np.float32)})
+    steps = steps_apart(emulated(op, dtype, a), np.asarray(results[0]).astype(dtype.numpy))
     assert steps.max() <= 1
     assert (steps == 0).mean() > 0.99
 
@@ -180,7 +181,7 @@ def test_rounding_pairs_survive_every_optimisation_level(dtype: DType, level: in
         getattr(levels, "ORT_ENABLE_LAYOUT", levels.ORT_ENABLE_ALL),
         levels.ORT_ENABLE_ALL,
     ][level]
-    session = ort.InferenceSession(
+    session: Any = ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -44,7 +45,7 @@ def digits(tmp_path_factory):
 
 
 def accuracy(folder):
-    session = onnxruntime.InferenceSession(
+    session: Any = onnxruntime.InferenceSession(
         folder / "trained.onnx", providers=["CPUExecutionProvider"]
     )
     test = np.load(folder / "digits_test.npz")

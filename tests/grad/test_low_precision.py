@@ -50,7 +50,8 @@ def emitted():
             model = gradient_of(index, static)
             types = infer_types(model)
             for node in model.graph.all_nodes():
-                if any(types.get(v) == "tensor(float)" for v in (*node.inputs, *node.outputs)):
+                ends = [v for v in (*node.inputs, *node.outputs) if v is not None]
+                if any(types.get(v) == "tensor(float)" for v in ends):
                     values = {k: a.value for k, a in node.attributes.items() if not a.is_ref()}
                     simple = {k: v for k, v in values.items() if isinstance(v, int | float | str)}
                     opset = model.graph.opset_imports.get("", 13)
@@ -94,7 +95,7 @@ def test_operators_of_the_backward_pass_are_on_the_lists_that_they_need():
 def test_a_scatter_that_adds_is_never_low():
     lists = load_lists(None, precision="bfloat16", target="cuda")
     adding = [
-        lists.classify("", op, opset, dict(attributes)).list
+        getattr(lists.classify("", op, opset, dict(attributes)), "list", None)
         for (_, op, attributes), opset in emitted().items()
         if op.startswith("Scatter") and dict(attributes).get("reduction") == "add"
     ]

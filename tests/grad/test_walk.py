@@ -58,7 +58,7 @@ def differentiate(model: ir.Model, wrt: Sequence[str]) -> Builder:
 
 
 def run(model: ir.Model, feeds: dict[str, Any]) -> dict[str, np.ndarray]:
-    session = onnxruntime.InferenceSession(
+    session: Any = onnxruntime.InferenceSession(
         to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
     )
     names = [o.name for o in session.get_outputs()]

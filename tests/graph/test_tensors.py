@@ -1,5 +1,7 @@
 """Tensors are read in chunks, measured in one pass, and rounded as IEEE 754 asks."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
@@ -12,14 +14,16 @@ from amp_rewrite.graph.tensors import CHUNK, ConvertedTensor, byte_chunks, chunk
 def samples() -> np.ndarray:
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 1 << 32, 1 << 18, dtype=np.uint64).astype(np.uint32)
-    ties = np.float32([2049, 2051, 65519.996, 65520, -65520, 2**-25, 2**-24 * 1.5, -(2**-25)])
+    ties = np.array(
+        [2049, 2051, 65519.996, 65520, -65520, 2**-25, 2**-24 * 1.5, -(2**-25)], np.float32
+    )
     return np.concatenate(
         [
             bits.view(np.float32),
             rng.standard_normal(70_001).astype(np.float32),
             (rng.standard_normal(1000) * 1e-6).astype(np.float32),
             ties,
-            np.float32([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan]),
+            np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan], np.float32),
         ]
     )
 
@@ -37,10 +41,10 @@ def test_conversion_rounds_every_bit_like_the_reference(dtype):
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=lambda dtype: dtype.name)
 def test_saturation_clamps_finite_values_only(dtype):
-    values = np.float32([3.4e38, -3.4e38, 1.0, np.inf, -np.inf, np.nan])
+    values = np.array([3.4e38, -3.4e38, 1.0, np.inf, -np.inf, np.nan], np.float32)
     found = ConvertedTensor(ir.Tensor(values), dtype, saturate=dtype.max).numpy().astype(np.float32)
     np.testing.assert_array_equal(
-        found, np.float32([dtype.max, -dtype.max, 1.0, np.inf, -np.inf, np.nan])
+        found, np.array([dtype.max, -dtype.max, 1.0, np.inf, -np.inf, np.nan], np.float32)
     )
 
 
@@ -64,7 +68,8 @@ def test_statistics_count_what_conversion_does(dtype):
 
 
 def test_statistics_of_nothing_and_of_zeros():
-    for array in (np.zeros(0, np.float32), np.zeros(3, ml_dtypes.bfloat16)):
+    arrays: tuple[Any, ...] = (np.zeros(0, np.float32), np.zeros(3, ml_dtypes.bfloat16))
+    for array in arrays:
         stats = weight_stats(ir.Tensor(array))
         assert (stats.max_abs, stats.smallest_nonzero_abs, stats.nans) == (0.0, None, 0)
 
@@ -74,7 +79,7 @@ def test_any_tensor_is_read_in_chunks(tmp_path):
     big = ir.ExternalTensor(
         "w", 0, 40, ir.DataType.FLOAT, shape=ir.Shape([10]), name="big", base_dir=tmp_path
     )
-    small = ir.tensor(np.float32([1, 2, 3, 4]))
+    small = ir.tensor(np.array([1, 2, 3, 4], np.float32))
     assert [chunk.size for chunk in chunks(big, 4)] == [4, 4, 2]
     assert [chunk.size for chunk in chunks(ConvertedTensor(big, FLOAT16), 4)] == [4, 4, 2]
     np.testing.assert_array_equal(np.concatenate(list(chunks(small, 3))), [1, 2, 3, 4])
@@ -83,7 +88,8 @@ def test_any_tensor_is_read_in_chunks(tmp_path):
 
 
 def test_packed_tensors_are_stored_packed():
-    four = ir.Tensor(np.array([1, -2, 3], ml_dtypes.int4), name="four")
+    packed: Any = np.array([1, -2, 3], ml_dtypes.int4)
+    four = ir.Tensor(packed, name="four")
     assert len(b"".join(byte_chunks(four))) == 2
     np.testing.assert_array_equal(next(chunks(four)).astype(int), [1, -2, 3])
 

@@ -32,7 +32,7 @@ def schemas() -> list[onnx.defs.OpSchema]:
     return [s for s in onnx.defs.get_all_schemas_with_history() if s.domain == ""]
 
 
-def named(entry: object) -> Iterator[str]:
+def named(entry: Any) -> Iterator[str]:
     """Yield the operators that a part of a list names."""
     if isinstance(entry, dict):
         domain = entry.get("domain", "")
@@ -107,7 +107,8 @@ def cases() -> list[tuple[str, onnx.ModelProto, Any]]:
     return [
         (case.model.graph.node[0].op_type, case.model, case.data_sets)
         for case in found
-        if len(case.model.graph.node) == 1
+        if case.model is not None
+        and len(case.model.graph.node) == 1
         and case.model.graph.node[0].domain == ""
         and "_expanded" not in case.name
         and all(isinstance(array, np.ndarray) for data in case.data_sets for array in data[0])

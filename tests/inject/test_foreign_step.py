@@ -49,9 +49,9 @@ def reference(steps: int) -> tuple[list[float], dict[str, np.ndarray]]:
 
     model = onnx.load(FILE)
     initial = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-    state = {name: initial[name] for name in ARGUMENTS["updates"]}
-    session = onnxruntime.InferenceSession(FILE, quiet(), providers=["CPUExecutionProvider"])
-    losses = []
+    state: dict[str, Any] = {name: initial[name] for name in ARGUMENTS["updates"]}
+    session: Any = onnxruntime.InferenceSession(FILE, quiet(), providers=["CPUExecutionProvider"])
+    losses: list[float] = []
     names = ["loss", *ARGUMENTS["updates"].values()]
     for step in range(steps):
         loss, *new = session.run(names, {**feeds(step), **state})
@@ -97,7 +97,7 @@ def test_outputs_keep_their_names_and_values(name: str):
     }
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(FILE, quiet(), providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(FILE, quiet(), providers=["CPUExecutionProvider"])
     (expected,) = session.run([name], feeds(0))
     with amp.TrainingSession(injected) as ours:
         np.testing.assert_array_equal(ours.run(feeds(0), name)[name], expected)
@@ -143,7 +143,7 @@ def test_the_file_is_what_its_script_makes_today():
     if onnx_ad.__version__ != "0.3.0":
         pytest.skip("another version of onnx-ad")
     sys.path.append(str(FOLDER))
-    import make_onnx_ad
+    import make_onnx_ad  # pyright: ignore[reportMissingImports] from the folder above
 
     made = make_onnx_ad.with_update(make_onnx_ad.differentiated())
     assert made == onnx.load(FILE)
@@ -152,4 +152,4 @@ def test_the_file_is_what_its_script_makes_today():
 def test_a_forgotten_gradient_is_an_error():
     gradients = {k: v for k, v in ARGUMENTS["gradients"].items() if k != "b1"}
     with pytest.raises(InjectError, match="not among the gradients"):
-        inject_loss_scaling(FILE, **(ARGUMENTS | {"gradients": gradients}))
+        inject_loss_scaling(FILE, **{**ARGUMENTS, "gradients": gradients})

@@ -1,6 +1,7 @@
 """Conditional updates: what moves into the If, what stays outside, and what both compute."""
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -52,7 +53,7 @@ def results(model: ir.Model, ok: bool) -> list[np.ndarray]:
     """Return what a model computes."""
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto, full_check=True)
-    session = onnxruntime.InferenceSession(
+    session: Any = onnxruntime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     names = {i.name for i in session.get_inputs()}
@@ -134,7 +135,7 @@ def checked(*gradients: np.ndarray) -> tuple[bool, float]:
     finite, norm = finite_and_norm(Builder(model), list(graph.inputs))
     graph.outputs.extend([finite, norm])
     data = ir.to_proto(model).SerializeToString()
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     found = session.run(None, {f"g{index}": array for index, array in enumerate(gradients)})
     return bool(found[0]), float(found[1])
 
@@ -155,7 +156,9 @@ def test_gradients_are_finite_if_their_norm_is(gradients: list[list[float]], fin
     found, norm = checked(*(np.array(g, np.float32) for g in gradients))
     assert found == finite
     if finite:
-        exact = np.linalg.norm(np.concatenate([np.float32(g) for g in gradients]).astype(float))
+        exact = np.linalg.norm(
+            np.concatenate([np.array(g, np.float32) for g in gradients]).astype(float)
+        )
         np.testing.assert_allclose(norm, exact, rtol=1e-6, atol=1e-30)
 
 

@@ -115,7 +115,7 @@ def test_members_of_a_class_of_the_users_own_are_reached() -> None:
     assert optimizer.extra == 3
     assert optimizer.doubled() == 6
     assert optimizer.get_slot_names() == ["mine"]
-    assert isinstance(optimizer, Optimizer)
+    assert issubclass(type(optimizer), Optimizer)
     assert {"doubled", "extra", "loss_scale"} <= set(dir(optimizer))
     optimizer.extra = 4
     assert optimizer.doubled() == 8
@@ -218,7 +218,9 @@ def test_unscaled_gradients_keep_none_and_indices(four_variables: Make, feeds_of
     got = optimizer.get_unscaled_gradients([dense, None, sparse])
     assert got[1] is None
     assert isinstance(got[2], amp.IndexedSlices)
-    assert got[2].indices.value is sparse.indices.value
+    assert isinstance(sparse, amp.IndexedSlices)
+    indices: list[Any] = [got[2].indices, sparse.indices]  # values of a training graph
+    assert indices[0].value is indices[1].value
     op = inner.minimize(loss)
     feeds = feeds_of(np.random.default_rng(0))
     with amp.TrainingSession(op) as session:

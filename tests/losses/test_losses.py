@@ -167,7 +167,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         r"labels must have the shape of the logits without the axis .*\[5\], the classes .*axis=1",
     ),
     "no name": (lambda m: losses.softmax_cross_entropy(m, "y", ""), "not a value of the model"),
-    "no value": (lambda m: losses.mean_squared_error(m, "y", None), "not a value .* found None"),
+    "no value": (
+        lambda m: losses.mean_squared_error(m, "y", None),  # pyright: ignore[reportArgumentType]
+        "not a value .* found None",
+    ),
     "unknown logits": (
         lambda m: losses.softmax_cross_entropy(m, "logit", "t"),
         "no value of this name",

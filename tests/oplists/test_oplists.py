@@ -92,7 +92,7 @@ def test_the_environment_moves_an_operator() -> None:
 
 
 def test_removal_wins_over_addition_of_one_list() -> None:
-    environ = dict.fromkeys(("AMP_REWRITE_ALLOWLIST_ADD", "AMP_REWRITE_ALLOWLIST_REMOVE"), "MatMul")
+    environ = {f"AMP_REWRITE_ALLOWLIST_{change}": "MatMul" for change in ("ADD", "REMOVE")}
     assert listed(load_lists(environ=environ), "MatMul") is None
 
 

@@ -32,7 +32,7 @@ WRAPS: dict[str, Wrap] = {
 class Halved(Adam):
     """Halves gradients in `apply_gradients` and in `get_gradients`, as users of TensorFlow do."""
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(self, grads_and_vars: Any, global_step=None, name=None):
         pairs = [(gradient * 0.5, variable) for gradient, variable in grads_and_vars]
         return super().apply_gradients(pairs, global_step, name)
 
@@ -43,7 +43,7 @@ class Halved(Adam):
 class Doubling(GradientDescent):
     """A collective of a user's own: what it sums over is twice what it was given."""
 
-    def reduce_gradients(self, grads_and_vars):
+    def reduce_gradients(self, grads_and_vars: Any):
         return [(gradient * 2.0, variable) for gradient, variable in grads_and_vars]
 
 

@@ -9,7 +9,7 @@ from rewriting import assert_close, assert_rewrites, initializer, parse, rewritt
 import amp_rewrite as amp
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
-ROWS = np.float32([[-30, -40, -20, -50], [1, 2, 3, 4]])
+ROWS = np.array([[-30, -40, -20, -50], [1, 2, 3, 4]], np.float32)
 
 
 def model(body: str, extra: str = "", inputs: str = "float[2,4] x") -> str:

@@ -11,7 +11,7 @@ import amp_rewrite as amp
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 LOW_W = "float16[4,4] w = {15360,0,0,0,0,15360,0,0,0,0,15360,0,0,0,0,15360}"
-X = np.float32([[1, 2, 3, 4], [-5, 6, -7, 8]])
+X = np.array([[1, 2, 3, 4], [-5, 6, -7, 8]], np.float32)
 
 
 def model(body: str, outputs: str = "float[2,4] y", inputs: str = "float[2,4] x") -> str:

@@ -29,7 +29,7 @@ MODEL = onnx.parser.parse_model(
     f"<float[4,4] w = {{{EYE}}}>"
     "{ [first] h = MatMul(x, w) [last] y = MatMul(h, w) }"
 )
-LOUD = [{"x": np.full((1, 4), 1e5, np.float32)}]
+LOUD: list[dict[str, Any]] = [{"x": np.full((1, 4), 1e5, np.float32)}]
 QUIET = [{"x": np.full((1, 4), 1.1, np.float32)}]
 EXACT = Tolerance("max-relative", 0.0)
 

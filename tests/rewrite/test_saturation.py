@@ -11,7 +11,7 @@ import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
-ROWS = np.float32([[-30, -40, -20, -50], [1, 2, 3, 4]])
+ROWS = np.array([[-30, -40, -20, -50], [1, 2, 3, 4]], np.float32)
 MASK = "bool[2,4] blocked = {1,1,1,1,0,0,1,0}, float least = {-3.4e38}"
 LOW = {"float16": FLOAT16, "bfloat16": BFLOAT16}
 
@@ -63,11 +63,11 @@ def test_infinities_and_nan_of_a_weight_are_kept_and_what_flushes_is_counted() -
     proto = parse(
         model("h = MatMul(x, w) s = Add(h, c) y = MatMul(s, w)", "float[4] c = {1,2,3,4}")
     )
-    values = np.float32([np.inf, -np.inf, np.nan, 1e-9])
+    values = np.array([np.inf, -np.inf, np.nan, 1e-9], np.float32)
     proto.graph.initializer[1].CopyFrom(numpy_helper.from_array(values, "c"))
     result = rewritten(proto)
     np.testing.assert_array_equal(
-        initializer(result, "c"), np.float16([np.inf, -np.inf, np.nan, 0])
+        initializer(result, "c"), np.array([np.inf, -np.inf, np.nan, 0], np.float16)
     )
     assert actions(result) == {}
     (record,) = result.report.weights.underflow

@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
+from onnxruntime.capi import (
+    onnxruntime_pybind11_state as runtime_errors,  # pyright: ignore[reportAttributeAccessIssue] compiled
+)
 from reference_operators import OPERATORS
 
 from amp_rewrite import to_proto
@@ -27,7 +30,7 @@ from amp_rewrite.grad import Builder, IndexedSlices, gradients
 from amp_rewrite.training.prepare import prepare as prepare_gradients
 
 Array = np.ndarray[Any, Any]
-Generator = Callable[[np.random.Generator, tuple[int, ...]], Array]
+Generator = Callable[[np.random.Generator, tuple[int, ...]], npt.ArrayLike]
 
 STEP = float(np.cbrt(np.finfo(np.float64).eps))
 """The step of a central difference that balances truncation and rounding: 6e-6."""
@@ -139,8 +142,8 @@ class Row:
         made: dict[str, Array] = {}
         for index, given in enumerate(self.inputs):
             if isinstance(given, tuple):
-                many = isinstance(self.generate, Sequence)
-                generate = self.generate[index] if many else self.generate
+                chosen = self.generate
+                generate = chosen[index] if isinstance(chosen, Sequence) else chosen
                 made[f"x{index}"] = np.asarray(generate(rng, given), np.float64)
         return made
 
@@ -183,7 +186,7 @@ def forward(row: Row, dtype: ir.DataType, *, static: bool) -> ir.Model:
         if given is None:
             inputs.append(None)
             continue
-        array = floats[name] if name in floats else _array(given.value)
+        array = floats[name] if isinstance(given, tuple) else _array(given.value)
         if name in floats or (array.dtype == np.float64):
             array = array.astype(dtype.numpy())
         shape = ir.Shape(array.shape if static else [None] * array.ndim)
@@ -284,7 +287,7 @@ def runner(model: ir.Model, row: Row, dtype: ir.DataType) -> Run:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
-        session = onnxruntime.InferenceSession(
+        session: Any = onnxruntime.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except runtime_errors.NotImplemented:

@@ -85,8 +85,8 @@ def model_of(text: str) -> ir.Model:
 def train_op() -> Any:
     """Return an object with the attributes of a TrainOp."""
     model = model_of(STEP)
-    values = dict(model.graph.initializers)
-    values.update({v.name: v for node in model.graph for v in node.outputs})
+    made = {str(v.name): v for node in model.graph for v in node.outputs}
+    values = {**model.graph.initializers, **made}
     states = {
         name: SimpleNamespace(
             name=name, value=values[value], initial=values[value].const_value, role=role, store=None
@@ -111,7 +111,7 @@ def train_op() -> Any:
     )
 
 
-def batch(seed: int, size: int = 8) -> dict[str, np.ndarray]:
+def batch(seed: int, size: int = 8) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {
         "x": rng.normal(size=(size, 4)).astype(np.float32),

@@ -23,7 +23,7 @@ ADAM = {
 }
 
 
-def train_op(network="mlp", optimizer="plain"):
+def train_op(network: str | onnx.ModelProto = "mlp", optimizer="plain"):
     source = network if isinstance(network, onnx.ModelProto) else NETWORKS[network]()
     model = amp.load(source)
     return ADAM[optimizer]().minimize(amp.value(model, "loss"))

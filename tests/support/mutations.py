@@ -93,7 +93,7 @@ def _rename_attribute(rng: random.Random, model: onnx.ModelProto) -> None:
 
 
 def _retype_attribute(rng: random.Random, model: onnx.ModelProto) -> None:
-    attribute = pick(rng, model, AttributeProto)
+    attribute: Any = pick(rng, model, AttributeProto)
     if attribute is not None:
         attribute.type = rng.choice(AttributeProto.AttributeType.values())
 

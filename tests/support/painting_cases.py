@@ -34,7 +34,7 @@ def document() -> dict[str, Any]:
     return json.loads(FILE.read_text("utf-8"))
 
 
-def lists_of(mode: str) -> dict[str, list[str]]:
+def lists_of(mode: str) -> dict[str, Any]:
     """Return the four lists of a mode: the file's lists with the mode's differences."""
     lists = {name: list(ops) for name, ops in document()["lists"].items()}
     difference = MODES[mode][1]

@@ -46,7 +46,9 @@ def assignments() -> st.SearchStrategy[dict[str, str]]:
 
 
 def lists_from(assigned: dict[str, str]) -> OpLists:
-    by_list = {n: [op for op, name in assigned.items() if name == n] for n in ("deny", "infer")}
+    by_list: dict[str, Any] = {
+        n: [op for op, name in assigned.items() if name == n] for n in ("deny", "infer")
+    }
     by_list["allow"] = [op for op, name in assigned.items() if name == "allow"] + ["Einsum"]
     by_list["clear"] = [op for op, name in assigned.items() if name == "clear"]
     return OpLists.from_names(**by_list, precision="float16")
@@ -72,7 +74,7 @@ class Builder:
         op, first, second, body = step
         a, b = (self.values[-1 - i % len(self.values)] for i in (first, second))
         self.values += (
-            getattr(self, f"_{op.lower()}", None)(a, b, body)
+            getattr(self, f"_{op.lower()}")(a, b, body)
             if op in SPECIAL
             else (self.add(op, [a, b] if op in BINARY else [a]))
         )

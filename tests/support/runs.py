@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from onnxruntime.capi import onnxruntime_pybind11_state as state
+from onnxruntime.capi import (
+    onnxruntime_pybind11_state as state,  # pyright: ignore[reportAttributeAccessIssue] compiled
+)
 
 Feeds = Mapping[str, Any]
 

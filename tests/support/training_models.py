@@ -121,7 +121,7 @@ def adam_mlp() -> onnx.ModelProto:
     return model_of(mlp(), graph(ADAM, **slots), updates, graph(INITIALIZATION), initial)
 
 
-def batch(seed: int) -> dict[str, np.ndarray]:
+def batch(seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((32, 3)).astype(np.float32)
     t = np.stack([x[:, 0] * x[:, 1], np.abs(x[:, 2])], 1).astype(np.float32)

@@ -208,10 +208,11 @@ def test_a_spelled_out_batch_normalization_computes_the_same(opset: int):
     rng = np.random.default_rng(0)
     feeds = {"x": (rng.normal(size=(5, 3, 4)) * 3 + 1).astype(np.float32)}
     feeds |= {k: rng.uniform(0.5, 2, 3).astype(np.float32) for k in "sbmv"}
-    found, expected = (
-        onnxruntime.InferenceSession(m.SerializeToString(), providers=[CPU]).run(None, feeds)
-        for m in (amp.to_proto(model), proto)
-    )
+    models = (amp.to_proto(model), proto)
+    sessions: list[Any] = [
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=[CPU]) for m in models
+    ]
+    found, expected = (session.run(None, feeds) for session in sessions)
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
 

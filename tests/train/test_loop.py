@@ -2,6 +2,7 @@
 
 import csv
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,14 +131,15 @@ def test_weights_that_are_nan_are_not_saved_though_the_loss_is_finite(tmp_path, 
             loss = ReduceSum<keepdims=0>(r)
         }""")
     data = DataSet({"x": np.ones((4, 2), np.float32)})
-    plan = Plan(epochs=1, batch=4, checkpoint=tmp_path / "c.safetensors", every=every)
+    path = tmp_path / "c.safetensors"
+    plan = Plan(epochs=1, batch=4, checkpoint=path, every=every)
     op = amp.optimizers.GradientDescent(0.1).minimize(amp.value(model, "loss"))
     with (
         TrainingSession(op) as session,
         pytest.raises(DivergenceError, match=r"step 1: a weight has become NaN; found w; look for"),
     ):
         train(session, data, plan)
-    assert not plan.checkpoint.exists()
+    assert not path.exists()
 
 
 def test_a_loss_that_is_no_scalar_is_an_error():
@@ -151,8 +153,9 @@ def test_a_loss_that_is_no_scalar_is_an_error():
 
 @pytest.mark.parametrize("field", ["epochs", "batch"])
 def test_a_plan_of_nothing_is_an_error(field):
+    numbers: dict[str, Any] = {"epochs": 1, "batch": 1, field: 0}
     with pytest.raises(OptionError, match=f"impossible {field}; found 0"):
-        Plan(**{"epochs": 1, "batch": 1, field: 0})
+        Plan(**numbers)
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch", "seed", "every"])
@@ -164,7 +167,8 @@ def test_the_numbers_of_a_plan_are_integers(field, value):
 
 def test_a_plan_of_numpys_numbers_is_saved(tmp_path):
     path = tmp_path / "c.safetensors"
-    plan = Plan(epochs=1, batch=np.int64(16), seed=np.int32(3), checkpoint=path)
+    numbers: dict[str, Any] = {"batch": np.int64(16), "seed": np.int32(3)}
+    plan = Plan(epochs=1, checkpoint=path, **numbers)
     with TrainingSession(train_op()) as session:
         train(session, DATA, plan)
         assert resume(session, plan).epoch == 1

@@ -128,7 +128,7 @@ def test_a_scale_of_2_to_the_40_becomes_a_working_one_within_30_steps_without_ha
     scale = amp.DynamicLossScale(2.0**40)
     with session(proto, "float16", scale=scale) as opened:
         before = opened.state_dict()
-        finite = []
+        unchanged, finite = before, []
         for feeds in batches(30):
             found = opened.run(feeds, FETCHES)
             finite.append(bool(found["grads_finite"]))
@@ -168,14 +168,13 @@ def test_an_infinite_batch_costs_one_step_and_the_scale_grows_again():
                 np.testing.assert_array_equal(after[name], array, err_msg=name)
         assert after[SCALE] == before[SCALE] / 2 == 2.0**10
         results = [hurt.run(given, FETCHES) for given in feeds[6:]]
-        for given in feeds[6:]:
-            expected = whole.run(given)["loss"]
+        expected = [whole.run(given)["loss"] for given in feeds[6:]]
         assert all(found["grads_finite"] for found in results)
         assert [float(found["loss_scale"]) for found in results] == [
             2.0**k for k in (10, 10, 10, 10, 11, 11, 11, 11, 12, 12)
         ]
         assert int(results[-1]["skipped_steps"]) == 1
-        np.testing.assert_allclose(results[-1]["loss"], expected, rtol=0.05)
+        np.testing.assert_allclose(results[-1]["loss"], expected[-1], rtol=0.05)
 
 
 def test_training_resumes_bit_for_bit_in_float16(tmp_path):

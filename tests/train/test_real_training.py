@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -67,7 +68,7 @@ def test_the_exported_model_has_the_original_structure_and_the_accuracy(trained,
     for name, entry in load(path).graph.initializers.items():  # statistics included
         same = np.array_equal(entry.const_value.numpy(), before[name].const_value.numpy())
         assert same == (name == "ratio"), name
-    runtime = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    runtime: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     logits = runtime.run(["logits"], held.arrays)[0]
     assert (logits.argmax(1) == held.arrays["t"]).mean() >= 0.98
     ours = session.evaluate(held.arrays, "logits")["logits"]

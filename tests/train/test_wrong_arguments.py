@@ -1,5 +1,7 @@
 """What a user may pass by mistake is an error of one line, and changes nothing."""
 
+from typing import Any
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -62,9 +64,8 @@ def test_a_session_refuses_options_of_another_kind(given, message):
 
 def test_numbers_of_numpy_are_options_too():
     providers = [(CPU, {"device_id": "0"})]
-    with TrainingSession(
-        train_op(), providers, threads=np.int64(1), seed=np.int32(3), options=None
-    ) as session:
+    numbers: dict[str, Any] = {"threads": np.int64(1), "seed": np.int32(3)}
+    with TrainingSession(train_op(), providers, options=None, **numbers) as session:
         assert session.run(batch(0))["loss"] > 0
 
 

@@ -70,7 +70,7 @@ def test_arithmetic_adds_nodes() -> None:
 
 def test_values_of_two_models_do_not_meet() -> None:
     with pytest.raises(OptionError, match="values of two models"):
-        value(parsed(PLAIN), "y") + value(parsed(PLAIN), "y")
+        _ = value(parsed(PLAIN), "y") + value(parsed(PLAIN), "y")
 
 
 @pytest.mark.parametrize("model", ["model.onnx", onnx.parser.parse_model(PLAIN)])
@@ -263,7 +263,8 @@ def test_weights_inside_branches_are_trained(taken: bool) -> None:
 def onnx_run(model: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
     proto = to_proto(model)
     onnx.checker.check_model(proto)
-    return np.asarray(ReferenceEvaluator(proto).run(None, feeds)[0])
+    results: Any = ReferenceEvaluator(proto).run(None, feeds)
+    return np.asarray(results[0])
 
 
 def test_random_numbers_inside_a_branch_are_refused() -> None:

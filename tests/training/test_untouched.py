@@ -141,7 +141,7 @@ FAILING: dict[str, Callable[[ir.Model], Any]] = {
     "no axis": lambda m: amp.losses.softmax_cross_entropy(m, "y", "labels", axis=9),
     "no reduction": lambda m: amp.losses.mean_squared_error(m, "y", "labels", reduction="none of"),
     "unknown prediction": lambda m: amp.losses.mean_squared_error(m, "z", "labels"),
-    "unknown precision": lambda m: amp.rewrite(m, precision="float8"),
+    "unknown precision": lambda m: amp.rewrite(m, precision="float8"),  # pyright: ignore[reportArgumentType]
     "no step": amp.TrainingSession,
     "unknown fetch": lambda m: build_step(
         amp.optimizers.Adam().minimize(amp.value(m, "loss")), "none"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 import training_models as models
@@ -78,6 +79,7 @@ def momentum(model: onnx.ModelProto) -> TrainOp:
     step = graph.global_step()
     updates = {step.name: b.add(step.value, b.constant(1))} | graph.statistics(loss.value)
     for variable, gradient in zip(variables, found, strict=True):
+        assert isinstance(gradient, ir.Value)
         slot = graph.state(f"{variable.name}/m", np.zeros(variable.shape, np.float32), "slot")
         updates[slot.name] = b.add(b.mul(slot.value, 0.9), gradient)
         updates[variable.name] = b.sub(variable.value, b.mul(rate.value, updates[slot.name]))
@@ -163,7 +165,7 @@ def test_who_follows_the_words_of_the_standard_trains_the_same():
     with TrainingSession(train_op) as session:
         for seed in range(3):
             feeds = models.batch(seed)
-            runner = onnxruntime.InferenceSession(plain.SerializeToString())
+            runner: Any = onnxruntime.InferenceSession(plain.SerializeToString())
             found = dict(zip(bindings, runner.run([*bindings.values()], feeds), strict=True))
             loss = session.run(feeds)["loss"]
             assert runner.run(["L"], feeds)[0] == pytest.approx(float(loss), rel=1e-6)

@@ -119,7 +119,7 @@ def test_an_unrolled_model_consists_of_operators_of_the_standard() -> None:
 def test_the_unrolled_form_computes_what_the_kernel_computes(row: Row) -> None:
     at = _differentiated(row, ir.DataType.FLOAT)
     model = forward(row, ir.DataType.FLOAT, static=True)
-    session = onnxruntime.InferenceSession(
+    session: Any = onnxruntime.InferenceSession(
         to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
     )
     feeds = {**at.floats, **at.others}

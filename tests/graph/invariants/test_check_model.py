@@ -1,6 +1,7 @@
 """For every invariant: a rewritten model that holds it, and ones that break it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -117,7 +118,7 @@ def unread_cast(model: onnx.ModelProto) -> None:
 
 
 def unused_initializer(model: onnx.ModelProto) -> None:
-    model.graph.initializer.append(numpy_helper.from_array(np.float16(1), "left"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float16), "left"))
 
 
 def altered_weight(model: onnx.ModelProto) -> None:
@@ -131,7 +132,7 @@ def infinite_weight(model: onnx.ModelProto) -> None:
 
 
 def altered_float_weight(model: onnx.ModelProto) -> None:
-    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32(3), "k"))
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array(3, np.float32), "k"))
 
 
 def lost_producer(model: onnx.ModelProto) -> None:
@@ -327,10 +328,11 @@ def test_what_a_rewrite_must_carry_over_is_missed(
 
 def test_every_invariant_is_broken_by_some_test() -> None:
     alone = {"sorted"}
-    marks = (
-        *test_a_spoiled_rewrite_breaks_its_invariant.pytestmark,
-        *test_what_a_rewrite_must_carry_over_is_missed.pytestmark,
+    tests: tuple[Any, ...] = (
+        test_a_spoiled_rewrite_breaks_its_invariant,
+        test_what_a_rewrite_must_carry_over_is_missed,
     )
+    marks = [mark for test in tests for mark in test.pytestmark]
     assert {row[0] for mark in marks for row in mark.args[1]} | alone == set(INVARIANTS)
 
 
@@ -400,8 +402,8 @@ def test_a_bound_of_clip_may_become_infinite() -> None:
     main ({0}[2] x) => ({0}[2] y) {{ y = Clip(x, low) }}
     """
     before, after = parse(text.format("float")), parse(text.format("float16"))
-    before.graph.initializer.append(numpy_helper.from_array(np.float32(-3.4e38), "low"))
-    after.graph.initializer.append(numpy_helper.from_array(np.float16(-np.inf), "low"))
+    before.graph.initializer.append(numpy_helper.from_array(np.array(-3.4e38, np.float32), "low"))
+    after.graph.initializer.append(numpy_helper.from_array(np.array(-np.inf, np.float16), "low"))
     assert verify_invariants(load(before), load(after), keep_io_types=False) == ()
 
 
@@ -409,7 +411,7 @@ def test_what_is_wrong_in_the_original_does_not_count() -> None:
     before, after = parse(BEFORE), parse(AFTER)
     for model in (before, after):
         node_of(model.graph, "mm").name = "sm"
-        model.graph.initializer.append(numpy_helper.from_array(np.float32(1), "left"))
+        model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), "left"))
     assert verify_invariants(load(before), load(after)) == ()
 
 

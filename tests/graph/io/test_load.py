@@ -3,6 +3,7 @@
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -143,7 +144,7 @@ def with_every_note() -> onnx.ModelProto:
     own.attribute.add(name="nothing")
     own.input.extend(["", "x", ""])
     graph.initializer.append(helper.make_tensor("four", TensorProto.INT4, [3], [1, -2, 3]))
-    graph.initializer.append(helper.make_tensor("text", TensorProto.STRING, [1], [b"\xff"]))
+    graph.initializer.append(helper.make_tensor("text", TensorProto.STRING, [1], [b"\xff"]))  # pyright: ignore[reportArgumentType] bytes are right
     graph.initializer.append(helper.make_tensor("empty", TensorProto.FLOAT, [0, 3], []))
     graph.initializer.append(helper.make_tensor("x", TensorProto.FLOAT, [1, 4], [1, 2, 3, 4]))
     return proto
@@ -310,7 +311,7 @@ def test_renaming_an_initializer_leaves_the_loaded_message_alone():
 def test_a_change_in_memory_is_written(change, path, expected):
     model = load(chain())
     change(model.graph)
-    found = to_proto(model).graph
+    found: Any = to_proto(model).graph
     for step in path.split("."):
         found = found[int(step)] if step.isdigit() else getattr(found, step)
     assert found == expected

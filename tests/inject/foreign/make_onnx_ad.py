@@ -29,7 +29,7 @@ SHAPES = {"w1": [4, 16], "b1": [16], "w2": [16, 3], "b2": [3]}
 
 def differentiated() -> onnx.ModelProto:
     """Return the classifier with the derivatives that onnx-ad adds."""
-    from onnx_ad import reverse
+    from onnx_ad import reverse  # pyright: ignore[reportMissingImports] not a dependency
 
     return reverse(parser.parse_model(FORWARD))
 

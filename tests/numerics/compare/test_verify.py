@@ -41,13 +41,13 @@ def mlp(scale: float = 1.0) -> onnx.ModelProto:
     return model
 
 
-def low(model: onnx.ModelProto, precision: str = "float16", **options: Any) -> Any:
+def low(model: onnx.ModelProto, precision: Any = "float16", **options: Any) -> Any:
     level = "UNSAFE_FORCE_ALL" if precision == "float16" else "default"
     result = amp.rewrite(model, precision=precision, target="schema", level=level, **options)
     return result.model
 
 
-def feeds(count: int = 1, size: float = 1.0) -> list[dict[str, np.ndarray]]:
+def feeds(count: int = 1, size: float = 1.0) -> list[dict[str, Any]]:
     rng = np.random.default_rng(1)
     return [{"x": (rng.standard_normal((4, 16)) * size).astype(np.float32)} for _ in range(count)]
 
@@ -83,9 +83,9 @@ class Sessions:
                 counts.opened += 1
                 super().__init__(*args, **options)
 
-            def run(self, names: Any, feeds: Any, options: Any = None) -> Any:
-                counts.fetched.append(len(names))
-                return super().run(names, feeds, options)
+            def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+                counts.fetched.append(len(output_names))
+                return super().run(output_names, input_feed, run_options)
 
         monkeypatch.setattr(onnxruntime, "InferenceSession", Counting)
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -23,7 +24,7 @@ def square(value, name="w"):
     return f"float[4,4] {name} = {{{','.join([f'{value:g}'] * 16)}}}"
 
 
-def constant(value, rows=2):
+def constant(value, rows=2) -> dict[str, Any]:
     return {"x": np.full((rows, 4), value, np.float32)}
 
 

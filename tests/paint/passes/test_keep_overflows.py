@@ -10,7 +10,7 @@ from rewriting import actions, assert_close, assert_rewrites, initializer, reaso
 import amp_rewrite as amp
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
-ROWS = np.float32([[-30, -40, -20, -50], [1, 2, 3, 4]])
+ROWS = np.array([[-30, -40, -20, -50], [1, 2, 3, 4]], np.float32)
 MASK = "bool[2,4] blocked = {1,1,1,1,0,0,1,0}, float least = {-3.4e38}"
 
 
@@ -69,7 +69,7 @@ def test_a_mask_that_float32_arithmetic_makes_keeps_the_softmax_float32(weights:
     result = rewritten(text, weights=weights)
     assert reasons(result)["Add"] == "constant-overflow"
     assert reasons(result)["Softmax"] == "not-between-allow"
-    keep = np.float32([[1, 1, 1, 1], [0, 0, 1, 0]])
+    keep = np.array([[1, 1, 1, 1], [0, 0, 1, 0]], np.float32)
     found = assert_close(result, text, {"x": ROWS, "keep": keep})
     assert np.isfinite(found["y"]).all()  # the cast of -3.4e38 would be -inf, the first row NaN
 

@@ -70,7 +70,7 @@ def test_a_constant_that_keeps_zero_away_keeps_its_consumers_float32(body, kept)
     found = marks(model(body))
     assert set(found) == kept
     assert {mark.reason for mark in found.values()} == {Reason.CONSTANT_UNDERFLOW}
-    assert any("1e-12 rounds to zero in float16" in mark.detail for mark in found.values())
+    assert any("1e-12 rounds to zero in float16" in str(mark.detail) for mark in found.values())
 
 
 @pytest.mark.parametrize(

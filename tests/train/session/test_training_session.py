@@ -1,5 +1,7 @@
 """The session on a step written by hand: state, feeds, fetches, errors."""
 
+from typing import Any
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -294,7 +296,7 @@ def test_export_keeps_the_structure_and_everything_else(tmp_path, session):
     found = load(path)
     assert [n.op_type for n in found.graph] == ["MatMul", "Add", "Sub", "Mul", "ReduceMean"]
     assert sorted(found.graph.initializers) == ["b", "w"]
-    run = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run
+    run: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run
     np.testing.assert_allclose(
         run(None, batch(1))[0], session.evaluate(batch(1))["loss"], rtol=1e-6
     )

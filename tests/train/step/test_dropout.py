@@ -1,5 +1,7 @@
 """Dropout from a counter: right share, independent, resumable, gone in inference."""
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
@@ -22,7 +24,7 @@ def runner(ratio=0.25, seed=0):
     model = load(parser.parse_model(TEXT % ratio))
     states = replace_dropouts(model, seed)
     assert [s.name for s in states] == [COUNTER]
-    run = onnxruntime.InferenceSession(to_proto(model).SerializeToString()).run
+    run: Any = onnxruntime.InferenceSession(to_proto(model).SerializeToString()).run
     return lambda x, step: run(["y", "mask"], {"x": x, COUNTER: np.array(step, np.int64)})
 
 
@@ -64,7 +66,7 @@ def test_two_dropouts_and_two_seeds_draw_different_masks():
     for seed in (0, 1):
         model = load(parser.parse_model(text))
         replace_dropouts(model, seed)
-        run = onnxruntime.InferenceSession(to_proto(model).SerializeToString()).run
+        run: Any = onnxruntime.InferenceSession(to_proto(model).SerializeToString()).run
         masks += run(["a", "b"], {"x": x})
     for i in range(4):
         for j in range(i):

@@ -1,5 +1,7 @@
 """What a step says about its backward pass: where it begins and what it gives."""
 
+from typing import Any
+
 import onnx_ir as ir
 import pytest
 import train_models
@@ -8,7 +10,7 @@ import amp_rewrite as amp
 from amp_rewrite.train.step.step_info import StepInfo, read_info
 
 
-def step_of(**arguments: object) -> tuple[ir.Model, StepInfo]:
+def step_of(**arguments: Any) -> tuple[ir.Model, StepInfo]:
     model = amp.load(train_models.mlp((8, 16, 3)))
     optimizer = amp.optimizers.Adam(1e-3, **arguments)
     step = amp.build_step(optimizer.minimize(amp.value(model, "loss")))
