@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 import yaml
-from pages import README, ROOT, blocks_of
+from pages import PAGES, README, ROOT, blocks_of
 
 from amp_rewrite.cli.main import app
 from amp_rewrite.grad.rules import RULES
@@ -65,6 +65,14 @@ def test_every_option_of_convert_is_explained() -> None:
     negations = {name for option in convert.params for name in option.secondary_opts}
     options = {name for option in convert.params for name in option.opts if name.startswith("-")}
     assert listed - negations == options - {"--help"}
+
+
+def test_every_option_of_every_command_is_mentioned() -> None:
+    guides = [p for p in PAGES if p.parent == DOCS and p.name != "api.md"]
+    text = "".join(page.read_text("utf-8") for page in guides)
+    for name, command in typer.main.get_command(app).commands.items():
+        options = {o for p in command.params for o in p.opts if o.startswith("--")}
+        assert {o for o in options if o not in text} == set(), name
 
 
 def test_the_number_of_gradient_rules_is_right() -> None:
