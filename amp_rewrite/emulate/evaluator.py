@@ -1,4 +1,4 @@
-"""A model that is loaded once and run on many batches."""
+"""Run a model once, or load it once and run it on many batches."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from amp_rewrite.emulate.boundary import widen_boundary
+import onnx_ir as ir
+
+from amp_rewrite import dtypes
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.emulate.emulated_fetches import choose_outputs, narrowed
+from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.emulate.model import emulate_model
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.ort.sessions import Session, session_options
+from amp_rewrite.rewrite.retype import retype_value
 from amp_rewrite.targets import CPU
 
 
@@ -56,7 +63,7 @@ class Evaluator:
         if emulate:
             loaded = emulate_model(loaded, accumulate_low=accumulate_low, keep_io_types=False)
         else:
-            widen_boundary(loaded, types)
+            _widen_boundary(loaded, types)
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
         self._session = Session(
@@ -83,3 +90,58 @@ class Evaluator:
         checked = check_feeds(self.inputs, feeds)
         results = self._session.run(checked, [fetch.output for fetch in fetches])
         return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}
+
+
+def evaluate(
+    model: Source,
+    feeds: Mapping[str, Any],
+    *,
+    emulate: bool = True,
+    outputs: Iterable[str] | None = None,
+    accumulate_low: Collection[str] = (),
+) -> dict[str, Any]:
+    """Run a model on a CPU, rounding as the low-precision hardware would.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; not modified.
+        feeds: Input name -> array, of the model's types.
+        emulate: False runs the model as ONNX Runtime's CPU provider does: mostly in float32,
+            whatever the model says.
+        outputs: Names of values of the main graph to return, None for the graph's outputs.
+        accumulate_low: See `emulate_model`.
+
+    Returns:
+        Value name -> array, in the type that the model gives the value (bfloat16 from ml_dtypes).
+        To run many batches make an `Evaluator`: it loads the model once.
+
+    Raises:
+        AmpError: The model, a feed or an output name is wrong, or ONNX Runtime is not installed.
+    """
+    evaluator = Evaluator(model, emulate=emulate, outputs=outputs, accumulate_low=accumulate_low)
+    return evaluator.run(feeds)
+
+
+def _widen_boundary(model: ir.Model, types: Types) -> None:
+    """Give a low-precision model float32 inputs and outputs: the runtime has no numpy bfloat16.
+
+    The casts are inside the main graph, which is modified. A fed number that the low type has, and
+    any result, are the same numbers in float32.
+    """
+    low = {v: t for v in (*model.graph.inputs, *model.graph.outputs) if (t := _low(types.get(v)))}
+    if not low:
+        return
+    insert = Inserter(model)
+    for index, value in enumerate(list(model.graph.outputs)):
+        if value in low:
+            wide = insert.narrow_output(value, types[value], FLOAT32)
+            model.graph.outputs[index] = wide
+    for value in model.graph.inputs:
+        constant = value.is_initializer()
+        if value in low and not (constant and model.ir_version < FIRST_IR_WITH_OVERRIDES):
+            insert.convert_input(value, types[value], low[value])
+            retype_value(value, FLOAT32)
+
+
+def _low(type_: str | None) -> DType | None:
+    member = None if type_ is None else elements.element(type_)
+    return None if member is None else dtypes.LOW.get(dtypes.dtype_name(member))

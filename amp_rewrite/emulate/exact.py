@@ -11,18 +11,14 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.traits import Trait, has, operator
 
-Condition = Callable[[ir.Node], bool]
-
 
 def _is_nearest(node: ir.Node) -> bool:
-    mode = node.attributes.get("mode")
-    return mode is None or mode.as_string() == "nearest"
+    return node.attributes.get_string("mode", "nearest") == "nearest"
 
 
 def _reduces_nothing(node: ir.Node) -> bool:
     """ScatterElements and ScatterND that add or multiply compute new values."""
-    reduction = node.attributes.get("reduction")
-    return reduction is None or reduction.as_string() in ("none", "max", "min")
+    return node.attributes.get_string("reduction", "none") in ("none", "max", "min")
 
 
 def _takes_bounds_as_inputs(node: ir.Node) -> bool:
@@ -35,7 +31,7 @@ def _is_inference(node: ir.Node) -> bool:
     return len(node.inputs) < 3 or node.inputs[2] is None
 
 
-CONDITIONS: Mapping[str, Condition] = {
+_CONDITIONS: Mapping[str, Callable[[ir.Node], bool]] = {
     "Clip": _takes_bounds_as_inputs,
     "Dropout": _is_inference,
     "Pad": _takes_bounds_as_inputs,
@@ -49,7 +45,7 @@ CONDITIONS: Mapping[str, Condition] = {
 
 def is_exact(node: ir.Node) -> bool:
     """Tell whether a node's float outputs are representable wherever its inputs are."""
-    condition = CONDITIONS.get(operator(node))
+    condition = _CONDITIONS.get(operator(node))
     if condition is not None:
         return condition(node)
     return has(node, Trait.MOVES, Trait.EXACT, Trait.SUBGRAPHS, Trait.HOLDS)

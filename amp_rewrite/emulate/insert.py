@@ -72,28 +72,15 @@ class Inserter:
         node.prepend(cast)
         return cast.outputs[0]
 
-    def widen_input(self, value: ir.Value, type_: str) -> None:
-        """Let the readers of a graph input of a low type read it as float32.
+    def convert_input(self, value: ir.Value, type_: str, to: DType) -> None:
+        """Let the readers of a graph input, or of an initializer, read it in another type.
 
         Raises:
             OptionError: It is an optional, which has no cast.
         """
         uses = tuple(value.uses())
-        name = self.names.cast(value.name or "", FLOAT32)
-        nodes, widened = self._convert(value, type_, FLOAT32, name)
-        self._redirect(value, uses, widened, keep=self._main)
-        self._after(value, *nodes)
-
-    def low_input(self, value: ir.Value, type_: str, dtype: DType) -> None:
-        """Let the readers of a graph input that becomes float32 read it in its low type.
-
-        Raises:
-            OptionError: It is an optional, which has no cast.
-        """
-        uses = tuple(value.uses())
-        name = self.names.cast(value.name or "", dtype)
-        nodes, narrowed = self._convert(value, type_, dtype, name)
-        self._redirect(value, uses, narrowed, keep=self._main)
+        nodes, converted = self._convert(value, type_, to, self.names.cast(value.name or "", to))
+        self._redirect(value, uses, converted, keep=self._main)
         self._after(value, *nodes)
 
     def round_input(self, value: ir.Value, dtype: DType) -> None:

@@ -90,7 +90,7 @@ def _matmul(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
 
 def _gemm(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     a, b = _operands(node)
-    flags = [_int(node, name, 0) for name in ("transA", "transB")]
+    flags = [node.attributes.get_int(name, 0) for name in ("transA", "transB")]
     attributes = [
         attribute
         for name in ("alpha", "transA", "transB")
@@ -112,8 +112,7 @@ def _gemm(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
 
 
 def _reduce_sum(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    total = _reduce(nodes, node, dtype)
-    return nodes.add("Identity", [total])
+    return nodes.add("Identity", [_reduce(nodes, node, dtype)])
 
 
 def _reduce_mean(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
@@ -128,13 +127,13 @@ def _reduce(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     """Sum over the axes of a reduction, one after the other."""
     source = _operands(node)[0]
     axes = _axes(node)
-    keeps = _int(node, "keepdims", 1) == 1
+    keeps = node.attributes.get_int("keepdims", 1) == 1
     if axes:
         total = source
         for axis in reversed(axes):
             total = _reduce_axis(nodes, total, axis, dtype)
         return total if keeps else nodes.add("Squeeze", [total, nodes.ints(*axes)])
-    if _int(node, "noop_with_empty_axes", 0) == 1:
+    if node.attributes.get_int("noop_with_empty_axes", 0) == 1:
         return source
     total = _reduce_axis(nodes, nodes.add("Reshape", [source, nodes.ints(-1)]), 0, dtype)
     if not keeps:
@@ -159,7 +158,7 @@ def _accumulate(
     size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
     rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(CHUNK)])
     trips = nodes.add("Squeeze", [rest])
-    parts = [_slice(nodes, v, nodes.ints(0), nodes.ints(CHUNK), a) for v, a in operands]
+    parts = [nodes.add("Slice", [v, nodes.ints(0), nodes.ints(CHUNK), a]) for v, a in operands]
     first = nodes.round(partial(nodes, parts), dtype)
     body = ir.AttrGraph("body", _body(nodes, operands, dtype, partial))
     return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
@@ -176,29 +175,16 @@ def _body(
     number = nodes.add("Add", [index, nodes.ints(1)])
     start = nodes.add("Mul", [number, nodes.ints(CHUNK)])
     end = nodes.add("Add", [start, nodes.ints(CHUNK)])
-    parts = [_slice(nodes, value, start, end, axis) for value, axis in operands]
+    parts = [nodes.add("Slice", [value, start, end, axis]) for value, axis in operands]
     added = nodes.add("Add", [total, partial(nodes, parts)])
-    outputs = [
-        nodes.add("Identity", [again], type_=ir.DataType.BOOL),
-        nodes.round(added, dtype),
-    ]
+    on = nodes.add("Identity", [again], type_=ir.DataType.BOOL)
+    outputs = [on, nodes.round(added, dtype)]
     name = f"{total.name}/body"
     return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
 
 
-def _slice(
-    nodes: NodeCollector, value: ir.Value, start: ir.Value, end: ir.Value, axis: ir.Value
-) -> ir.Value:
-    return nodes.add("Slice", [value, start, end, axis])
-
-
 def _operands(node: ir.Node) -> list[ir.Value]:
     return [value for value in node.inputs[:2] if value is not None]
-
-
-def _int(node: ir.Node, name: str, default: int) -> int:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_int()
 
 
 def _axes(node: ir.Node) -> list[int]:

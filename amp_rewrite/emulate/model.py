@@ -44,7 +44,7 @@ def emulate_model(
         model: Any mix of float32, float16 and bfloat16; not modified. Model-local functions are
             inlined in the result.
         accumulate_low: Operator types whose sums are accumulated in the low type; see
-            accumulate.py for those that can be.
+            low_sums.py for those that can be.
         keep_io_types: Graph inputs and outputs of a low type keep it, so that the result takes
             the same feeds; otherwise they become float32.
 
@@ -178,7 +178,7 @@ class _Emulator:
             if is_low_tensor(tensor):
                 value.const_value = widen(tensor)
             else:  # a sparse tensor
-                self.insert.widen_input(value, self.types[value])
+                self.insert.convert_input(value, self.types[value], FLOAT32)
                 self.kept.add(value)
 
     def _is_low_input(self, value: ir.Value) -> bool:
@@ -187,11 +187,10 @@ class _Emulator:
         return self.keep_io_types and overridable and value in self.model.graph.inputs
 
     def _input(self, value: ir.Value) -> None:
-        is_constant = value.is_initializer() and not self._is_low_input(value)
-        if is_constant:
-            return
+        if value.is_initializer() and not self._is_low_input(value):
+            return  # a constant
         if self.keep_io_types:
-            self.insert.widen_input(value, self.types[value])
+            self.insert.convert_input(value, self.types[value], FLOAT32)
             self.kept.add(value)
         elif self.types[value].startswith("tensor("):
             self.insert.round_input(value, self.low[value])

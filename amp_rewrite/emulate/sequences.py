@@ -24,15 +24,13 @@ def cast_sequence(
         name: The name of the result.
         stem: The name of the Loop; the names of what else is added start with it.
     """
-    type_ = ir.SequenceType(ir.TensorType(to.ir))
+    type_, dtype = ir.SequenceType(ir.TensorType(to.ir)), ir.AttrInt64("dtype", to.ir.value)
     length = ir.Value(name=f"{stem}/length", type=_INT64)
     empty = ir.Value(name=f"{stem}/empty", type=type_)
     result = ir.Value(name=name, type=type_)
     nodes = [
         ir.Node("", "SequenceLength", [value], outputs=[length], name=f"{stem}/SequenceLength"),
-        ir.Node(
-            "", "SequenceEmpty", [], [_dtype(to)], outputs=[empty], name=f"{stem}/SequenceEmpty"
-        ),
+        ir.Node("", "SequenceEmpty", [], [dtype], outputs=[empty], name=f"{stem}/SequenceEmpty"),
     ]
     body = ir.AttrGraph("body", _body(value, to, stem))
     loop = ir.Node("", "Loop", [length, None, empty], [body], outputs=[result], name=stem)
@@ -60,7 +58,3 @@ def _body(sequence: ir.Value, to: DType, stem: str) -> ir.Graph:
     return ir.Graph(
         [index, again, carried], outputs, nodes=[at, cast, insert, on], name=f"{stem}/body"
     )
-
-
-def _dtype(to: DType) -> ir.Attr:
-    return ir.AttrInt64("dtype", to.ir.value)

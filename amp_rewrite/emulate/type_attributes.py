@@ -35,7 +35,8 @@ def make_float32(node: ir.Node) -> None:
             node.attributes[name] = ir.AttrInt64(name, FLOAT32.ir.value)
     for name, attribute in list(node.attributes.items()):
         if attribute.type is ir.AttributeType.TENSOR:
-            _widen_attribute(node, name, attribute.value)
+            if is_low_tensor(attribute.value):
+                node.attributes[name] = ir.AttrTensor(name, widen(attribute.value))
         elif attribute.type is ir.AttributeType.TYPE_PROTO:
             _retype_attribute(node, name, attribute.value)
 
@@ -48,11 +49,6 @@ def is_low_tensor(tensor: Any) -> bool:
 def widen(tensor: ir.TensorProtocol) -> ConvertedTensor:
     """Return a low tensor's values as float32, converted chunk by chunk when they are read."""
     return ConvertedTensor(tensor, FLOAT32)
-
-
-def _widen_attribute(node: ir.Node, name: str, tensor: ir.TensorProtocol) -> None:
-    if is_low_tensor(tensor):
-        node.attributes[name] = ir.AttrTensor(name, widen(tensor))
 
 
 def _retype_attribute(node: ir.Node, name: str, value: ir.TypeAndShape) -> None:

@@ -19,12 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def make_inputs(graph: ir.Graph, found: Found, initial: Mapping[str, Array]) -> None:
-    """Make every state a graph input, with its initial value as default where it is known.
-
-    Args:
-        graph: The graph.
-        found: Its states.
-        initial: State -> its value before the first step, in place of the default.
+    """Make every state a graph input, whose default is what `initial` has for it, if anything.
 
     Raises:
         InjectError: An initial value belongs to no state, or has another shape.
@@ -66,12 +61,7 @@ def _fits(shape: tuple[int, ...], declared: tuple[Any, ...]) -> bool:
 
 
 def add_scale(b: Builder, loss_scale: LossScale) -> LossScaleState:
-    """Return the state of a loss scale: graph inputs with defaults; constants if it never changes.
-
-    Args:
-        b: Builder of the graph.
-        loss_scale: The loss scale.
-    """
+    """Return the states of a loss scale: graph inputs with defaults, or constants for good."""
     initial = loss_scale.initial_state()
     if not loss_scale.checks:
         return LossScaleState(*map(b.constant, initial))

@@ -15,8 +15,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.part import Part
 from amp_rewrite.inject.added_states import make_inputs
 from amp_rewrite.inject.insert_scaling import add_loss_scale
-from amp_rewrite.inject.parts import mark_parts
-from amp_rewrite.inject.regions import regions_of
+from amp_rewrite.inject.regions import mark_parts, regions_of
 from amp_rewrite.inject.resolve_names import find, names_of
 from amp_rewrite.inject.step_outputs import set_outputs
 from amp_rewrite.loss_scaling.conditional_update import check_mode

@@ -44,20 +44,10 @@ def add_loss_scale(
 ) -> Injected:
     """Scale the seed, unscale the gradients, and make the updates conditional.
 
-    The graph has no outputs afterwards.
-
-    Args:
-        b: Builder of the graph.
-        found: Its parts.
-        regions: Its parts.
-        loss_scale: What multiplies the seed.
-        mode: "if" or "select".
+    The graph has no outputs afterwards. `mode` is "if" or "select".
     """
     scale = add_scale(b, loss_scale)
-    _rewire(
-        regions.seed_uses(found.seed),
-        b.mul(found.seed, scale.current_loss_scale),
-    )
+    _rewire(regions.seed_uses(found.seed), b.mul(found.seed, scale.current_loss_scale))
     without = _unscale(b, found, regions, scale.current_loss_scale)
     following = {name: without.get(v, v) for name, v in found.following.items()}
     fetched = {name: without.get(v, v) for name, v in found.outputs.items()}
@@ -74,9 +64,6 @@ def add_loss_scale(
     next_scale = loss_scale.update(b, scale, finite)
     fetched = {k: after[state_of[v]] if v in state_of else v for k, v in fetched.items()}
     return Injected(scale, next_scale, finite, norm, after, fetched)
-
-
-Uses = list[tuple[ir.Node, int]]
 
 
 def _rewire(uses: Iterable[tuple[ir.Node, int]], value: ir.Value) -> None:
@@ -132,16 +119,12 @@ def _make_conditional(
     }
     for name, uses in readers.items():
         _rewire(uses, found.states[name])  # for now, so that nothing keeps the value outside
-    changed = {k: v for k, v in following.items() if not _is_copy(v, found.states[k])}
+    # The next value of a constant learning rate, say, is a copy of the present one in any case.
+    changed = {k: v for k, v in following.items() if _original(v) is not found.states[k]}
     after = {**following, **conditional(b, finite, changed, found.states, mode, keep=keep)}
     for name, uses in readers.items():
         _rewire(uses, after[name])
     return after
-
-
-def _is_copy(value: ir.Value, state: ir.Value) -> bool:
-    """Return whether a next state is the present one in any case, as that of a constant rate."""
-    return _original(value) is state
 
 
 def _original(value: ir.Value) -> ir.Value:
@@ -152,7 +135,7 @@ def _original(value: ir.Value) -> ir.Value:
     return node.inputs[0]
 
 
-def _later_uses(b: Builder, regions: Regions, value: ir.Value) -> Uses:
+def _later_uses(b: Builder, regions: Regions, value: ir.Value) -> list[tuple[ir.Node, int]]:
     """Return the uses of a next state by nodes that no next state and no gradient needs."""
     added, needed = set(b.added), regions.update | regions.backward
     uses = regions.flow.uses(value)

@@ -27,8 +27,6 @@ from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator, row_of
 from amp_rewrite.graph.traverse import captured
 
-Condition = Callable[[ir.Node], bool]
-
 
 def _multiplies_nothing(node: ir.Node) -> bool:
     return node.attributes.get_string("reduction", "none") != "mul"
@@ -38,7 +36,7 @@ def _makes_nothing_up(node: ir.Node) -> bool:
     return node.attributes.get_float("extrapolation_value", 0.0) == 0
 
 
-_CONDITIONS: Mapping[str, Condition] = {
+_CONDITIONS: Mapping[str, Callable[[ir.Node], bool]] = {
     "Resize": _makes_nothing_up,
     "ScatterElements": _multiplies_nothing,
     "ScatterND": _multiplies_nothing,

@@ -18,13 +18,14 @@ named, which is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import InjectError
-from amp_rewrite.graph.traverse import ancestors
+from amp_rewrite.graph.keys import PART_KEY
+from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.traverse import ancestors, nodes_in
 from amp_rewrite.inject.linearity import proportional
 from amp_rewrite.inject.resolve_names import Found
 from amp_rewrite.inject.step_dataflow import Dataflow
@@ -69,13 +70,7 @@ def regions_of(graph: ir.Graph, found: Found) -> Regions:
     scaled = flow.after([found.seed], within=backward)
     update = ancestors(found.following.values()) - forward - backward
     values = proportional((node for node in graph if node in scaled), found.seed)
-    regions = Regions(
-        flow,
-        frozenset(backward),
-        frozenset(scaled),
-        frozenset(update),
-        values,
-    )
+    regions = Regions(flow, frozenset(backward), frozenset(scaled), frozenset(update), values)
     _check(regions, found)
     return regions
 
@@ -90,13 +85,12 @@ def _check(regions: Regions, found: Found) -> None:
     scaled = set(regions.scaled_values)
     missing = [name for name, value in found.gradients.items() if value not in scaled]
     if missing:
+        none = len(missing) == len(found.gradients)
         raise InjectError(
             "no gradient depends on the seed"
-            if len(missing) == len(found.gradients)
+            if none
             else "a gradient is not on the path from the seed",
-            where=found.seed.name
-            if len(missing) == len(found.gradients)
-            else found.gradients[missing[0]].name,
+            where=found.seed.name if none else found.gradients[missing[0]].name,
             found=f"the gradients of {', '.join(missing[:5])} do not depend on it",
             remedy="name the value at which the backward pass begins, such as the ones that it "
             "multiplies by, and the gradients that it ends at",
@@ -126,18 +120,15 @@ def _state_after(regions: Regions, found: Found, value: ir.Value) -> str | None:
     following = {v: state for state, v in found.following.items()}
     if value in following:
         return following[value]
-    exits = {regions.flow.owner(node) for node, _ in regions.exits(value)}
-    later = exits | regions.flow.after(v for node in exits for v in node.outputs)
-    return next((following[v] for v in _outputs(later) if v in following), None)
+    later = (v for node in _behind(regions, value) for v in node.outputs)
+    return next((following[v] for v in later if v in following), None)
 
 
 def _check_update(regions: Regions, found: Found, variable: str, gradient: ir.Value) -> None:
     following = found.following[variable]
     if following is gradient:
         return
-    exits = {regions.flow.owner(node) for node, _ in regions.exits(gradient)}
-    later = exits | regions.flow.after(v for node in exits for v in node.outputs)
-    if following.producer() not in later:
+    if following.producer() not in _behind(regions, gradient):
         raise InjectError(
             "an update does not depend on its gradient",
             where=variable,
@@ -146,5 +137,15 @@ def _check_update(regions: Regions, found: Found, variable: str, gradient: ir.Va
         )
 
 
-def _outputs(nodes: Iterable[ir.Node]) -> set[ir.Value]:
-    return {value for node in nodes for value in node.outputs}
+def _behind(regions: Regions, value: ir.Value) -> set[ir.Node]:
+    """Return the nodes that a scaled value reaches through its exits."""
+    exits = {regions.flow.owner(node) for node, _ in regions.exits(value)}
+    return exits | regions.flow.after(v for node in exits for v in node.outputs)
+
+
+def mark_parts(regions: Regions) -> None:
+    """Mark the nodes that bear no mark: a rewrite paints GRADIENT, and keeps UPDATE float32."""
+    for nodes, part in ((regions.backward, Part.GRADIENT), (regions.update, Part.UPDATE)):
+        for outer in nodes:
+            for node in nodes_in(outer):
+                node.metadata_props.setdefault(PART_KEY, part)

@@ -22,7 +22,7 @@ LOSS, FINITE, NORM = "loss", "grads_finite", "gradient_norm"
 def set_outputs(
     b: Builder, found: Found, injected: Injected, loss_scale: LossScale, known: StepInfo | None
 ) -> StepInfo:
-    """Set the outputs of the graph: those of before, the loss, the check, all next states.
+    """Set the outputs (those of before, the loss, the check, all next states); describe the step.
 
     An output keeps its name, and the next value of a state takes over that of the unconditional
     one.
@@ -33,9 +33,6 @@ def set_outputs(
         injected: What was added.
         loss_scale: What was injected.
         known: What the model said of itself.
-
-    Returns:
-        The description of the step.
 
     Raises:
         InjectError: A state has no static shape.

@@ -5,13 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.graph.part import Part
-from amp_rewrite.losses.operands import (
-    check_reduction,
-    check_same_shape,
-    named,
-    operands,
-    reduced,
-)
+from amp_rewrite.losses.operands import check_reduction, check_same_shape, named, operands, reduced
 from amp_rewrite.training.training_graph import GraphValue
 
 

@@ -57,11 +57,10 @@ def operands(
         )
     if isinstance(labels, GraphValue) or graph.has(labels):
         return graph, predicted, _value(graph, labels)
-    integers = axis is not None
     dims = None if predicted.shape is None else list(predicted.shape.dims)
     if dims is not None and axis is not None:
         del dims[axis]
-    dtype = ir.DataType.INT64 if integers else graph.builder.type_of(predicted)
+    dtype = graph.builder.type_of(predicted) if axis is None else ir.DataType.INT64
     return graph, predicted, graph.add_input(labels, dtype, dims)
 
 

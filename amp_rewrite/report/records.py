@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.dtypes import FLOAT32
@@ -26,7 +26,25 @@ _WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class VariableRecord:
+class Record:
+    """A part of the report, whose JSON form has a key for each field."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _plain(value: object) -> object:
+    """Return records, mappings and tuples as JSON has them."""
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, slots=True)
+class VariableRecord(Record):
     """One type variable that was float32 before.
 
     Attributes:
@@ -41,18 +59,9 @@ class VariableRecord:
     because: str | None
     detail: str | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "dtype": self.dtype,
-            "reason": self.reason,
-            "because": self.because,
-            "detail": self.detail,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class NodeRecord:
+class NodeRecord(Record):
     """One node.
 
     Attributes:
@@ -68,20 +77,9 @@ class NodeRecord:
     list: str
     variables: Mapping[str, VariableRecord]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "name": self.name,
-            "op": self.op,
-            "domain": self.domain,
-            "scope": self.scope,
-            "list": self.list,
-            "variables": {name: v.to_dict() for name, v in self.variables.items()},
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class CastRecord:
+class CastRecord(Record):
     """One Cast that the rewrite added, or an existing one that it gave consumers."""
 
     value: str
@@ -90,19 +88,9 @@ class CastRecord:
     name: str
     existing: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "value": self.value,
-            "to": self.to,
-            "consumers": [*self.consumers],
-            "name": self.name,
-            "existing": self.existing,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RangeRecord:
+class RangeRecord(Record):
     """A constant that loses elements.
 
     Attributes:
@@ -119,19 +107,9 @@ class RangeRecord:
     action: str
     consumers: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "name": self.name,
-            "count": self.count,
-            "largest": self.largest,
-            "action": self.action,
-            "consumers": [*self.consumers],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class WeightsRecord:
+class WeightsRecord(Record):
     """What became of the float32 constants."""
 
     converted: int
@@ -139,18 +117,9 @@ class WeightsRecord:
     overflow: tuple[RangeRecord, ...]
     underflow: tuple[RangeRecord, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "converted": self.converted,
-            "kept": self.kept,
-            "overflow": [r.to_dict() for r in self.overflow],
-            "underflow": [r.to_dict() for r in self.underflow],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Record):
     """The figures of a rewrite.
 
     Attributes:
@@ -170,13 +139,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "nodes_converted": self.nodes_converted,
-            "float_nodes": self.float_nodes,
-            "casts_added": self.casts_added,
-            "casts_removed": self.casts_removed,
-            "compute_converted": round(self.compute_converted, 4),
-        }
+        return Record.to_dict(self) | {"compute_converted": round(self.compute_converted, 4)}
 
 
 @dataclass(frozen=True)
