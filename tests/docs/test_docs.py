@@ -61,6 +61,13 @@ def test_a_recipe_can_be_followed_word_for_word(section: str, checkout: Path) ->
                 run_bash(line, checkout, block.place)
 
 
+def test_there_is_a_recipe_for_each_common_change() -> None:
+    changes = ["an operator on a list", "a gradient rule", "an optimizer", "a target", "a pass"]
+    assert list(dict.fromkeys(b.section for b in blocks_of(RECIPES))) == [
+        f"Recipe: {change}" for change in changes
+    ]
+
+
 def run_shell(block: Block, folder: Path) -> None:
     """Run the commands of a block; a plain `amp-rewrite` in this process, which saves a second."""
     for line in block.text.replace("\\\n", " ").splitlines():
