@@ -12,6 +12,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.constant_contents import constant_tensor
 from amp_rewrite.builder.dimensions import better_shape, solve_reshape
 from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.io.typeproto import write_type
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
 
@@ -50,7 +51,7 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
             data,
             opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()],
         )
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
         raise GradientError(
             "an operator does not admit its inputs", where=place(node), found=error
         ) from error
@@ -80,9 +81,7 @@ def _rank_only(node: ir.Node) -> ir.Shape | None:
 def _type_proto(value: ir.Value) -> onnx.TypeProto:
     proto = onnx.TypeProto()
     if value.type is not None:
-        ir.serde.serialize_type_into(proto, value.type)
-    if value.shape is not None:
-        ir.serde.serialize_shape_into(proto, value.shape)
+        write_type(proto, value.type, value.shape)
     return proto
 
 

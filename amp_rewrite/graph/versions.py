@@ -10,6 +10,7 @@ from amp_rewrite.errors import GraphError, LoadError
 from amp_rewrite.graph import schemas
 
 OLDEST_IR = 3
+_NEWEST = 2**31 - 1  # what onnx takes as a version of any domain
 OLDEST_REWRITABLE_OPSET = 7
 """Older models load and come back unchanged: their Cast and broadcasting are other operators."""
 
@@ -75,10 +76,11 @@ def _check_opset(domain: str, version: int) -> None:
             expected=f"at most {newest}, the newest that onnx {onnx.__version__} knows",
             remedy="install a newer onnx, or convert with onnx.version_converter",
         )
-    if version < 1:
+    if not 1 <= version <= _NEWEST:
+        age = "old" if version < 1 else "new"
         raise GraphError(
-            f"the opset of {name} is too old",
+            f"the opset of {name} is too {age}",
             found=version,
-            expected="at least 1",
+            expected="at least 1" if version < 1 else f"at most {_NEWEST}",
             remedy="export the model again",
         )

@@ -49,7 +49,7 @@ def lifted(model: ir.Model) -> ir.Model:
     main = model.graph
     for graph in [main, *_branches(main)]:
         nodes = (n for n in graph if n.op_type == "Constant" and not n.domain)
-        constants = [node.outputs[0] for node in nodes]
+        constants = [n.outputs[0] for n in nodes if "sparse_value" not in n.attributes]
         if graph is not main:
             constants += graph.initializers.values()
             # A branch computes what it returns.

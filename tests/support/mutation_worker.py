@@ -7,7 +7,9 @@ answers each with a line of JSON: {"outcome", "seconds", "trace"}.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
+import logging
 import random
 import resource
 import sys
@@ -15,14 +17,15 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import mutations
 import onnx
 
 import amp_rewrite as amp
+from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.train.step.step import read_step
 
@@ -48,7 +51,7 @@ def mutant(original: bytes, name: str, seed: int) -> bytes:
 
 
 def convert(content: bytes, seed: int, folder: Path) -> None:
-    """Do what `amp-rewrite convert` and `explain` do, with an option or two drawn by the seed."""
+    """Do what `amp-rewrite convert` and `explain` do, with options that the seed chooses."""
     path = folder / "mutant.onnx"
     path.write_bytes(content)
     precision, target = PRECISIONS[seed % 2], TARGETS[seed // 2 % 2]
@@ -69,6 +72,22 @@ def convert(content: bytes, seed: int, folder: Path) -> None:
     amp.save(result.model, folder / "rewritten.onnx")
 
 
+def check_invariants(content: bytes) -> None:
+    """Do what `convert --strict` adds: onnx's checker and shape inference see the model."""
+    model = amp.load(content)
+    result = amp.rewrite(model, target="schema", lists=lists_of("float16"))
+    verify_invariants(model, result.model)
+
+
+def make_trainable(content: bytes) -> None:
+    """Do what `amp-rewrite train-step` does: onnx's version converter sees old models."""
+    model = amp.load(content)
+    output = next(iter(model.graph.outputs), None)
+    if output is not None:
+        loss = amp.losses.mean_squared_error(model, str(output.name), "target")
+        amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss))
+
+
 def read_as_step(content: bytes) -> None:
     step = read_step(content)
     step.initial()
@@ -76,14 +95,27 @@ def read_as_step(content: bytes) -> None:
     step.cut(step.info.fetches)
 
 
+def open_session(content: bytes) -> None:
+    amp.TrainingSession(amp.load(content)).close()
+
+
+def jobs_of(name: str, content: bytes, seed: int, folder: Path) -> Iterator[Callable[[], None]]:
+    """Yield what is done with a mutant: always to convert it, the rest for one in a few seeds."""
+    yield lambda: convert(content, seed, folder)
+    if seed % 8 == 0:
+        yield lambda: check_invariants(content)
+        yield lambda: make_trainable(content)
+    if name.endswith("step"):
+        yield lambda: read_as_step(content)
+        if seed % 16 == 0:
+            yield lambda: open_session(content)
+
+
 def run(original: bytes, name: str, seed: int, folder: Path) -> str:
     """Return "accepted" or "refused"; anything but an AmpError comes out."""
     content = mutant(original, name, seed)
     outcome = "accepted"
-    jobs: list[Any] = [lambda: convert(content, seed, folder)]
-    if name.endswith("step"):
-        jobs.append(lambda: read_as_step(content))
-    for job in jobs:
+    for job in jobs_of(name, content, seed, folder):
         try:
             job()
         except amp.AmpError as error:
@@ -94,20 +126,25 @@ def run(original: bytes, name: str, seed: int, folder: Path) -> str:
 
 
 def limit_memory() -> None:
+    """Let the address space grow by BUDGET from what it is now."""
     used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + BUDGET, used + BUDGET))
+    resource.setrlimit(resource.RLIMIT_AS, (used + BUDGET, resource.RLIM_INFINITY))
 
 
 def main(models: Path) -> None:
     faulthandler.enable()
     warnings.simplefilter("error")
+    warnings.simplefilter("ignore", amp.AmpWarning)
+    logging.disable()  # onnx_ir reports what shape inference refuses
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         (folder / "weights.data").write_bytes(bytes(64))
         originals = {path.stem: path.read_bytes() for path in models.glob("*.onnx")}
         convert(next(iter(originals.values())), 0, folder)  # what is made once does not count
-        limit_memory()
+        gc.freeze()  # and need not be collected
         for line in sys.stdin:
+            gc.collect()  # what the last mutant left is not this one's
+            limit_memory()
             name, seed = line.rstrip("\n").rsplit(" ", 1)
             start = time.monotonic()
             trace = ""

@@ -15,6 +15,7 @@ from amp_rewrite.graph.io.typeproto import data_type, props, text
 
 _MAX_ELEMENTS = 1 << 60
 _MAX_RANK = 64
+_MAX_DENSE = 1 << 28  # elements: 1 GiB of float32
 
 _INT32 = "int32_data"
 _FIELDS: dict[ir.DataType, str] = {
@@ -27,6 +28,7 @@ _FIELDS: dict[ir.DataType, str] = {
     ir.DataType.UINT64: "uint64_data",
 }
 """The typed field in which each element type is stored; the others use int32_data."""
+_ALL_FIELDS = (*dict.fromkeys(_FIELDS.values()), _INT32)
 _PER_ELEMENT = {ir.DataType.COMPLEX64: 2, ir.DataType.COMPLEX128: 2}
 _PACKED = {2: 4, 4: 2}  # bit width -> elements in one entry of int32_data
 
@@ -149,6 +151,14 @@ def _check_data(proto: onnx.TensorProto, dtype: ir.DataType, size: int, where: s
     field = _FIELDS.get(dtype, _INT32)
     per_entry = _PACKED.get(dtype.bitwidth, 1)
     expected = math.ceil(size * _PER_ELEMENT.get(dtype, 1) / per_entry)
+    stray = next((f for f in _ALL_FIELDS if f != field and len(getattr(proto, f))), None)
+    if stray is not None:
+        raise GraphError(
+            "the data of a tensor are of another type",
+            where=where,
+            found=f"entries of {stray}",
+            expected=field,
+        )
     _expect(len(getattr(proto, field)), expected, f"entries of {field}", where)
 
 
@@ -172,6 +182,13 @@ def check_sparse(proto: onnx.SparseTensorProto, files: ExternalFiles, where: str
     values = read_tensor(proto.values, files, where)
     indices = read_tensor(proto.indices, files, where)
     size = _size(proto.dims, where)
+    if size > _MAX_DENSE:
+        raise GraphError(
+            "a sparse tensor is too large to be read as a dense one",
+            where=where,
+            found=list(proto.dims),
+            expected=f"at most {_MAX_DENSE} elements",
+        )
     if not isinstance(values, ProtoTensor) or not isinstance(indices, ProtoTensor):
         raise GraphError("a sparse tensor of strings or of external data", where=where)
     _check_indices(indices, values, tuple(proto.dims), size, where)

@@ -55,18 +55,20 @@ class Step:
         """Return the initial value of every state.
 
         Raises:
-            StepError: One is missing.
+            StepError: One is missing, or has another shape than the step says.
         """
         found: dict[str, ir.TensorProtocol] = {}
-        for name in self.info.names:
-            value = self.model.graph.initializers.get(name)
-            if value is None or value.const_value is None:
+        for state in self.info.states:
+            value = self.model.graph.initializers.get(state.name)
+            tensor = None if value is None else value.const_value
+            if tensor is None or tuple(tensor.shape.numpy()) != state.shape:
                 raise StepError(
                     "the step has no initial value for a state",
-                    where=name,
+                    where=state.name,
+                    found=None if tensor is None else f"one of shape {list(tensor.shape)}",
                     remedy="build the step again, or pass it to inject_loss_scaling",
                 )
-            found[name] = value.const_value
+            found[state.name] = tensor
         return found
 
     def original(self) -> ir.Model:

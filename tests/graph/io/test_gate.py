@@ -277,3 +277,26 @@ def test_a_tensor_of_more_dimensions_than_numpy_has_is_refused():
     assert "the tensor has too many dimensions; found 65; expected at most 64" in str(
         refused(proto)
     )
+
+
+def test_data_in_a_field_of_another_type_are_refused():
+    proto = model("y = Relu (x)")
+    proto.graph.initializer[0].uint64_data.append(1)
+    assert "the data of a tensor are of another type; found entries of uint64_data" in str(
+        refused(proto)
+    )
+
+
+def test_a_sparse_tensor_that_no_memory_holds_is_refused():
+    proto = model("y = Relu (x)")
+    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("", TensorProto.INT64, [1], [5])
+    sparse = onnx.SparseTensorProto(values=values, indices=indices, dims=[2**40])
+    proto.graph.sparse_initializer.append(sparse)
+    assert "a sparse tensor is too large to be read as a dense one" in str(refused(proto))
+
+
+def test_an_opset_that_onnx_has_no_number_for_is_refused():
+    proto = model("y = own.Thing (x)")
+    proto.opset_import[1].version = 2**40
+    assert "the opset of own is too new; found 1099511627776" in str(refused(proto))
