@@ -49,6 +49,17 @@ def test_a_mask_constant_added_before_softmax_leaves_room_for_the_scores(precisi
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=4 * LOW[precision].atol)
 
 
+def test_a_mask_in_a_constant_node_saturates() -> None:
+    text = model(
+        "h = MatMul(x, w) m = Constant<value = float {-1e9}>() s = Where(blocked, m, h) "
+        "p = Softmax(s) y = MatMul(p, w)",
+        MASK,
+    )
+    result = rewritten(text)
+    assert actions(result) == {"m": "saturated"}
+    assert_close(result, text, {"x": ROWS})
+
+
 def test_a_mask_that_a_constant_of_shape_repeats_saturates() -> None:
     text = model(
         "h = MatMul(x, w) m = ConstantOfShape<value = float[1] {-3.4e38}>(shape) "

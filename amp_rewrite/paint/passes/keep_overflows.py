@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.constants import default_tensor, filled_tensor
+from amp_rewrite.graph.constants import constant_tensor, default_tensor, filled_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.tensors import WeightStats, chunks
 from amp_rewrite.graph.traits import Trait, has, having, operator
@@ -161,8 +161,8 @@ def _read_constants(
         if tensor is None:
             continue
         found = [nodes[use.node].inputs[use.idx] for use in value.uses()]
-        if value.producer() is not None and value in type_graph.producers:
-            found.append(type_graph.producers[value])
+        if constant_tensor(type_graph, value) is None:  # a ConstantOfShape repeats it
+            found.append(type_graph.producers.get(value))
         if value.is_graph_output():
             found += owners.get(value, ())
         yield value, tensor, [v for v in found if v is not None]
