@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -12,21 +11,16 @@ from typing import Unpack
 
 import onnx_ir as ir
 
-from amp_rewrite import targets
 from amp_rewrite.errors import InvariantError, StrictError
-from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.origin import paused_gc
 from amp_rewrite.graph.step_metadata import describe_precision
-from amp_rewrite.kernels import KernelTable
-from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
-from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.report.build_report import build_report
 from amp_rewrite.report.records import Report
 from amp_rewrite.report.strict import shortcomings
@@ -34,7 +28,7 @@ from amp_rewrite.rewrite.apply_plan import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
 from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
-from amp_rewrite.rewrite.paint_context import paint_context
+from amp_rewrite.rewrite.paint_context import lists_of, paint_context
 
 
 @dataclass(frozen=True)
@@ -116,22 +110,19 @@ def rewrite_in_place(model: ir.Model, options: RewriteOptions) -> RewriteResult:
 
 
 def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> RewriteResult:
-    lists = _resolve_lists(options)
+    lists = lists_of(options)
     with clock.step("load"):
         if options.inline_functions:
             inline(model)
         options.check_names(model)
     original = clone(model) if options.strict else None
     with clock.step("type_graph"):
-        kernels = _kernels(options)
-        tie = None if kernels is None else kernel_ties(kernels, options.low)
-        type_graph = build_type_graph(model, tie)
+        context = paint_context(model, lists, options)
     with clock.step("painting"):
-        context = paint_context(type_graph, lists, kernels, options)
         painted = paint(context)
     with clock.step("casts"):
         plan = plan_casts(painted.context, painted.painting)
-        removed = noop_casts(type_graph, plan)
+        removed = noop_casts(context.type_graph, plan)
         result = RewriteResult(
             model, options, painted.context, painted.painting, plan, removed, clock.timings
         )
@@ -162,19 +153,6 @@ def _check_strict(original: ir.Model, result: RewriteResult) -> None:
     missing = shortcomings(result.report)
     if missing:
         raise StrictError(missing, result)
-
-
-def _resolve_lists(options: RewriteOptions) -> OpLists:
-    if isinstance(options.lists, OpLists):
-        return options.lists.configured(options.level, os.environ)
-    return load_lists(
-        options.lists, precision=options.precision, target=options.target, level=options.level
-    )
-
-
-def _kernels(options: RewriteOptions) -> KernelTable | None:
-    provider = targets.find(options.target).kernels
-    return None if provider is None else KernelTable.load(provider)
 
 
 class _Clock:

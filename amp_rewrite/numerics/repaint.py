@@ -1,7 +1,8 @@
 """Paint one model again and again under different node rules, and compare the paintings.
 
 A rewrite works on a copy of the model, so paintings are compared by position: the index of the node
-in execution order, and the name of its type variable.
+in execution order, and the name of its type variable. Where only the colors count, the model is
+painted as it is (paint/pipeline.py), and nothing is copied or rewritten.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewrite.options import RewriteOptions
-from amp_rewrite.rewrite.paint_context import low_ends
+from amp_rewrite.rewrite.paint_context import lists_of, low_ends, paint_context
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 
@@ -86,21 +89,28 @@ class Repainter:
         """The low-precision type."""
         return self.options.low
 
-    def rewrite(self, rules: Sequence[NodeRule] = ()) -> RewriteResult:
-        """Return the rewritten model under the lists' node rules and these.
-
-        The option `strict` is about the lists alone: rules are there to keep nodes float32.
+    def rewrite(self) -> RewriteResult:
+        """Return the rewritten model under the lists' node rules alone.
 
         Raises:
-            StrictError: The option is set, there are no rules, and the rewrite is not complete.
+            StrictError: The option `strict` is set, and the rewrite is not complete.
         """
-        lists = replace(self._lists, node_rules=(*self._lists.node_rules, *rules))
-        return rewrite(
-            self.model, self.options, lists=lists, strict=self.options.strict and not rules
-        )
+        return rewrite(self.model, self.options, lists=self._lists)
 
-    def low_slots(self, result: RewriteResult) -> frozenset[Slot]:
-        """Return the slots that a rewrite made low."""
+    def paint(self, rules: Sequence[NodeRule]) -> PaintResult:
+        """Return the painting that a rewrite under the lists' node rules and these has."""
+        lists = self._context.lists
+        lists = replace(lists, node_rules=(*lists.node_rules, *rules))
+        return paint(replace(self._context, lists=lists))
+
+    @cached_property
+    def _context(self) -> PaintContext:
+        """What the paintings of `model` know; what it remembers does not depend on node rules."""
+        options = replace(self.options, lists=self._lists)
+        return paint_context(self.model, lists_of(options), options)
+
+    def low_slots(self, result: RewriteResult | PaintResult) -> frozenset[Slot]:
+        """Return the slots that a rewrite or a painting made low."""
         position = {n: i for i, n in enumerate(result.context.type_graph.nodes)}
         return frozenset(
             Slot(position[v.node], variable)

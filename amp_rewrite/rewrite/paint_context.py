@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
+
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import KernelTable
-from amp_rewrite.oplists import OpLists
+from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.rewrite.options import RewriteOptions
 
 
-def paint_context(
-    type_graph: TypeGraph, lists: OpLists, kernels: KernelTable | None, options: RewriteOptions
-) -> PaintContext:
-    """Return what the painting of a model knows."""
-    names = {*options.variables, *state_names(type_graph.model)}
+def paint_context(model: ir.Model, lists: OpLists, options: RewriteOptions) -> PaintContext:
+    """Return what the painting of a model knows; `lists` are those of `lists_of`."""
+    provider = targets.find(options.target).kernels
+    kernels = None if provider is None else KernelTable.load(provider)
+    tie = None if kernels is None else kernel_ties(kernels, options.low)
+    type_graph = build_type_graph(model, tie)
+    names = {*options.variables, *state_names(model)}
     return PaintContext(
         type_graph,
         lists,
@@ -26,10 +33,23 @@ def paint_context(
         kernels,
         options.rules,
         infer_after_allow=options.infer_after_allow,
-        variables=frozenset(v for v in type_graph.model.graph.inputs if v.name in names),
+        variables=frozenset(v for v in model.graph.inputs if v.name in names),
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
         low_ends=low_ends(type_graph, options),
+    )
+
+
+def lists_of(options: RewriteOptions) -> OpLists:
+    """Read the op lists of a rewrite, with environment and level applied.
+
+    Raises:
+        AmpError: A list, the level or an environment variable is wrong.
+    """
+    if isinstance(options.lists, OpLists):
+        return options.lists.configured(options.level, os.environ)
+    return load_lists(
+        options.lists, precision=options.precision, target=options.target, level=options.level
     )
 
 

@@ -212,7 +212,7 @@ def _deny(painter: Repainter, unfit: Mapping[Slot, str]) -> dict[Slot, str]:
     """Deny the unfit slots that the painting makes low, until it makes none of them low."""
     denied: dict[Slot, str] = {}
     while True:
-        low = painter.low_slots(painter.rewrite(_rules(painter, denied)))
+        low = painter.low_slots(painter.paint(_rules(painter, denied)))
         new = {slot: why for slot, why in unfit.items() if slot in low and slot not in denied}
         if not new:
             return denied

@@ -135,7 +135,7 @@ class _Search:
         names = frozenset(keep)
         known = self.state.losses.get(names)
         if known is None:
-            low = self.painter.low_slots(self.painter.rewrite(self._rules(names)))
+            low = self.painter.low_slots(self.painter.paint(self._rules(names)))
             known = self.by_painting.get(low)
             if known is None:
                 known = self.by_painting[low] = self._run(low)
