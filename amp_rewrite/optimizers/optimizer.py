@@ -82,7 +82,7 @@ class Optimizer:
                 so that there is nothing to lock.
             name: Not empty; slots are named after it.
             rule: The rule; without one, gradients can be computed but not applied.
-            learning_rate: A number or a schedule.
+            learning_rate: A number of at least 0, or a schedule.
             **clipping: See `Clipping`.
 
         Raises:

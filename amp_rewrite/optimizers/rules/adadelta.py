@@ -54,7 +54,12 @@ class AdadeltaRule(UpdateRule):
 
 
 class Adadelta(Optimizer):
-    """Updates in the units of the variable; see `AdadeltaRule`."""
+    """Updates in the units of the variable; see `AdadeltaRule`.
+
+    Attributes:
+        rho: Decay of both means: at least 0, below 1.
+        epsilon: Added below both roots; above 0.
+    """
 
     rho = Hyperparameter[float]()
     epsilon = Hyperparameter[float]()
@@ -68,19 +73,6 @@ class Adadelta(Optimizer):
         name: str = "Adadelta",
         **clipping: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number of at least 0, or a schedule.
-            rho: Decay of both means: at least 0, below 1.
-            epsilon: Added below both roots; above 0.
-            use_locking: Accepted for compatibility; see `Optimizer`.
-            name: Slots are named after it; not empty.
-            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
-            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
-        """
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         rule = AdadeltaRule(rho=rho, epsilon=epsilon)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

@@ -64,7 +64,12 @@ class AdagradRule(UpdateRule):
 
 
 class Adagrad(Optimizer):
-    """A rate per element; see `AdagradRule`."""
+    """A rate per element; see `AdagradRule`.
+
+    Attributes:
+        initial_accumulator_value: What the accumulator starts at; at least 0.
+        epsilon: Added to the root; at least 0, and above 0 if the accumulator starts at 0.
+    """
 
     initial_accumulator_value = Hyperparameter[float]()
     epsilon = Hyperparameter[float]()
@@ -78,19 +83,6 @@ class Adagrad(Optimizer):
         name: str = "Adagrad",
         **clipping: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number of at least 0, or a schedule.
-            initial_accumulator_value: What the accumulator starts at; at least 0.
-            epsilon: Added to the root; at least 0, and above 0 if the accumulator starts at 0.
-            use_locking: Accepted for compatibility; see `Optimizer`.
-            name: Slots are named after it; not empty.
-            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
-            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
-        """
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         rule = AdagradRule(initial_accumulator_value=initial_accumulator_value, epsilon=epsilon)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

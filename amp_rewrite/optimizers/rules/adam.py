@@ -117,7 +117,14 @@ class AdamRule(UpdateRule):
 
 
 class Adam(Optimizer):
-    """Adaptive moment estimation; see `AdamRule`."""
+    """Adaptive moment estimation; see `AdamRule`.
+
+    Attributes:
+        beta1: Decay of the first moment: at least 0, below 1.
+        beta2: Decay of the second moment: at least 0, below 1.
+        epsilon: Added to the root of the second moment; above 0.
+        lazy: Let a sparse gradient change the touched rows only.
+    """
 
     beta1 = Hyperparameter[float]()
     beta2 = Hyperparameter[float]()
@@ -136,22 +143,7 @@ class Adam(Optimizer):
         lazy: bool = False,
         **clipping: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number of at least 0, or a schedule.
-            beta1: Decay of the first moment: at least 0, below 1.
-            beta2: Decay of the second moment: at least 0, below 1.
-            epsilon: Added to the root of the second moment; above 0.
-            use_locking: Accepted for compatibility; see `Optimizer`.
-            name: Slots are named after it; not empty.
-            lazy: Let a sparse gradient change the touched rows only.
-            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
-            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
-        """
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         rule = AdamRule(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy=lazy)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
 

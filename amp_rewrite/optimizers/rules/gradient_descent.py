@@ -36,17 +36,6 @@ class GradientDescent(Optimizer):
         name: str = "GradientDescent",
         **clipping: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number of at least 0, or a schedule.
-            use_locking: Accepted for compatibility; see `Optimizer`.
-            name: Slots are named after it; not empty.
-            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
-            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
-        """
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         rule = GradientDescentRule()
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

@@ -9,13 +9,10 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.learning_rate import Rate
-from amp_rewrite.optimizers.optimizer import Hyperparameter
-from amp_rewrite.optimizers.rules.adam import BETA1_POWER, BETA2_POWER, Adam, AdamRule, AdamSlots
-from amp_rewrite.optimizers.rules.weight_decay import decays, patterns
-from amp_rewrite.optimizers.update_rule import SharedInput, UpdateInput, checked
-from amp_rewrite.training.training_graph import State
+from amp_rewrite.optimizers.rules.adam import BETA1_POWER, BETA2_POWER, AdamSlots
+from amp_rewrite.optimizers.rules.weight_decay import DecayingAdam, DecayingAdamRule
+from amp_rewrite.optimizers.update_rule import SharedInput, UpdateInput
 
 
 class LAMBScalars(NamedTuple):
@@ -27,7 +24,7 @@ class LAMBScalars(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LAMBRule(AdamRule):
+class LAMBRule(DecayingAdamRule):
     """Adam's direction, scaled per variable to the norm of the variable.
 
         r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
@@ -37,13 +34,6 @@ class LAMBRule(AdamRule):
     https://arxiv.org/abs/1904.00962 (Algorithm 2, phi the identity). The norms run over the whole
     variable, so that a sparse gradient is made dense.
     """
-
-    weight_decay: float = checked(check.number)
-    exclude_from_weight_decay: Iterable[str] = checked(patterns)
-
-    def variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        return decays(variable.name, self.weight_decay, self.exclude_from_weight_decay)
 
     def shared(self, given: SharedInput) -> LAMBScalars:
         """Return LAMBScalars."""
@@ -66,11 +56,8 @@ class LAMBRule(AdamRule):
         return b.sub(given.value, b.mul(direction, scale)), new
 
 
-class LAMB(Adam):
-    """Adam's direction, scaled to the norm of the variable; see `LAMBRule`."""
-
-    weight_decay = Hyperparameter[float]()
-    exclude_from_weight_decay = Hyperparameter[tuple[str, ...]]()
+class LAMB(DecayingAdam):
+    """Adam's direction, scaled to the norm of the variable; see `LAMBRule` and `AdamW`."""
 
     def __init__(
         self,
@@ -84,24 +71,7 @@ class LAMB(Adam):
         name: str = "LAMB",
         **clipping: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number of at least 0, or a schedule.
-            beta1: Decay of the first moment: at least 0, below 1.
-            beta2: Decay of the second moment: at least 0, below 1.
-            epsilon: Added to the root of the second moment; above 0.
-            weight_decay: At least 0.
-            exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do
-                not decay.
-            use_locking: Accepted for compatibility; see `Optimizer`.
-            name: Slots are named after it; not empty.
-            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
-            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
-        """
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
         self.rule = LAMBRule(
             **vars(self.rule),

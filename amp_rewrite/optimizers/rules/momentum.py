@@ -52,7 +52,12 @@ class MomentumRule(UpdateRule):
 
 
 class Momentum(Optimizer):
-    """Gradient descent with momentum; see `MomentumRule`."""
+    """Gradient descent with momentum; see `MomentumRule`.
+
+    Attributes:
+        momentum: What is kept of the velocity; at least 0.
+        use_nesterov: Look ahead along the velocity.
+    """
 
     momentum = Hyperparameter[float]()
     use_nesterov = Hyperparameter[bool]()
@@ -66,19 +71,6 @@ class Momentum(Optimizer):
         name: str = "Momentum",
         **clipping: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number of at least 0, or a schedule.
-            momentum: What is kept of the velocity; at least 0.
-            use_nesterov: Look ahead along the velocity.
-            use_locking: Accepted for compatibility; see `Optimizer`.
-            name: Slots are named after it; not empty.
-            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
-            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
-        """
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         rule = MomentumRule(momentum=momentum, use_nesterov=use_nesterov)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

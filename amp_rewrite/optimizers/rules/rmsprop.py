@@ -89,7 +89,14 @@ class CenteredRMSPropRule(RMSPropRule):
 
 
 class RMSProp(Optimizer):
-    """Gradients in units of their size; see `RMSPropRule` and `CenteredRMSPropRule`."""
+    """Gradients in units of their size; see `RMSPropRule` and `CenteredRMSPropRule`.
+
+    Attributes:
+        decay: Decay of the means: at least 0, below 1.
+        momentum: What is kept of the velocity; at least 0.
+        epsilon: Added to the root; above 0.
+        centered: Divide by the root of the variance instead of that of the mean square.
+    """
 
     decay = Hyperparameter[float]()
     momentum = Hyperparameter[float]()
@@ -106,22 +113,7 @@ class RMSProp(Optimizer):
         name: str = "RMSProp",
         **clipping: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number of at least 0, or a schedule.
-            decay: Decay of the means: at least 0, below 1.
-            momentum: What is kept of the velocity; at least 0.
-            epsilon: Added to the root; above 0.
-            use_locking: Accepted for compatibility; see `Optimizer`.
-            centered: Divide by the root of the variance instead of that of the mean square.
-            name: Slots are named after it; not empty.
-            **clipping: clipnorm, clipvalue or global_clipnorm; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A hyperparameter is not a number, or a keyword is unknown.
-            OptimizerValueError: The name is empty, or a hyperparameter is out of its range.
-        """
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         kind = CenteredRMSPropRule if centered else RMSPropRule
         rule = kind(decay=decay, momentum=momentum, epsilon=epsilon)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

@@ -1,11 +1,17 @@
-"""Which variables decay."""
+"""What AdamW and LAMB have in common: Adam's moments, and a decay of some variables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers.optimizer import Hyperparameter
+from amp_rewrite.optimizers.rules.adam import Adam, AdamRule
+from amp_rewrite.optimizers.update_rule import checked
+from amp_rewrite.training.training_graph import State
 
 
 def patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
@@ -35,6 +41,21 @@ def patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
-def decays(variable: str, weight_decay: float, exclude: Iterable[str]) -> bool:
-    """Return whether a variable decays: no expression of `exclude` occurs in its name."""
-    return bool(weight_decay) and not any(re.search(pattern, variable) for pattern in exclude)
+@dataclass(frozen=True, kw_only=True)
+class DecayingAdamRule(AdamRule):
+    """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
+
+    weight_decay: float = checked(check.number)
+    exclude_from_weight_decay: Iterable[str] = checked(patterns)
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
+        return bool(self.weight_decay) and not any(excluded)
+
+
+class DecayingAdam(Adam):
+    """An optimizer with such a rule."""
+
+    weight_decay = Hyperparameter[float]()
+    exclude_from_weight_decay = Hyperparameter[tuple[str, ...]]()
