@@ -10,8 +10,15 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.annotate import annotate
-from amp_rewrite.builder.constant_contents import constant_tensor
-from amp_rewrite.builder.known import dims, rank, same_shape, shaped_like, symbolic_dims, type_of
+from amp_rewrite.builder.known import (
+    constant_tensor,
+    dims,
+    rank,
+    same_shape,
+    shaped_like,
+    symbolic_dims,
+    type_of,
+)
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.keys import PART_KEY, SOURCE_KEY
 from amp_rewrite.graph.names import FreeNames, names_in
@@ -26,7 +33,7 @@ Shape = ir.Value | Sequence[int]
 _AXES_INPUT = 18
 """The opset from which every reduction takes its axes as an input; ReduceSum has it from 13."""
 _ALLOWZERO = 14
-_INT64_MIN, _INT64_MAX = (int(n) for n in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
+_INT64_MAX = int(np.iinfo(np.int64).max)
 
 
 class Builder:
@@ -279,10 +286,6 @@ class Builder:
         """Return x and y."""
         return self.op("And", x, y)
 
-    def logical_or(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Return x or y."""
-        return self.op("Or", x, y)
-
     def logical_not(self, x: ir.Value) -> ir.Value:
         """Return not x."""
         return self.op("Not", x)
@@ -375,10 +378,6 @@ class Builder:
         """Return the mean over axes."""
         return self.reduce("ReduceMean", x, axes, keepdims=keepdims)
 
-    def reduce_max(self, x: ir.Value, axes: Axes = None, *, keepdims: bool = True) -> ir.Value:
-        """Return the maximum over axes."""
-        return self.reduce("ReduceMax", x, axes, keepdims=keepdims)
-
     def shape(self, x: ir.Value) -> ir.Value:
         """Return the shape of x: 1-D int64; a constant where it is static."""
         dims = self.dims(x)
@@ -446,8 +445,7 @@ class Builder:
             return x
         if 0 in (self.dims(like) or ()):
             # ONNX Runtime 1.31.1 drops an Expand from length 1 to 0.
-            nothing = np.zeros(1, self.type_of(x).numpy())
-            return self.op("ConstantOfShape", self.shape(like), value=nothing)
+            return self.zeros(self.shape(like), self.type_of(x))
         return self.shaped_like(self.expand(x, self.shape(like)), like)
 
     def unsqueeze(self, x: ir.Value, axes: Shape) -> ir.Value:
@@ -467,6 +465,10 @@ class Builder:
         if list(perm) == list(range(len(perm))):
             return x
         return self.op("Transpose", x, perm=list(perm))
+
+    def zeros(self, shape: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """Return zeros of a computed shape."""
+        return self.op("ConstantOfShape", shape, value=np.zeros(1, dtype.numpy()))
 
     def full_like(self, x: ir.Value, number: float) -> ir.Value:
         """Return a tensor of x's shape and type, filled with a number."""
@@ -504,10 +506,6 @@ class Builder:
         while optional and optional[-1] is None:
             optional.pop()
         return self.op("Slice", x, self.vector(starts), self.vector(ends), *optional)
-
-    def flip(self, x: ir.Value, axis: int) -> ir.Value:
-        """Return x in reverse order along an axis."""
-        return self.shaped_like(self.slice(x, [-1], [_INT64_MIN], [axis], [-1]), x)
 
     def gather(self, x: ir.Value, indices: ir.Value, axis: int = 0) -> ir.Value:
         """Return the slices of x at indices along an axis."""

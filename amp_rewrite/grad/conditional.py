@@ -53,11 +53,9 @@ def _branch(
     # Here, since the walk asks this module for the gradient of an If.
     from amp_rewrite.grad.walk import gradients
 
-    attribute = node.attributes.get(name)
-    if attribute is None:
-        raise GradientError(f"an If without {name}", where=place(node))
-    _check_repeatable(b, attribute.as_graph())
-    body = attribute.as_graph().clone(allow_outer_scope_values=True)
+    branch = node.attributes[name].as_graph()
+    _check_repeatable(b, branch)
+    body = branch.clone(allow_outer_scope_values=True)
     inner = b.child(body)
     _rename(inner, body)
     seeds: dict[ir.Value, ir.Value] = {}

@@ -122,8 +122,7 @@ def scatter_axis(
     if not unique and not can_add(b):
         return _by_product(b, updates, indices, axis, length)
     lengths = [length if k == axis else b.dim(updates, k) for k in range(rank)]
-    zero = np.zeros(1, b.type_of(updates).numpy())
-    zeros = b.op("ConstantOfShape", b.concat(lengths, 0), value=zero)
+    zeros = b.zeros(b.concat(lengths, 0), b.type_of(updates))
     column = b.reshape(indices, [-1 if k == axis else 1 for k in range(rank)])
     spread = b.expand(column, b.shape(updates))
     reduction = None if unique else "add"

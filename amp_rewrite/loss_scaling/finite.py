@@ -8,11 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.keys import CHECK_KEY
 from amp_rewrite.loss_scaling.hidden import hidden
 from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm, unclipped
-from amp_rewrite.optimizers.gradient import Raw, summed, values_of
+from amp_rewrite.optimizers.gradient import Raw, merged, values_of
 from amp_rewrite.training.replicas import cross_replica_sum
 
 
@@ -47,7 +46,7 @@ def finite_and_norm(
     given = [unclipped(g) for g in gradients]
     norm = known_norm(given)
     if norm is None:
-        raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in given]
+        raw = [merged(b, g, rows_only=True) for g in given]
         norm = global_norm_of(b, raw, factor)
         remember_norm(norm, raw)
     finite = _is_finite(b, norm)

@@ -19,7 +19,6 @@ from amp_rewrite.optimizers.gradient import (
     Raw,
     graph_of,
     merged,
-    summed,
     unwrap,
     values_of,
 )
@@ -245,7 +244,7 @@ def norm_before_clipping(
     if known is not None:
         return known
     b = graph.scoped(clipping.SCOPE, Part.CLIP)
-    raw = [summed(b, g) if isinstance(g, IndexedSlices) else g for g in given]
+    raw = [merged(b, g, rows_only=True) for g in given]
     return clipping.global_norm_of(b, raw, factor)
 
 

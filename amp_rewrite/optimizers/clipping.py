@@ -22,7 +22,7 @@ from amp_rewrite.optimizers.gradient import (
     Gradient,
     Raw,
     graph_of,
-    summed,
+    merged,
     unwrap,
     values_of,
     with_values,
@@ -110,9 +110,9 @@ def clip_by_global_norm(
     given = list(gradients)
     graph = _graph(given)
     b = graph.scoped(SCOPE, Part.CLIP)
-    raw = [_summed(b, g) for g in given]
-    norm = global_norm_of(b, [g for g in raw if g is not None]) if use_norm is None else None
-    norm = norm if norm is not None else _given(use_norm)
+    raw = [None if g is None else _summed(b, g) for g in given]
+    present = [g for g in raw if g is not None]
+    norm = global_norm_of(b, present) if use_norm is None else use_norm.value
     scale = b.div(limit, b.maximum(norm, limit))
     scale = b.add(scale, b.sub(norm, norm))  # infinity - infinity is NaN
     clipped = [None if g is None else _map(b, g, lambda v: _times(b, v, scale)) for g in raw]
@@ -149,7 +149,6 @@ def clip_with_norm(
     graph = _graph([gradient])
     b = graph.scoped(SCOPE, Part.CLIP)
     raw = _summed(b, gradient)
-    assert raw is not None, "the gradient is not None"
     if axes is not None and isinstance(raw, IndexedSlices):
         raise OptimizerValueError("a sparse gradient has one norm", expected="axes=None")
     values = _wide(b, values_of(raw))
@@ -180,9 +179,11 @@ def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: flo
         return None
     graph = _graph([gradient])
     b = graph.scoped(SCOPE, Part.CLIP)
-    raw = _summed(b, gradient)
-    assert raw is not None, "the gradient is not None"
-    return wrap(graph, _map(b, raw, lambda v: _limited(b, v, clip_value_min, clip_value_max)))
+    limits = clip_value_min, clip_value_max
+    clipped = _map(
+        b, _summed(b, gradient), lambda v: b.op("Clip", v, *(b.operand(n, v) for n in limits))
+    )
+    return wrap(graph, clipped)
 
 
 def unclipped(gradient: Raw) -> Raw:
@@ -205,8 +206,8 @@ def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
     given = list(gradients)
     graph = _graph(given)
     b = graph.scoped(SCOPE, Part.CLIP)
-    raw = [_summed(b, g) for g in given]
-    return GraphValue(graph, global_norm_of(b, [g for g in raw if g is not None]))
+    raw = [_summed(b, g) for g in given if g is not None]
+    return GraphValue(graph, global_norm_of(b, raw))
 
 
 def global_norm_of(b: Builder, gradients: Sequence[Raw], factor: float = 1.0) -> ir.Value:
@@ -256,16 +257,8 @@ def _graph(gradients: Sequence[Gradient]) -> TrainingGraph:
     )
 
 
-def _summed(b: Builder, gradient: Gradient) -> Raw | None:
-    if gradient is None:
-        return None
-    raw = unwrap(gradient)
-    return summed(b, raw) if isinstance(raw, IndexedSlices) else raw
-
-
-def _given(norm: GraphValue | None) -> ir.Value:
-    assert norm is not None, "called with a norm only"
-    return norm.value
+def _summed(b: Builder, gradient: Gradient) -> Raw:
+    return merged(b, unwrap(gradient), rows_only=True)
 
 
 def _wide(b: Builder, values: ir.Value) -> ir.Value:
@@ -280,7 +273,3 @@ def _map(b: Builder, gradient: Raw, function: Any) -> Raw:
 
 def _times(b: Builder, values: ir.Value, scale: ir.Value) -> ir.Value:
     return b.mul(values, b.cast_like(scale, values))
-
-
-def _limited(b: Builder, values: ir.Value, low: float, high: float) -> ir.Value:
-    return b.op("Clip", values, b.operand(low, values), b.operand(high, values))

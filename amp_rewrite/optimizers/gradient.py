@@ -61,8 +61,7 @@ def summed(b: Builder, slices: IndexedSlices) -> IndexedSlices:
         return slices
     unique, _, inverse = b.op("Unique", slices.indices, outputs=3, sorted=1)
     shape = b.concat([b.shape(unique), b.slice(b.shape(slices.values), [1], [2**31])], 0)
-    zero = b.type_of(slices.values).numpy().type(0)
-    zeros = b.op("ConstantOfShape", shape, value=_one(zero))
+    zeros = b.zeros(shape, b.type_of(slices.values))
     return IndexedSlices(scatter_rows(b, zeros, inverse, slices.values), unique, slices.dense_shape)
 
 
@@ -77,8 +76,7 @@ def dense(b: Builder, gradient: Raw) -> ir.Value:
     """Return a gradient as one tensor."""
     if isinstance(gradient, ir.Value):
         return gradient
-    zero = b.type_of(gradient.values).numpy().type(0)
-    zeros = b.op("ConstantOfShape", gradient.dense_shape, value=_one(zero))
+    zeros = b.zeros(gradient.dense_shape, b.type_of(gradient.values))
     return scatter_rows(b, zeros, gradient.indices, gradient.values)
 
 
@@ -90,8 +88,3 @@ def values_of(gradient: Raw) -> ir.Value:
 def with_values(gradient: Raw, values: ir.Value) -> Raw:
     """Return a gradient with other numbers at the same places."""
     return gradient._replace(values=values) if isinstance(gradient, IndexedSlices) else values
-
-
-def _one(number: Any) -> Any:
-    """Return a one-element array, as ConstantOfShape takes it."""
-    return number.reshape(1)

@@ -8,7 +8,9 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.broadcasting import sum_to
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
+from amp_rewrite.graph.names import place
 
 Received = Sequence[ir.Value | None]
 
@@ -159,6 +161,22 @@ def where(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def operands(node: ir.Node) -> list[ir.Value]:
     """Return a node's inputs, all of which the operator requires."""
     return [v for v in node.inputs if v is not None]
+
+
+def rank_of(node: ir.Node, b: Builder, x: ir.Value) -> int:
+    """Return the rank of an input, without which a rule cannot work.
+
+    Raises:
+        GradientError: It is not known.
+    """
+    rank = b.rank(x)
+    if rank is None:
+        raise GradientError(
+            "the rank of the input is not known",
+            where=place(node),
+            remedy="record its shape in the model's value_info; lengths may be symbolic",
+        )
+    return rank
 
 
 def known(gradient: ir.Value | None) -> ir.Value:

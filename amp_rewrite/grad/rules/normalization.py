@@ -13,11 +13,9 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.broadcasting import sum_to
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
-from amp_rewrite.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.grad.rules.arithmetic import Received, known, operands, rank_of
 from amp_rewrite.grad.rules.result_values import extra_output
-from amp_rewrite.graph.names import place
 
 _DEFAULT_EPSILON = 1e-5
 
@@ -76,19 +74,8 @@ def _stash_type(node: ir.Node, b: Builder, x: ir.Value) -> ir.DataType:
 
 def _from_axis(node: ir.Node, b: Builder, x: ir.Value) -> list[int]:
     """Return the axes from the attribute `axis` on."""
-    rank = _rank(node, b, x)
+    rank = rank_of(node, b, x)
     return list(range(node.attributes.get_int("axis", -1) % rank, rank))
-
-
-def _rank(node: ir.Node, b: Builder, x: ir.Value) -> int:
-    rank = b.rank(x)
-    if rank is None:
-        raise GradientError(
-            "the rank of the input is not known",
-            where=place(node),
-            remedy="record its shape in the model's value_info; lengths may be symbolic",
-        )
-    return rank
 
 
 def _inverse_root(node: ir.Node, b: Builder, variance: ir.Value) -> ir.Value:
@@ -116,7 +103,7 @@ def rms_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def instance_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = h scale + bias, h over the spatial axes: the formula of the module with u = g scale."""
     x, scale, bias = operands(node)
-    rank, g = _rank(node, b, x), known(gs[0])
+    rank, g = rank_of(node, b, x), known(gs[0])
     axes = list(range(2, rank))
     mean = b.reduce_mean(x, axes)
     centred = b.sub(x, mean)
@@ -146,7 +133,7 @@ def batch_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     if node.attributes.get_int("training_mode", 0) or (b.opset < 14 and len(node.outputs) > 1):
         return _batch_training(node, b, known(gs[0]))
     x, scale, bias, mean, variance = operands(node)
-    rank, g = _rank(node, b, x), known(gs[0])
+    rank, g = rank_of(node, b, x), known(gs[0])
     axes = [0, *range(2, rank)]
     wide = b.type_of(mean)
     r = _inverse_root(node, b, variance)
@@ -163,7 +150,7 @@ def batch_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 def _batch_training(node: ir.Node, b: Builder, g: ir.Value) -> Gradients:
     x, scale, bias = operands(node)[:3]
-    rank = _rank(node, b, x)
+    rank = rank_of(node, b, x)
     axes = [0, *range(2, rank)]
     wide = max(b.type_of(x), b.type_of(node.inputs[3] or x), key=lambda t: t.itemsize)
     centred = b.cast(x, wide)

@@ -38,11 +38,7 @@ def max_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     if len(node.outputs) == 1 and _in_blocks(node, b, x, window):
         return [_by_blocks(b, x, node.outputs[0], g)]
     indices = _indices(node, b)
-    zeros = b.op(
-        "ConstantOfShape",
-        b.reshape(b.size(x), [1]),
-        value=np.zeros(1, b.type_of(g).numpy()),
-    )
+    zeros = b.zeros(b.reshape(b.size(x), [1]), b.type_of(g))
     if not window.overlaps:
         return [b.reshape_like(_scattered(b, zeros, indices, g, None), x)]
     if can_add(b):

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.rule import Gradients, Rules
-from amp_rewrite.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.grad.rules.arithmetic import Received, known, operands, rank_of
 from amp_rewrite.graph.names import place
 
 _CROP = "tf_crop_and_resize"
@@ -26,13 +26,7 @@ def resize(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     constant where the lengths are known.)
     """
     x, g = operands(node)[0], known(gs[0])
-    rank = b.rank(x)
-    if rank is None:
-        raise GradientError(
-            "the rank of the input is not known",
-            where=place(node),
-            remedy="record its shape in the model's value_info; lengths may be symbolic",
-        )
+    rank = rank_of(node, b, x)
     policy = node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         raise GradientError(

@@ -113,7 +113,7 @@ def _computed_pads(
     lengths = b.gather(shape, axes)
     starts = b.where(b.less(starts, 0), b.add(starts, lengths), starts)
     starts = b.minimum(b.maximum(starts, 0), lengths)
-    zeros = b.op("ConstantOfShape", rank, value=np.zeros(1, np.int64))
+    zeros = b.zeros(rank, ir.DataType.INT64)
     before = b.op("ScatterElements", zeros, axes, starts)
     return b.concat([before, b.sub(b.sub(shape, before), b.shape(g))], 0)
 
@@ -156,7 +156,7 @@ def _pads(node: ir.Node, b: Builder, x: ir.Value) -> ir.Value:
     ranks = b.op("Shape", b.shape(x))
     axes = b.cast(axes, ir.DataType.INT64)
     axes = b.where(b.less(axes, 0), b.add(axes, ranks), axes)
-    zeros = b.op("ConstantOfShape", b.mul(ranks, 2), value=np.zeros(1, np.int64))
+    zeros = b.zeros(b.mul(ranks, 2), ir.DataType.INT64)
     return b.op("ScatterElements", zeros, b.concat([axes, b.add(axes, ranks)], 0), pads)
 
 
