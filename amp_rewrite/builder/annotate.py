@@ -9,8 +9,8 @@ import onnx.defs
 import onnx.shape_inference
 import onnx_ir as ir
 
-from amp_rewrite.builder.constant_contents import constant_tensor
 from amp_rewrite.builder.dimensions import better_shape, solve_reshape
+from amp_rewrite.builder.known import constant_tensor
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.io.typeproto import write_type
 from amp_rewrite.graph.names import place

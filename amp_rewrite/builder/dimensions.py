@@ -7,7 +7,7 @@ from collections import Counter
 
 import onnx_ir as ir
 
-from amp_rewrite.builder.constant_contents import constant_tensor
+from amp_rewrite.builder.known import constant_tensor
 
 _MADE_UP = "unk__"
 """The prefix of the names that onnx's inference gives to lengths it knows nothing about."""

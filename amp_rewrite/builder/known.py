@@ -1,10 +1,11 @@
-"""What is known about a value: its type, and the lengths of its axes."""
+"""What is known about a value: its type, the lengths of its axes, and what a constant holds."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.constants import held_tensor
 
 Length = int | str | None
 """A length, the name of one, or unknown."""
@@ -62,3 +63,15 @@ def shaped_like(value: ir.Value, like: ir.Value) -> ir.Value:
         pairs = zip(ours, theirs, strict=True)
         value.shape = ir.Shape(a if isinstance(a, int) or b is None else b for a, b in pairs)
     return value
+
+
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """Return the tensor of an initializer or of a Constant node; None for what is neither.
+
+    `onnx_ir.convenience.get_const_tensor` names the tensor of a node, which clones share, anew. An
+    initializer that is a graph input too can be fed, hence is no constant.
+    """
+    if value.is_graph_input():
+        return None
+    node = value.producer()
+    return value.const_value if node is None else held_tensor(node)

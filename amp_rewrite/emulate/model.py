@@ -18,7 +18,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.infer import Types, infer_types
-from amp_rewrite.graph.ports import opset_of, ports_of, schema_variable
+from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
 from amp_rewrite.rewrite.retype import retype_value
 
 
@@ -135,8 +135,7 @@ class _Emulator:
         """
         if node.domain == "":
             return "sparse_value" in node.attributes
-        opset = opset_of(node, self.model.graph.opset_imports)
-        ports = ports_of(node.domain, node.op_type, opset, len(node.inputs), len(node.outputs))
+        ports = ports_at(node, self.model.graph.opset_imports)
         if ports.schema is None:
             return True
         for name, value in self._pairs(node, ports.inputs, ports.outputs):

@@ -12,7 +12,7 @@ from amp_rewrite.graph.dataflow import NodeVertices, TypeGraph, Vertex, VertexKi
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.origin import training_names
-from amp_rewrite.graph.ports import Ports, opaque_ports, ports_of
+from amp_rewrite.graph.ports import Ports, opaque_ports, ports_at
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 
@@ -180,13 +180,7 @@ class _Builder:
         functions = self.result.model.functions
         if functions and functions.get(node.op_identifier()) is not None:
             return opaque_ports(len(node.inputs), len(node.outputs))
-        ports = ports_of(
-            node.domain,
-            node.op_type,
-            self.result.opset_of(node),
-            len(node.inputs),
-            len(node.outputs),
-        )
+        ports = ports_at(node, self.result.model.graph.opset_imports)
         if node.domain == "" and node.op_type == "Scan":
             return _joined_scan_ports(node, ports)
         return ports
@@ -221,7 +215,7 @@ def _joined_scan_ports(node: ir.Node, ports: Ports) -> Ports:
 def _scan_split(node: ir.Node) -> tuple[int, int]:
     """Return where Scan's states begin and end among its inputs; Scan-8 has lengths in front."""
     first = len(node.inputs) - len(node.attributes["body"].as_graph().inputs)
-    return max(first, 0), len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
+    return first, len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
 
 
 def _joins(

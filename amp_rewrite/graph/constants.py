@@ -12,6 +12,14 @@ from amp_rewrite.graph.io.tensorproto import SparseTensor
 FIRST_IR_WITH_OVERRIDES = 4
 """Since this IR version an initializer that is also a graph input is a default, not a constant."""
 
+_NUMBERS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
+"""Attribute of Constant -> the type of the tensor that it makes of numbers."""
+
 
 def constant_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
     """Return the tensor behind a constant float32 value, or None if it is not a constant.
@@ -27,9 +35,7 @@ def constant_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol
         overridable = type_graph.model.ir_version >= FIRST_IR_WITH_OVERRIDES
         return None if value.is_graph_input() and overridable else _dense(value.const_value)
     node = value.producer()
-    if node is None or node.op_type != "Constant" or node.domain != "":
-        return None
-    return constant_attribute(node)
+    return None if node is None else _dense(held_tensor(node))
 
 
 def filled_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
@@ -55,15 +61,17 @@ def default_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol 
     return _dense(value.const_value) if value.is_initializer() else None
 
 
-def constant_attribute(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the dense float tensor that a Constant node holds, or None."""
-    attributes = node.attributes
-    if "value" in attributes and not attributes["value"].is_ref():
-        return _dense(attributes["value"].as_tensor())
-    if "value_float" in attributes:
-        return ir.Tensor(np.array(attributes["value_float"].as_float(), np.float32))
-    if "value_floats" in attributes:
-        return ir.Tensor(np.array(attributes["value_floats"].as_floats(), np.float32))
+def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the dense tensor of numbers that a Constant node holds; None for any other node."""
+    if node.op_type != "Constant" or node.domain != "":
+        return None
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            return None
+        if attribute.name == "value":
+            return attribute.as_tensor()
+        if attribute.name in _NUMBERS:
+            return ir.Tensor(np.array(attribute.value, _NUMBERS[attribute.name]))
     return None
 
 

@@ -8,13 +8,13 @@ another port. ONNX shape inference is not used, so its failures do not matter he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from amp_rewrite.graph import elements, special_types
-from amp_rewrite.graph.ports import Ports, is_fixed, opset_of, ports_of
+from amp_rewrite.graph.ports import Ports, is_fixed, ports_at
 from amp_rewrite.graph.traits import Trait, has
 
 Types = dict[ir.Value, str]
@@ -26,7 +26,7 @@ def infer_types(model: ir.Model) -> Types:
 
     The bodies of model-local functions are not included: they have one set of types per call.
     """
-    return _Inference(model).run(model.graph)
+    return _Inference(model, model.graph.opset_imports).run(model.graph)
 
 
 @dataclass
@@ -34,17 +34,16 @@ class _Inference:
     """One run over a graph; function bodies get a run of their own."""
 
     model: ir.Model
-    opsets: Mapping[str, int] | None = None
+    opsets: Mapping[str, int]
     bound_attributes: Mapping[str, ir.Attr] = field(default_factory=dict)
     types: Types = field(default_factory=dict)
     incomplete: list[ir.Node] = field(default_factory=list)
     by_schema: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
     calls: dict[tuple[object, ...], tuple[str | None, ...]] = field(default_factory=dict)
 
-    def run(self, graph: ir.Graph) -> Types:
-        """Infer `graph` and everything inside it."""
-        self.opsets = self.opsets or self.model.graph.opset_imports
-        self.sweep(graph)
+    def run(self, graph: ir.Graph, inputs: Sequence[str | None] = ()) -> Types:
+        """Infer `graph` and everything inside it; see `sweep`."""
+        self.sweep(graph, inputs)
         self._complete()
         return self.types
 
@@ -84,7 +83,7 @@ class _Inference:
 
     def _by_schema(self, node: ir.Node) -> Sequence[str | None]:
         """Return output types read off the operator's type variables."""
-        ports = self._ports(node)
+        ports = ports_at(node, self.opsets)
         bound: dict[str, str] = {}
         types = self.types
         for name, value in zip(ports.inputs, node.inputs, strict=True):
@@ -103,15 +102,6 @@ class _Inference:
                 return next(iter(admitted))
         return found
 
-    def _ports(self, node: ir.Node):
-        return ports_of(
-            node.domain,
-            node.op_type,
-            opset_of(node, self.opsets or {}),
-            len(node.inputs),
-            len(node.outputs),
-        )
-
     def _special(self, node: ir.Node) -> Sequence[str | None] | None:
         """Return output types of operators whose outputs do not follow from type variables."""
         functions = self.model.functions
@@ -126,8 +116,10 @@ class _Inference:
         rule = special_types.RULES.get(node.op_type)
         if rule is None:
             return None
-        inputs = [None if v is None else self.types.get(v) for v in node.inputs]
-        return rule(inputs, self._attributes(node), len(node.outputs))
+        return rule(self._types_of(node.inputs), self._attributes(node), len(node.outputs))
+
+    def _types_of(self, values: Iterable[ir.Value | None]) -> list[str | None]:
+        return [None if v is None else self.types.get(v) for v in values]
 
     def _attributes(self, node: ir.Node) -> Mapping[str, ir.Attr]:
         """Return a node's attributes with references to a function's attributes resolved."""
@@ -143,34 +135,33 @@ class _Inference:
 
     def _call(self, node: ir.Node, function: ir.Function) -> tuple[str | None, ...]:
         """Return the output types of a call of a model-local function."""
-        inputs = tuple(None if v is None else self.types.get(v) for v in node.inputs)
+        inputs = tuple(self._types_of(node.inputs))
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
         attributes |= self._attributes(node)
         key = (function.identifier(), inputs, *((n, str(a.value)) for n, a in attributes.items()))
         if key not in self.calls:
             self.calls[key] = (None,) * len(function.outputs)  # a recursive call knows nothing
             inner = _Inference(self.model, function.opset_imports, attributes, calls=self.calls)
-            inner.sweep(function.graph, inputs)
-            inner._complete()
-            self.calls[key] = tuple(inner.types.get(v) for v in function.outputs)
+            types = inner.run(function.graph, inputs)
+            self.calls[key] = tuple(types.get(v) for v in function.outputs)
         known = self.calls[key]
         return known[: len(node.outputs)] + (None,) * (len(node.outputs) - len(known))
 
     def loop(self, node: ir.Node) -> list[str | None]:
         """Loop: a carried value has the type of its body output."""
         body = node.attributes["body"].as_graph()
-        carried = [None if v is None else self.types.get(v) for v in node.inputs[2:]]
+        carried = self._types_of(node.inputs[2:])
         self.sweep(body, ["tensor(int64)", "tensor(bool)", *carried])
-        finals = [self.types.get(v) for v in body.outputs[1:]]
+        finals = self._types_of(body.outputs[1:])
         merged = [f or (carried[i] if i < len(carried) else None) for i, f in enumerate(finals)]
-        return _fit(merged, len(node.outputs))
+        return merged[: len(node.outputs)]
 
     def scan(self, node: ir.Node) -> list[str | None]:
         """Scan: states and scan outputs have the types of the body outputs."""
         body = node.attributes["body"].as_graph()
         entering = node.inputs[-len(body.inputs) :]  # Scan-8 has sequence_lens in front
-        self.sweep(body, [None if v is None else self.types.get(v) for v in entering])
-        return _fit([self.types.get(v) for v in body.outputs], len(node.outputs))
+        self.sweep(body, self._types_of(entering))
+        return self._types_of(body.outputs[: len(node.outputs)])
 
     def if_(self, node: ir.Node) -> list[str | None]:
         """If: each output has the type of either branch's."""
@@ -179,15 +170,14 @@ class _Inference:
             self.sweep(branch)
         columns = zip(*(b.outputs for b in branches), strict=False)
         merged = [next((self.types[v] for v in c if v in self.types), None) for c in columns]
-        return _fit(merged, len(node.outputs))
+        return merged[: len(node.outputs)]
 
     def sequence_map(self, node: ir.Node) -> list[str | None]:
         """SequenceMap: the body sees elements and gives elements."""
         body = node.attributes["body"].as_graph()
-        given = [None if v is None else self.types.get(v) for v in node.inputs]
-        self.sweep(body, [t and (special_types.inner(t) or t) for t in given])
-        outputs = [self.types.get(v) for v in body.outputs]
-        return _fit([t and f"seq({t})" for t in outputs], len(node.outputs))
+        self.sweep(body, [t and (special_types.inner(t) or t) for t in self._types_of(node.inputs)])
+        outputs = self._types_of(body.outputs[: len(node.outputs)])
+        return [t and f"seq({t})" for t in outputs]
 
     def _complete(self) -> None:
         """Fill the remaining gaps from consumers, until nothing changes any more."""
@@ -207,7 +197,7 @@ class _Inference:
         """Give every port of a bound variable the variable's type; tell whether any was new."""
         if has(node, Trait.SUBGRAPHS, Trait.SEQUENCE):
             return False
-        ports = self._ports(node)
+        ports = ports_at(node, self.opsets)
         pairs = [
             *zip(ports.inputs, node.inputs, strict=True),
             *zip(ports.outputs, node.outputs, strict=True),
@@ -228,10 +218,6 @@ _CONTROL_FLOW = {
     "Scan": _Inference.scan,
     "SequenceMap": _Inference.sequence_map,
 }
-
-
-def _fit(types: list[str | None], length: int) -> list[str | None]:
-    return (types + [None] * length)[:length]
 
 
 def _record(types: Types, value: ir.Value, type_: str | None) -> None:

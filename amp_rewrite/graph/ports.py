@@ -48,6 +48,12 @@ def opset_of(node: ir.Node, opset_imports: Mapping[str, int]) -> int:
     return opset_imports.get(node.domain, 1)
 
 
+def ports_at(node: ir.Node, opset_imports: Mapping[str, int]) -> Ports:
+    """Return the variables of a node, by the schema that its domain's import says."""
+    opset = opset_of(node, opset_imports)
+    return ports_of(node.domain, node.op_type, opset, len(node.inputs), len(node.outputs))
+
+
 @cache
 def ports_of(domain: str, op: str, opset: int, n_inputs: int, n_outputs: int) -> Ports:
     """Return the variables of a call with this many actual inputs and outputs."""

@@ -27,7 +27,7 @@ def inner(type_string: str) -> str | None:
 def attribute_type(attributes: Attributes, name: str) -> str | None:
     """Return the tensor type that an element-type attribute names; None if absent or undefined."""
     attribute = attributes.get(name)
-    if attribute is None or attribute.type != ir.AttributeType.INT:
+    if attribute is None or attribute.type != ir.AttributeType.INT:  # Cast-1 has a string
         return None
     try:
         member = ir.DataType(attribute.as_int())
@@ -72,20 +72,6 @@ _CONSTANT_ATTRIBUTES = {
 def _constant_of_shape(_: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
     member = attributes["value"].as_tensor().dtype if "value" in attributes else ir.DataType.FLOAT
     return [elements.tensor(member)] * n_outputs
-
-
-def _quantize(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
-    found = attribute_type(attributes, "output_dtype")
-    if found is None and len(inputs) > 2:
-        found = inputs[2]
-    return [found or elements.tensor(ir.DataType.UINT8)] * n_outputs
-
-
-def _dequantize(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
-    found = attribute_type(attributes, "output_dtype")
-    if found is None and len(inputs) > 1:
-        found = inputs[1]
-    return [found] * n_outputs
 
 
 def _layer_norm(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
@@ -139,7 +125,7 @@ RULES: Mapping[str, Rule] = {
     "ConcatFromSequence": _element_of_first,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "DequantizeLinear": _dequantize,
+    "DequantizeLinear": _by_attribute("output_dtype", follow=1),
     "EyeLike": _by_attribute("dtype", follow=0),
     "HammingWindow": _by_attribute("output_datatype", _FLOAT),
     "HannWindow": _by_attribute("output_datatype", _FLOAT),
@@ -148,7 +134,7 @@ RULES: Mapping[str, Rule] = {
     "Multinomial": _by_attribute("dtype", ir.DataType.INT32),
     "Optional": _optional,
     "OptionalGetElement": _content_of_first,
-    "QuantizeLinear": _quantize,
+    "QuantizeLinear": _by_attribute("output_dtype", ir.DataType.UINT8, follow=2),
     "RandomNormal": _by_attribute("dtype", _FLOAT),
     "RandomNormalLike": _by_attribute("dtype", follow=0),
     "RandomUniform": _by_attribute("dtype", _FLOAT),

@@ -201,16 +201,6 @@ class WeightStats:
     flushed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LOW, 0))
     overflowed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LOW, 0))
 
-    @property
-    def has_nan(self) -> bool:
-        """Whether any element is NaN."""
-        return self.nans > 0
-
-    @property
-    def has_inf(self) -> bool:
-        """Whether any element is infinite."""
-        return self.infs > 0
-
     def flushed_to_zero(self, dtype: DType) -> int:
         """Return how many nonzero elements round to zero in `dtype`."""
         return self.flushed[dtype.name]

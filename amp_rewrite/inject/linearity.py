@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.builder.constant_contents import constant_tensor
+from amp_rewrite.builder.known import constant_tensor
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator, row_of

@@ -16,6 +16,7 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, Vertex
 from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.rewrite.saturation import fill_saturation, saturation
@@ -232,9 +233,8 @@ class _Planner:
             node = use.node
             if node.op_type != "Cast" or node.domain != "" or node.graph is not home:
                 continue
-            attribute = node.attributes.get("to")
-            target = None if attribute is None or attribute.is_ref() else attribute.as_int()
-            if target == to.ir.value and node.outputs[0] not in self.low_values:
+            target = attribute_type(node.attributes, "to")
+            if target == tensor_type(to.ir) and node.outputs[0] not in self.low_values:
                 return node
         return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewrite.casts import CastPlan
 
 
@@ -15,16 +17,15 @@ def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[ir.Node, ...]:
     did, or it was retargeted. Casts that were no-ops before are the model's own business.
     """
     low_values = {*plan.retyped, *(v for v in plan.ends if v.is_graph_input())}
-    low = plan.low.ir
+    low = tensor(plan.low.ir)
     found: list[ir.Node] = []
     for node in type_graph.nodes:
         if node.op_type != "Cast" or node.domain != "" or node.inputs[0] is None:
             continue
-        attribute = node.attributes.get("to")
-        target = None if attribute is None or attribute.is_ref() else attribute.as_int()
-        was_low = type_graph.types.get(node.inputs[0]) == f"tensor({plan.low.onnx})"
+        target = attribute_type(node.attributes, "to")
+        was_low = type_graph.types.get(node.inputs[0]) == low
         reads_low = node.inputs[0] in low_values or was_low
-        writes_low = node.outputs[0] in low_values or (target == low.value and not was_low)
+        writes_low = node.outputs[0] in low_values or (target == low and not was_low)
         if reads_low and writes_low and not node.outputs[0].is_graph_output():
             found.append(node)
     return tuple(found)

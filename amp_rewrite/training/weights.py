@@ -10,7 +10,7 @@ import onnx.shape_inference
 import onnx.version_converter
 import onnx_ir as ir
 
-from amp_rewrite.builder.constant_contents import constant_tensor
+from amp_rewrite.builder.known import constant_tensor
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load

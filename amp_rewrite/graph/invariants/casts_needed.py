@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.added import is_added_cast
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.invariants.violation import Violation, graphs, place
+from amp_rewrite.graph.special_types import attribute_type
 
 
 def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:
@@ -17,12 +17,6 @@ def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:
         for node in graph:
             if is_added_cast(node):
                 yield scope, node
-
-
-def cast_target(node: ir.Node) -> ir.DataType | None:
-    """Return the element type that a Cast converts to; None if it does not say."""
-    attribute = node.attributes.get("to")
-    return None if attribute is None else ir.DataType(attribute.as_int())
 
 
 def check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
@@ -36,10 +30,10 @@ def check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
 
 def check_no_duplicate_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
     """No two added Casts in one scope convert one value to one type."""
-    seen: dict[tuple[str, ir.Value | None, ir.DataType | None], str | None] = {}
+    seen: dict[tuple[str, ir.Value | None, str | None], str | None] = {}
     found: list[Violation] = []
     for scope, node in _added_casts(rewritten):
-        key = scope, node.inputs[0], cast_target(node)
+        key = scope, node.inputs[0], attribute_type(node.attributes, "to")
         if key in seen:
             message = f"does the same as {seen[key]}"
             found.append(Violation("no-duplicate-casts", place(scope, node.name), message))
@@ -53,11 +47,9 @@ def check_no_useless_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
     found: list[Violation] = []
     for scope, node in _added_casts(rewritten):
         where, source, output = place(scope, node.name), node.inputs[0], node.outputs[0]
-        target = cast_target(node)
-        if source is not None and target is not None:
-            known = types.get(source)
-            if known == elements.tensor(target):
-                found.append(Violation("no-useless-casts", where, f"its input is {known} already"))
+        known = None if source is None else types.get(source)
+        if known is not None and known == attribute_type(node.attributes, "to"):
+            found.append(Violation("no-useless-casts", where, f"its input is {known} already"))
         if not output.uses() and not output.is_graph_output():
             found.append(Violation("no-useless-casts", where, "nothing reads it"))
     return tuple(found)

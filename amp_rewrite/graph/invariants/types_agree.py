@@ -9,7 +9,7 @@ import onnx_ir as ir
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.invariants.violation import Violation, graphs, place, scope_of
-from amp_rewrite.graph.ports import is_fixed, opset_of, ports_of, schema_variable
+from amp_rewrite.graph.ports import is_fixed, ports_at, schema_variable
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import named_subgraphs
 
@@ -69,8 +69,7 @@ def _node_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[tup
 
 
 def _schema_problems(model: ir.Model, node: ir.Node, types: Types) -> Iterator[tuple[str, str]]:
-    opset = opset_of(node, model.graph.opset_imports)
-    ports = ports_of(node.domain, node.op_type, opset, len(node.inputs), len(node.outputs))
+    ports = ports_at(node, model.graph.opset_imports)
     if ports.schema is None:
         return
     bound: dict[str, str] = {}

@@ -76,12 +76,6 @@ class AttributeReader:
             raise GraphError("an attribute's name is not UTF-8", where=scope.place())
         doc = text(doc) if doc else None
         if proto.ref_attr_name:
-            if not scope.in_function():
-                raise GraphError(
-                    f"attribute {name!r} refers to a function's attribute",
-                    where=scope.place(),
-                    expected="such references in functions only",
-                )
             kind = _Kind(number)
             return ir.RefAttr(name, text(proto.ref_attr_name), kind, doc_string=doc)
         plain = _PLAIN.get(number)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.io.wire import to_bytes
 
 
-class Place:
+class Place(NamedTuple):
     """Where the data of a tensor lie in an external file."""
 
-    __slots__ = ("length", "location", "offset")
-
-    def __init__(self, location: str, offset: int, length: int) -> None:
-        """Keep the place."""
-        self.location = location
-        self.offset = offset
-        self.length = length
+    location: str
+    offset: int
+    length: int
 
 
 def fill_tensor(
@@ -46,9 +44,8 @@ def fill_tensor(
         proto.metadata_props.add(key=key, value=entry)
     if place is not None:
         proto.data_location = onnx.TensorProto.EXTERNAL
-        proto.external_data.add(key="location", value=place.location)
-        proto.external_data.add(key="offset", value=str(place.offset))
-        proto.external_data.add(key="length", value=str(place.length))
+        for key, entry in place._asdict().items():
+            proto.external_data.add(key=key, value=str(entry))
     elif tensor.dtype is ir.DataType.STRING:
         proto.string_data.extend(to_bytes(entry) for entry in tensor.numpy().reshape(-1))
     elif data:

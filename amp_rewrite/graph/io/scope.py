@@ -79,13 +79,6 @@ class Scope:
             )
         self.values[name] = value
 
-    def in_function(self) -> bool:
-        """Return whether this graph is, or lies in, the body of a function."""
-        scope = self
-        while scope.outer is not None:
-            scope = scope.outer
-        return isinstance(scope.proto, onnx.FunctionProto)
-
     def place(self) -> str:
         """Return where reading has got to: the graph and, among its nodes, the node."""
         nodes = self.proto.node

@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.builder.constant_contents import constant_tensor
+from amp_rewrite.builder.known import constant_tensor
 from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.graph.part import Part
 from amp_rewrite.train.step.step_info import StateInfo
