@@ -21,13 +21,8 @@ _SHOWN = 20
 @with_rewrite_options()
 def calibrate(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
-    data: Annotated[
-        list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Where to write the op list, for convert --lists."),
-    ],
+    data: common.Data,
+    output: common.ListFile,
     options: RewriteOptions,
     margin: Annotated[
         float, typer.Option(help="How many times larger than measured a value may become.")

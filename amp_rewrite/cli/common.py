@@ -26,6 +26,12 @@ def error_console() -> Console:
     return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
+Data = Annotated[
+    list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
+]
+ListFile = Annotated[
+    Path, typer.Option("--output", "-o", help="Where to write the op list, for convert --lists.")
+]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the JSON report here.")]
 Conditional = Annotated[
     str,

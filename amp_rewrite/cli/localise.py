@@ -20,9 +20,7 @@ from amp_rewrite.rewrite.options import RewriteOptions
 @with_rewrite_options()
 def localise(
     original: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
-    data: Annotated[
-        list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
-    ],
+    data: common.Data,
     rewritten: Annotated[
         Path | None,
         typer.Argument(help="What convert made of it; left away, what it makes with the options."),

@@ -21,13 +21,8 @@ from amp_rewrite.rewrite.options import RewriteOptions
 @with_rewrite_options()
 def tune(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
-    data: Annotated[
-        list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Where to write the op list, for convert --lists."),
-    ],
+    data: common.Data,
+    output: common.ListFile,
     metric: Annotated[str, typer.Option(help=" or ".join(METRICS) + ".")] = METRICS[0],
     rtol: Annotated[
         float | None,

@@ -49,7 +49,6 @@ def device_of(providers: Sequence[Provider]) -> Device:
 
     Raises:
         OptionError: None is given, or one is not a provider or is not available.
-        RuntimeMissingError: ONNX Runtime is not installed.
     """
     check_providers(providers)
     name, options = name_and_options(providers[0])
@@ -59,11 +58,7 @@ def device_of(providers: Sequence[Provider]) -> Device:
 
 
 def _index(given: Any) -> int:
-    """Return the number of a device, which ONNX Runtime takes as text too.
-
-    Raises:
-        OptionError: It is no number of one.
-    """
+    """Return the number of a device, checked; ONNX Runtime takes it as text too."""
     text = str(given)
     if not (text.isascii() and text.isdigit()):
         raise OptionError(

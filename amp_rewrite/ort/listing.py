@@ -19,7 +19,6 @@ def runtime_in_words(provider: str | None = None) -> str:
 
     Raises:
         OptionError: The plugin cannot be used.
-        RuntimeMissingError: There is no runtime.
     """
     runtime = f"onnxruntime {import_runtime().__version__}"
     if provider is None or not is_plugin(provider):
@@ -28,11 +27,7 @@ def runtime_in_words(provider: str | None = None) -> str:
 
 
 def operator_schemas() -> list[Any]:
-    """Return the schemas of all operators, in all their versions.
-
-    Raises:
-        RuntimeMissingError: There is no runtime.
-    """
+    """Return the schemas of all operators, in all their versions."""
     return import_state().get_all_operator_schema()
 
 
@@ -46,7 +41,6 @@ def kernel_rows(provider: str | None = None) -> list[dict[str, Any]]:
 
     Raises:
         OptionError: The plugin cannot be used.
-        RuntimeMissingError: There is no runtime.
     """
     state = import_state()
     if provider is None or not is_plugin(provider):

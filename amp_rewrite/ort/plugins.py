@@ -28,7 +28,6 @@ def devices_of(provider: str) -> list[Any]:
         OptionError: ONNX Runtime takes no plugins, the package is not installed, or the machine
             has no device for it.
         RunError: ONNX Runtime refuses the plugin.
-        RuntimeMissingError: ONNX Runtime is not installed.
     """
     runtime = import_runtime()
     if not hasattr(runtime, "register_execution_provider_library"):

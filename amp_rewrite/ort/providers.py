@@ -20,11 +20,7 @@ def name_and_options(provider: Provider) -> tuple[str, Mapping[str, Any]]:
 
 
 def available_providers() -> tuple[str, ...]:
-    """Return the names of the providers that the installed ONNX Runtime has built in.
-
-    Raises:
-        RuntimeMissingError: ONNX Runtime is not installed.
-    """
+    """Return the names of the providers that the installed ONNX Runtime has built in."""
     return tuple(import_runtime().get_available_providers())
 
 
@@ -34,7 +30,6 @@ def has_provider(name: str) -> bool:
     Raises:
         OptionError: It is a plugin that cannot be used; the error says why.
         RunError: ONNX Runtime refuses the plugin.
-        RuntimeMissingError: ONNX Runtime is not installed.
     """
     return bool(devices_of(name)) if is_plugin(name) else name in available_providers()
 
@@ -45,7 +40,6 @@ def check_providers(given: Sequence[Provider]) -> None:
     Raises:
         OptionError: None is given, or one is not a provider or is not available.
         RunError: ONNX Runtime refuses a plugin.
-        RuntimeMissingError: ONNX Runtime is not installed.
     """
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
@@ -66,11 +60,7 @@ def check_providers(given: Sequence[Provider]) -> None:
 
 
 def _check_provider(given: object) -> None:
-    """Refuse what is neither a name nor a name and options.
-
-    Raises:
-        OptionError: It is neither.
-    """
+    """Refuse what is neither a name nor a name and options."""
     if isinstance(given, str):
         return
     kinds = str, Mapping

@@ -1,4 +1,7 @@
-"""ONNX Runtime itself, imported when it is needed, and its errors in one line."""
+"""ONNX Runtime itself, imported when it is needed, and its errors in one line.
+
+Whatever needs it raises RuntimeMissingError where it is not installed.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,7 @@ def import_runtime() -> Any:
 
 
 def import_state() -> Any:
-    """Return the compiled part of ONNX Runtime, with its exceptions and registries.
-
-    Raises:
-        RuntimeMissingError: It is not installed.
-    """
+    """Return the compiled part of ONNX Runtime, with its exceptions and registries."""
     import_runtime()
     return importlib.import_module(f"{_NAME}.capi.onnxruntime_pybind11_state")
 

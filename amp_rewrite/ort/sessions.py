@@ -33,9 +33,6 @@ def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: boo
         threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
         memory_patterns: Reserve in one block what the last run of the same shapes needed.
         lean: Free every value as soon as it can be, and keep no memory between runs.
-
-    Raises:
-        RuntimeMissingError: ONNX Runtime is not installed.
     """
     runtime = import_runtime()
     options = runtime.SessionOptions()
@@ -49,10 +46,7 @@ def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: boo
 
 
 def check_options(options: object) -> None:
-    """Refuse what are not SessionOptions.
-
-    Args:
-        options: What a user passed.
+    """Refuse what a user passed for SessionOptions if they are not.
 
     Raises:
         OptionError: They are not.
@@ -92,7 +86,6 @@ class Session:
             what: The model as errors call it.
 
         Raises:
-            RuntimeMissingError: ONNX Runtime is not installed.
             OptionError: A provider is not available.
             RunError: It cannot load the model, or cannot start the preferred provider.
         """
