@@ -68,7 +68,8 @@ def ports_of(domain: str, op: str, opset: int, n_inputs: int, n_outputs: int) ->
         inputs = tuple("S" if name == "T" else name for name in inputs)
         outputs = tuple("S" if name == "T" else name for name in outputs)
     if domain == "" and op == "Scan":
-        outputs = _scan_outputs(outputs)
+        # Apart from its inputs; build_type_graph.py joins the state variables again.
+        outputs = tuple(f"{name}:out" for name in outputs)
     return Ports(schema, inputs, outputs)
 
 
@@ -88,8 +89,3 @@ def _variable(port: Port | None, index: int, n_formals: int) -> str:
     if port.variadic and not port.homogeneous:
         return f"{port.variable}[{index - (n_formals - 1)}]"
     return port.variable
-
-
-def _scan_outputs(outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """Name Scan's outputs apart from its inputs; dataflow.py joins the state variables again."""
-    return tuple(f"{name}:out" for name in outputs)

@@ -37,7 +37,7 @@ def conditional(
     mode: str = "if",
     *,
     keep: Collection[ir.Value] = (),
-    movable: Callable[[ir.Node], bool] | None = None,
+    movable: Callable[[ir.Node], bool] = lambda node: True,
 ) -> dict[str, ir.Value]:
     """Return state -> its next value: the updated one if `finite`, else the present one.
 
@@ -67,15 +67,10 @@ def conditional(
     if mode == "select":
         results = [b.op("Where", finite, v, present[name]) for name, v in changed.items()]
     else:
-        results = _if(b, finite, changed, present, {*keep, finite}, movable or _any)
+        results = _if(b, finite, changed, present, {*keep, finite}, movable)
     for name, result in zip(changed, results, strict=True):
         result.type, result.shape = present[name].type, present[name].shape
     return {**updates, **dict(zip(changed, results, strict=True))}
-
-
-def _any(node: ir.Node) -> bool:
-    del node
-    return True
 
 
 def _if(

@@ -189,7 +189,7 @@ class LossScaleOptimizer(OptimizerWrapper):
             op = self._applied(pairs, global_step, name, factor)
             fetches = fetches_of(present, present, b.constant(np.array(True)))
             fetches = _without_scale({**op.fetches, **fetches})
-            return replace(op, fetches=fetches, loss_scale=self._config())
+            return replace(op, fetches=fetches, loss_scale=serialize(self.loss_scale))
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
         raw = [unwrap(g) for g, _ in pairs if g is not None]
         finite, norm = finite_and_norm(b, raw, factor)
@@ -202,7 +202,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
         fetches |= {**fetches_of(present, following, finite), "gradient_norm": norm}
         fetches = _without_scale(fetches)
-        return replace(op, updates=updates, fetches=fetches, loss_scale=self._config())
+        return replace(op, updates=updates, fetches=fetches, loss_scale=serialize(self.loss_scale))
 
     def _applied(
         self, pairs: Pairs, global_step: Variable | None, name: str | None, factor: float
@@ -260,9 +260,6 @@ class LossScaleOptimizer(OptimizerWrapper):
             f"{type(self).__name__}({self.inner_optimizer!r}, {self.loss_scale!r}, "
             f"conditional={self.conditional!r})"
         )
-
-    def _config(self) -> dict[str, Any]:
-        return serialize(self.loss_scale)
 
     def _builder(self, graph: TrainingGraph) -> Builder:
         return graph.scoped(_SCOPE, Part.LOSS_SCALE)
