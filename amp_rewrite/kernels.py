@@ -99,15 +99,6 @@ class KernelTable:
         """
         return _has_kernel(self, _plain(domain), op, opset, tuple(types.items()))
 
-    def supported_types(self, domain: str, op: str, opset: int, variable: str) -> frozenset[str]:
-        """Return the types that some kernel admits for `variable`.
-
-        Empty if the provider has no kernel of the operator, or if its kernels leave the variable
-        free; `has_kernel` tells these apart.
-        """
-        found = (dict(k.types).get(variable) for k in self.matching(_plain(domain), op, opset))
-        return frozenset[str]().union(*(types for types in found if types))
-
     def matching(self, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
         """Return the kernels that serve `domain::op` as of `opset`."""
         return _matching(self, _plain(domain), op, opset)

@@ -85,11 +85,6 @@ def test_an_operator_that_the_table_lacks_has_no_kernel(cuda: KernelTable) -> No
     assert not cuda.has_kernel("my.domain", "Foo", 1, {})
 
 
-def test_supported_types_are_the_union_over_the_kernels(cuda: KernelTable) -> None:
-    assert cuda.supported_types("", "Conv", 21, "T") == {F16, F32, "tensor(double)"}
-    assert cuda.supported_types("", "Conv", 21, "T9") == frozenset()
-
-
 def test_an_unknown_provider_or_version_names_the_tables_there_are() -> None:
     with pytest.raises(KernelTableError, match="NoSuchProvider: there is no kernel table"):
         KernelTable.load("NoSuchProvider")

@@ -43,7 +43,7 @@ def updated(
         {name: values[name] for name in ("w", "v")},
         mode,
         keep=[values[name] for name in keep],
-        movable=(lambda node: node.op_type == only) if only else None,
+        movable=lambda node: only in ("", node.op_type),
     )
     model.graph.outputs.extend(after.values())
     return model

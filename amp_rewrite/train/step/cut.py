@@ -28,11 +28,6 @@ def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
     return found
 
 
-def known_fetches(whole: ir.Model, info: StepInfo) -> list[str]:
-    """Return every name that can be fetched from a step."""
-    return sorted({*info.fetches, *values_by_name(whole.graph)})
-
-
 def cut(
     model: ir.Model,
     info: StepInfo,

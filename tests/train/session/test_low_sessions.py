@@ -13,7 +13,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.train import StepError, TrainingSession, build_step
-from amp_rewrite.train.step.cut import known_fetches
+from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
 
@@ -242,7 +242,7 @@ def test_every_value_of_a_low_step_can_be_fetched(network):
     feeds = batch(network)
     op = train_op(network, "if")
     step = in_precision(whole_step(op), "float16")
-    names = known_fetches(step.model, step.info)
+    names = sorted({*step.info.fetches, *values_by_name(step.model.graph)})
     with TrainingSession(op, precision="float16", emulate=True) as session:
         together = session.run(feeds, names)
     assert len(names) > 100
