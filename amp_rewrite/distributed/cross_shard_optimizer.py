@@ -144,7 +144,8 @@ class CrossShardOptimizer(OptimizerWrapper):
         share = b.reciprocal(replica_count(b, self._groups))
         if grad_loss is not None:
             given = grad_loss.value
-            wide = b.cast(given, max(b.type_of(given), ir.DataType.FLOAT, key=_size))
+            known = b.type_of(given)
+            wide = b.cast(given, max(known, ir.DataType.FLOAT, key=lambda dtype: dtype.itemsize))
             return GraphValue(loss.graph, b.mul(wide, b.cast_like(share, wide)))
         return GraphValue(loss.graph, b.expand_like(share, loss.value))
 
@@ -216,9 +217,8 @@ class CrossShardOptimizer(OptimizerWrapper):
             return op
         loss = op.fetches["loss"]
         b = op.graph.scoped(_SCOPE, Part.ALL_REDUCE)
-        total = self._mean(b, loss) if self.reduction == MEAN else None
-        if total is None:
-            total = cross_replica_sum(b, loss, self._groups)
+        share = self._share(b, loss) if self.reduction == MEAN else loss
+        total = cross_replica_sum(b, share, self._groups)
         return replace(op, fetches={**op.fetches, "loss": total})
 
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
@@ -284,7 +284,3 @@ def check_permutation(groups: Groups, shards: int) -> None:
             f"group_assignment must be a permutation of range({shards})",
             found=[list(group) for group in groups],
         )
-
-
-def _size(dtype: ir.DataType) -> float:
-    return dtype.itemsize

@@ -1,4 +1,4 @@
-"""Find out before the first step whether all shards run the same one."""
+"""Find out whether all shards run the same step, and whether their states are still the same."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import onnx_ir as ir
 from amp_rewrite.distributed.collective import Collective, gather_text
 from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.errors import ShardError
+from amp_rewrite.train.session.states import States
 from amp_rewrite.train.step.step import Step
 
 _MISSING = "nothing"
+_SHOWN = 3
 
 
 def compare_steps(world: Collective, step: Step, options: ShardOptions) -> None:
@@ -95,3 +97,29 @@ def _constants(step: Step) -> Iterator[str]:
         if name not in states and tensor is not None:
             content = hashlib.blake2b(tensor.tobytes(), digest_size=8).hexdigest()
             yield f"{name} {tensor.dtype} {tensor.shape} {content}"
+
+
+def compare_states(group: Collective, states: States, steps: int) -> None:
+    """Compare a hash of every state tensor with those of the other shards, after so many steps.
+
+    Raises:
+        ShardError: A state differs; the message names the first.
+    """
+    digests = [hashlib.blake2b(states.read(name).tobytes(), digest_size=16) for name in states.info]
+    own = np.frombuffer(b"".join(d.digest() for d in digests), np.uint8).reshape(-1, 16)
+    found = group.gather(own)
+    names = list(states.info)
+    for shard, other in enumerate(found):
+        differing = [names[i] for i in np.flatnonzero((other != found[0]).any(axis=1))]
+        if differing:
+            rest = len(differing) - _SHOWN
+            more = f" and {rest} more" if rest > 0 else ""
+            raise ShardError(
+                "the states of the shards have come apart",
+                where=f"after {steps} steps",
+                found=f"shard {shard} of the group differs from its shard 0 in "
+                + ", ".join(map(repr, differing[:_SHOWN]))
+                + more,
+                expected="the same bits on all shards",
+                remedy="assign states on all shards alike, and resume from a checkpoint",
+            )

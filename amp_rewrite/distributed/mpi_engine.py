@@ -119,17 +119,17 @@ class MpiCollective:
         """See `Collective`."""
         array = np.ascontiguousarray(array)
         sizes = np.zeros(self.size, np.int64)
-        self._wait(self._apart.Iallgather(np.array([array.nbytes], np.int64), sizes))
+        self.finish(self._apart.Iallgather(np.array([array.nbytes], np.int64), sizes))
         whole = np.empty(int(sizes.sum()), np.uint8)
         ends = np.cumsum(sizes)
         where = [whole, (sizes, ends - sizes), self._mpi.BYTE]
-        self._wait(self._apart.Iallgatherv([as_bytes(array), self._mpi.BYTE], where))
+        self.finish(self._apart.Iallgatherv([as_bytes(array), self._mpi.BYTE], where))
         parts = np.split(whole, ends[:-1])
         return [part.view(array.dtype).reshape(-1, *array.shape[1:]) for part in parts]
 
     def broadcast(self, array: Array) -> None:
         """See `Collective`."""
-        self._wait(self._apart.Ibcast([as_bytes(array), self._mpi.BYTE], 0))
+        self.finish(self._apart.Ibcast([as_bytes(array), self._mpi.BYTE], 0))
 
     def split(self, groups: Sequence[Sequence[int]]) -> MpiCollective:
         """See `Collective`."""
@@ -149,9 +149,6 @@ class MpiCollective:
         self._low_sum.clear()
         self._apart.Free()
         self._communicator.Free()
-
-    def _wait(self, request: Any) -> None:
-        self.finish(request)
 
     def finish(self, request: Any) -> None:
         """Ask a request until it is done.
@@ -177,11 +174,7 @@ class MpiCollective:
 
     def _end_all_at_exit(self) -> None:
         """End all processes when this one ends: the end of MPI would wait for them for ever."""
-
-        def end() -> None:
-            _abort(self._mpi.COMM_WORLD, 1)
-
-        atexit.register(end)
+        atexit.register(_abort, self._mpi.COMM_WORLD, 1)
 
     def _late(self) -> ShardError:
         return ShardError(

@@ -13,11 +13,10 @@ import onnx_ir as ir
 from amp_rewrite.distributed.buckets import is_numbered, number_sums
 from amp_rewrite.distributed.collective import Array, Collective, broadcast_text, gather_text
 from amp_rewrite.distributed.cross_shard_optimizer import check_permutation
-from amp_rewrite.distributed.fingerprint import compare_steps
+from amp_rewrite.distributed.fingerprint import compare_states, compare_steps
 from amp_rewrite.distributed.low_precision import lower_sums
 from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.distributed.staged_program import Halfway, ShardedProgram
-from amp_rewrite.distributed.state_check import compare_states
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
 from amp_rewrite.train.session.checkpoint import Checkpoint

@@ -121,8 +121,6 @@ class WholeData(DataSet):
         drop_last: bool = False,
     ) -> Iterator[dict[str, Array]]:
         """Yield batches; see `DataSet` and `steps`."""
+        whole = DataSet(self.arrays, self.where)
         own = max(1, batch // self._shards)
-        for first in range(start * own, self.size - (own - 1 if drop_last else 0), own):
-            stop = min(first + own, self.size)
-            chosen = slice(first, stop) if order is None else order[first:stop]
-            yield {name: a[chosen] if a.ndim else a for name, a in self.arrays.items()}
+        return whole.batches(own, order=order, start=start, drop_last=drop_last)

@@ -6,8 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextvars import Token
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from amp_rewrite.distributed import mpi_engine, torch_engine
 from amp_rewrite.distributed.collective import Array, Collective, gather_text
@@ -16,7 +15,7 @@ from amp_rewrite.distributed.shard_data import ShardedData, WholeData, part_of_b
 from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.errors import AmpError, OptionError, ShardError
 from amp_rewrite.train.data_set import DataSet
-from amp_rewrite.train.session.sharding import CURRENT, ShardContext, Sharding
+from amp_rewrite.train.session.sharding import ShardContext, Sharding
 from amp_rewrite.training.replicas import Groups
 
 TIMEOUT = 300.0
@@ -49,7 +48,6 @@ class Shards(ShardContext):
         self.collective, self.options = collective, options
         self.rank = collective.rank
         self._groups: dict[Groups, Collective] = {}
-        self._token: Token[ShardContext | None] | None = None
 
     @property
     def is_first(self) -> bool:
@@ -80,14 +78,7 @@ class Shards(ShardContext):
         return ShardedData(_data_set(data), self.rank, self.size)
 
     def held_out(self, data: DataSet | Mapping[str, Array] | str | os.PathLike[str]) -> WholeData:
-        """Return data to evaluate on: every shard sees all of them, and finds the same.
-
-        Args:
-            data: A data set, arrays by input name, or an .npz file.
-
-        Raises:
-            DataError: The file cannot be read, or does not hold a data set.
-        """
+        """Return data, as for `data`, to evaluate on: every shard sees all, and finds the same."""
         return WholeData(_data_set(data), self.size)
 
     def compare(self, what: str, text: str) -> None:
@@ -136,16 +127,9 @@ class Shards(ShardContext):
                 stream.flush()
             self.collective.abort(1)
 
-    def __enter__(self) -> Self:
-        """Let optimizers and sessions inside the block find the shards."""
-        self._token = CURRENT.set(self)
-        return self
-
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close the shards; an error ends those of other processes too."""
-        if self._token is not None:
-            CURRENT.reset(self._token)
-            self._token = None
+        super().__exit__(kind, error, trace)
         if error is None:
             self.close()
         elif not (isinstance(error, SystemExit) and not error.code):
@@ -217,26 +201,10 @@ def started(engine: str) -> Shards:
     return engines[engine]()
 
 
-class _Building(ShardContext):
-    """A context for building steps only."""
-
-    def __init__(self, size: int | None) -> None:
-        super().__init__(size)
-        self._token: Token[ShardContext | None] | None = None
-
-    def __enter__(self) -> Self:
-        self._token = CURRENT.set(self)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._token is not None:
-            CURRENT.reset(self._token)
-
-
-def shard_context(number_of_shards: int | None = None) -> _Building:
+def shard_context(number_of_shards: int | None = None) -> ShardContext:
     """Return a context in which steps for several shards are built, and none is run.
 
     Args:
         number_of_shards: What group assignments are checked against; None if any number will do.
     """
-    return _Building(number_of_shards)
+    return ShardContext(number_of_shards)

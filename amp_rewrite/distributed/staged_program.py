@@ -168,11 +168,7 @@ class ShardedProgram(Program):
         self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Run once from the states of set `current`; return the fetches.
-
-        Args:
-            current: Which set of states to read.
-            feeds: Data input -> array or OrtValue, checked.
+        """Do what `Program.run` does.
 
         Raises:
             RunError: ONNX Runtime reports an error; the states of set `current` are as before.

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from amp_rewrite.distributed.buckets import Bucket
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes
-from amp_rewrite.train.step.cut import values_by_name
+from amp_rewrite.graph.traverse import ancestors, inputs_of
+from amp_rewrite.train.step.cut import (
+    declare_types,
+    remove_inputs,
+    remove_unused,
+    values_by_name,
+)
 from amp_rewrite.training.replicas import is_collective
 
 
@@ -87,7 +90,7 @@ def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
     read = [{v for node in part for v in inputs_of(node)} for part in parts]
     summed = {v for node in sums for v in (*node.inputs, *node.outputs) if v is not None}
     outputs = set(graph.outputs)
-    _declare(model)
+    declare_types(model, _values(graph))
     stages: list[Stage] = []
     for index, part in enumerate(parts):
         enters = [v for v in _values(graph) if v in read[index] and _is_outside(v, home, index)]
@@ -124,25 +127,7 @@ def _stage(model: ir.Model, enters: list[ir.Value], leaves: list[ir.Value]) -> S
         old.name = f"{value.name}:outside"
         graph.inputs.append(new)
         ir.convenience.replace_all_uses_with(old, new)
-    _prune(graph)
+    remove_unused(graph)
+    remove_inputs(graph)
     names = [str(v.name) for v in enters]
     return Stage(part, tuple(names), tuple(str(v.name) for v in leaves))
-
-
-def _prune(graph: ir.Graph) -> None:
-    """Remove nodes, initializers and inputs that no output needs."""
-    remove_unused_nodes(graph)
-    for name, value in list(graph.initializers.items()):
-        if not value.uses() and not value.is_graph_output():
-            del graph.initializers[name]
-    for value in [v for v in graph.inputs if not v.uses() and not v.is_graph_output()]:
-        graph.inputs.remove(value)
-
-
-def _declare(model: ir.Model) -> None:
-    """Record the types of values that may become inputs and outputs of stages."""
-    missing = [v for v in _values(model.graph) if v.type is None]
-    types = infer_types(model) if missing else {}
-    for value in missing:
-        if value in types:
-            value.type = elements.to_ir(types[value])

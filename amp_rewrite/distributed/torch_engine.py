@@ -138,7 +138,7 @@ class TorchCollective:
             self._distributed.destroy_process_group()
 
     def _now(self, begin: Callable[[], Any]) -> None:
-        TorchPending(self, self._call(begin), None).wait()
+        self.finish(self._call(begin))
 
     def _call(self, begin: Callable[[], Any]) -> Any:
         try:

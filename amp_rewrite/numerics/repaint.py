@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -60,9 +60,6 @@ class Repainter:
     nodes: tuple[ir.Node, ...]
     index: Mapping[ir.Node, int]
     _lists: OpLists
-    _carriers: dict[ir.Value, tuple[Slot, ...]] = field(
-        default_factory=dict[ir.Value, tuple[Slot, ...]]
-    )
 
     @staticmethod
     def of(source: Source, options: RewriteOptions) -> Repainter:
@@ -136,21 +133,18 @@ class Repainter:
 
     def carriers(self, value: ir.Value) -> tuple[Slot, ...]:
         """Return the slots that write or read a value of `model`."""
-        if not self._carriers:
-            self._carriers.update(self._all_carriers())
         return self._carriers.get(value, ())
 
     def values(self) -> Iterator[ir.Value]:
         """Yield every float32 value that a slot writes or reads, in execution order."""
-        if not self._carriers:
-            self._carriers.update(self._all_carriers())
         yield from self._carriers
 
     def name(self, slot: Slot) -> str:
         """Return a slot as reports spell it: "MatMul_3/T"."""
         return f"{self.nodes[slot.node].name}/{slot.variable}"
 
-    def _all_carriers(self) -> dict[ir.Value, tuple[Slot, ...]]:
+    @cached_property
+    def _carriers(self) -> dict[ir.Value, tuple[Slot, ...]]:
         found: dict[ir.Value, list[Slot]] = {}
         for value, vertex in self._uses():
             if vertex is not None and self.type_graph.is_float32(value):

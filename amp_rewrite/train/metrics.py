@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from amp_rewrite.errors import DataError, OptionError, SaveError
@@ -91,12 +90,7 @@ class MetricsFile:
         """Return the file."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the file."""
         self.close()
 

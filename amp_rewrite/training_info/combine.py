@@ -113,10 +113,7 @@ def _read(
     model: ir.Model, algorithm: onnx.GraphProto, known: dict[str, ir.Value], base_dir: str | None
 ) -> ir.Graph:
     """Read an algorithm whose outer values are declared as inputs."""
-    proto = onnx.ModelProto(ir_version=model.ir_version)
-    for domain, version in model.graph.opset_imports.items():
-        proto.opset_import.add(domain=domain, version=version)
-    proto.graph.CopyFrom(algorithm)
+    proto = _proto_of(algorithm, model)
     declared = {info.name for info in algorithm.input}
     outputs = (info.name for info in algorithm.output)
     for name in dict.fromkeys((*read_names(algorithm.node), *outputs)):
@@ -131,10 +128,16 @@ def model_of(graph: onnx.GraphProto, model: ir.Model, base_dir: str | None) -> i
     Raises:
         GraphError: The graph is not valid.
     """
+    proto = _proto_of(graph, model)
+    if model.functions:
+        proto.functions.extend(to_proto(model).functions)
+    return load(proto, base_dir=base_dir)
+
+
+def _proto_of(graph: onnx.GraphProto, model: ir.Model) -> onnx.ModelProto:
+    """Return a graph as a model that imports the operators that `model` imports."""
     proto = onnx.ModelProto(ir_version=model.ir_version)
     for domain, version in model.graph.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version)
-    if model.functions:
-        proto.functions.extend(to_proto(model).functions)
     proto.graph.CopyFrom(graph)
-    return load(proto, base_dir=base_dir)
+    return proto

@@ -39,10 +39,11 @@ def lower_adagrad(node: ir.Node, b: Builder) -> list[ir.Value]:
         TrainingInfoError: The inputs do not come in threes.
     """
     rate, count = _scalars(node, b)
-    decay = _number(node, "decay_factor", 0.0)
+    decay = node.attributes.get_float("decay_factor", 0.0)
     if decay:
         rate = b.div(rate, b.add(b.mul(b.cast_like(count, rate), decay), 1.0))
-    epsilon, rates = _number(node, "epsilon", 1e-6), _in_types(b, rate)
+    epsilon = node.attributes.get_float("epsilon", 1e-6)
+    rates = _in_types(b, rate)
     rows: list[tuple[ir.Value, ...]] = []
     for x, g, h in _tensors(node, 3):
         g = _regularized(node, b, x, g)
@@ -66,8 +67,9 @@ def lower_adam(node: ir.Node, b: Builder) -> list[ir.Value]:
     Raises:
         TrainingInfoError: The inputs do not come in fours.
     """
-    alpha, beta = _number(node, "alpha", 0.9), _number(node, "beta", 0.999)
-    epsilon, post = _number(node, "epsilon", 1e-6), _number(node, "norm_coefficient_post", 0.0)
+    number = node.attributes.get_float
+    alpha, beta = number("alpha", 0.9), number("beta", 0.999)
+    epsilon, post = number("epsilon", 1e-6), number("norm_coefficient_post", 0.0)
     rates = _in_types(b, _adam_rate(node, b, alpha, beta))
     rows: list[tuple[ir.Value, ...]] = []
     for x, g, v, h in _tensors(node, 4):
@@ -98,7 +100,8 @@ def lower_momentum(node: ir.Node, b: Builder) -> list[ir.Value]:
             found=repr(mode),
             expected="'standard' or 'nesterov'",
         )
-    alpha, beta, rates = _number(node, "alpha"), _number(node, "beta"), _in_types(b, rate)
+    alpha, beta = (node.attributes.get_float(name, 0.0) for name in ("alpha", "beta"))
+    rates = _in_types(b, rate)
     rows: list[tuple[ir.Value, ...]] = []
     for x, g, v in _tensors(node, 3):
         g = _regularized(node, b, x, g)
@@ -164,13 +167,8 @@ def _tensors(node: ir.Node, kinds: int) -> Iterable[tuple[ir.Value, ...]]:
 
 def _regularized(node: ir.Node, b: Builder, x: ir.Value, g: ir.Value) -> ir.Value:
     """Return norm_coefficient * X + G."""
-    norm = _number(node, "norm_coefficient")
+    norm = node.attributes.get_float("norm_coefficient", 0.0)
     return b.add(b.mul(x, norm), g) if norm else g
-
-
-def _number(node: ir.Node, name: str, default: float = 0.0) -> float:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_float()
 
 
 def _in_order(rows: Sequence[tuple[ir.Value, ...]]) -> list[ir.Value]:

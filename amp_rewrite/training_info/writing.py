@@ -14,13 +14,14 @@ from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.keys import ROLES_KEY
-from amp_rewrite.graph.traverse import remove_unused_nodes
+from amp_rewrite.graph.names import FreeNames
+from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.train.step.dropout import COUNTER
+from amp_rewrite.train.step.step_info import CONSTANT_UNLESS_UPDATED
 from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.combine import values_by_name
 from amp_rewrite.training_info.initialization import write_initialization
 from amp_rewrite.training_info.roles import Roles
-from amp_rewrite.training_info.shared import shared_nodes
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.train_op import TrainOp
@@ -29,7 +30,6 @@ Array = np.ndarray[Any, Any]
 
 _OLDEST_IR = 7
 """The IR version that introduced training_info."""
-_CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
 
 
 def write_training_info(
@@ -140,7 +140,7 @@ def _copied(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Cop
         roles={
             keys[name]: state.role
             for name, state in states.items()
-            if name in train_op.updates or state.role not in _CONSTANT_UNLESS_UPDATED
+            if name in train_op.updates or state.role not in CONSTANT_UNLESS_UPDATED
         },
         loss_scale=train_op.loss_scale,
     )
@@ -174,34 +174,67 @@ class _Apart:
         self.graph = graph
         self.names = set(values_by_name(inference))
         self.outputs = {str(v.name) for v in inference.outputs}
-        self.shared = shared_nodes(graph, inference)
-        self._taken = self.names | set(values_by_name(graph))
+        self.shared = _shared_nodes(graph, inference)
+        self._free = FreeNames(self.names | set(values_by_name(graph)))
         for node in graph:
             if node in self.shared:
                 continue
             for value in node.outputs:
                 if value.name in self.names:
-                    value.name = self._free(f"{value.name}/training")
+                    value.name = self._free.take(f"{value.name}/training")
 
     def as_output(self, value: ir.Value) -> ir.Value:
         """Return a value that may be bound: it, or a copy if it is no result of the algorithm."""
         producer = value.producer()
         if producer is not None and (producer not in self.shared or value.name in self.outputs):
             return value
-        name = self._free(f"{value.name}/next")
+        name = self._free.take(f"{value.name}/next")
         node = ir.node("Identity", [value], name=name)
         copy = node.outputs[0]
         copy.name, copy.type, copy.shape = name, value.type, value.shape
         self.graph.append(node)
         return copy
 
-    def _free(self, stem: str) -> str:
-        name, n = stem, 0
-        while name in self._taken:
-            n += 1
-            name = f"{stem}_{n}"
-        self._taken.add(name)
-        return name
+
+def _shared_nodes(training: ir.Graph, inference: ir.Graph) -> set[ir.Node]:
+    """Return the nodes of a training graph that compute what nodes of the inference graph do.
+
+    Those have (1) the same operator and attributes, (2) the same names of inputs and outputs, and
+    (3) inputs, those of their subgraphs included, that are shared as well.
+
+    Args:
+        training: The graph of a training step, sorted.
+        inference: The graph that it began as.
+    """
+    known = {_key(node): node for node in inference}
+    names = {v.name for v in (*inference.inputs, *inference.initializers.values())}
+    given = (*training.inputs, *training.initializers.values())
+    values = {value for value in given if value.name in names}
+    found: set[ir.Node] = set()
+    for node in training:
+        other = known.get(_key(node))
+        if other is None or any(v not in values for v in inputs_of(node)):
+            continue
+        if _content(node) == _content(other):
+            found.add(node)
+            values.update(node.outputs)
+    return found
+
+
+def _key(node: ir.Node) -> tuple[object, ...]:
+    inputs = tuple(v and v.name for v in node.inputs)
+    return (node.op_identifier(), inputs, tuple(v.name for v in node.outputs))
+
+
+def _content(node: ir.Node) -> bytes:
+    """Return operator, inputs, outputs and attributes as bytes; names and notes are left out."""
+    proto = ir.to_proto(node)
+    for field in ("name", "doc_string", "metadata_props"):
+        proto.ClearField(field)
+    attributes = sorted(proto.attribute, key=lambda attribute: attribute.name)
+    del proto.attribute[:]
+    proto.attribute.extend(attributes)
+    return proto.SerializeToString(deterministic=True)
 
 
 def _write(proto: onnx.ModelProto, copied: _Copied, apart: _Apart) -> None:

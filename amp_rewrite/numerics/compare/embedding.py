@@ -49,6 +49,5 @@ def _table_size(node: ir.Node) -> int | None:
         tensor = producer.attributes["value"].as_tensor()
     if tensor is None or not tensor.shape.rank():
         return None
-    axis = node.attributes.get("axis")
-    size = tensor.shape[0 if axis is None else axis.as_int()]
+    size = tensor.shape[node.attributes.get_int("axis", 0)]
     return size if isinstance(size, int) else None

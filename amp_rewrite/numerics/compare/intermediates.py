@@ -69,12 +69,7 @@ class IntermediateComparer:
     """
 
     def __init__(self, original: ir.Model, rewritten: ir.Model) -> None:
-        """Find what can be compared.
-
-        Args:
-            original: The model before.
-            rewritten: The model after.
-        """
+        """Find what can be compared."""
         self._held = 0
         self._graph = rewritten.graph
         self.pairs = counterparts(original, rewritten)

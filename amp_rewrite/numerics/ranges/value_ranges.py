@@ -118,7 +118,7 @@ class RangeMeter:
 
     def ranges(self) -> dict[ir.Value, Range]:
         """Return what was measured of each value."""
-        largest, numbers = dict(zip(self._keys.get(MAX, ()), self._max, strict=True)), {}
+        largest = dict(zip(self._keys.get(MAX, ()), self._max, strict=True))
         numbers = dict(zip(self._keys.get(SUM, ()), self._sum, strict=True))
         found: dict[ir.Value, Range] = {}
         for i, value in enumerate(self.values):
@@ -173,22 +173,15 @@ class _Twins(NamedTuple):
 
 
 def _twins(painter: Repainter, copy: ir.Model) -> _Twins:
-    nodes = list(copy.graph.all_nodes())
     pairs: dict[ir.Value, ir.Value] = {}
-    for old, new in _graph_pairs(painter.model.graph, copy.graph):
+    first, second = painter.model.graph, copy.graph
+    graphs = zip((first, *first.subgraphs()), (second, *second.subgraphs()), strict=True)
+    for old, new in graphs:
         pairs.update(zip(old.inputs, new.inputs, strict=True))
-    by_index: list[ir.Node] = []
-    originals = list(painter.model.graph.all_nodes())
-    twin = dict(zip(originals, nodes, strict=True))
+    twin = dict(zip(first.all_nodes(), second.all_nodes(), strict=True))
     for node in painter.nodes:
-        by_index.append(twin[node])
         pairs.update(zip(node.outputs, twin[node].outputs, strict=True))
-    return _Twins(by_index, pairs)
-
-
-def _graph_pairs(old: ir.Graph, new: ir.Graph) -> Iterable[tuple[ir.Graph, ir.Graph]]:
-    yield old, new
-    yield from zip(old.subgraphs(), new.subgraphs(), strict=True)
+    return _Twins([twin[node] for node in painter.nodes], pairs)
 
 
 def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, careful: bool) -> None:

@@ -7,7 +7,7 @@ pass unchanged. One loaded model so evaluates any painting, and any single node 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -151,7 +151,7 @@ class _Builder:
         nodes = tuple(self.type_graph.nodes.items())
         position = {node: i for i, (node, _) in enumerate(nodes)}
         reads = [
-            (node, k, value, self._slot(vertex, position))
+            (node, k, self._slot(vertex, position))
             for node, entry in nodes
             for k, (value, vertex) in enumerate(zip(node.inputs, entry.inputs, strict=True))
             if value is not None and vertex is not None
@@ -173,7 +173,7 @@ class _Builder:
             key: self._round_result(value, slot) if slot in wanted and not exact else value
             for key, value, slot, exact in writes
         }
-        for node, k, _, slot in reads:
+        for node, k, slot in reads:
             if slot in wanted:
                 self._round_read(node, k, slot)
         for graph, k, slot in sinks:
@@ -281,16 +281,14 @@ class _Builder:
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Node:
         readers = [u.node for u in value.uses()]
-        vertices = [v for n in readers if n in self.type_graph.nodes for v in self._all(n)]
+        nodes = self.type_graph.nodes
+        vertices = [v for n in readers if n in nodes for v in nodes[n].all]
         saturate = saturation(self.type_graph, weight_stats(tensor), vertices, self.low)
         low = ConvertedTensor(tensor, self.low, saturate=saturate, name=value.name or "constant")
         with np.errstate(over="ignore"):
             rounded = low.numpy().astype(np.float32)
         attribute = ir.AttrTensor("value", ir.Tensor(rounded))
         return ir.Node("", "Constant", [], [attribute], outputs=[self._value()])
-
-    def _all(self, node: ir.Node) -> Iterable[Vertex]:
-        return self.type_graph.nodes[node].all
 
     def _value(self) -> ir.Value:
         self.count += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 import numpy as np
@@ -69,13 +69,9 @@ def localise(
         AmpError: A model, the data or an option is wrong, or the two models do not belong together.
     """
     painter, low = _painting(original, rewritten, changed(options, changes))
+    feeds = list(batches(data))
     return localise_slots(
-        painter,
-        low,
-        list(batches(data)),
-        tolerance=tolerance,
-        budget=budget,
-        progress=progress,
+        painter, low, feeds, tolerance=tolerance, budget=budget, progress=progress
     )
 
 
@@ -233,7 +229,7 @@ class _Search:
             made_here = error.absorbed and error.growth > 0
             key = math.inf if made_here else _known(alone)
             untried = -_known(error.growth) if math.isnan(alone) else 0.0
-            ranked.append((-key, untried, i, _with(error, alone)))
+            ranked.append((-key, untried, i, replace(error, contribution=alone)))
             if self.progress is not None:
                 self.progress(done, len(suspects))
         return [error for *_, error in sorted(ranked, key=lambda r: r[:3])]
@@ -266,18 +262,7 @@ def _known(number: float) -> float:
     return 0.0 if math.isnan(number) else number
 
 
-def _with(error: NodeError, contribution: float) -> NodeError:
-    return NodeError(
-        error.node, error.op, error.distance, error.growth, contribution, error.absorbed
-    )
-
-
 def _chunks(items: Iterable[tuple[NodeValue, str]]) -> Iterator[list[tuple[NodeValue, str]]]:
-    chunk: list[tuple[NodeValue, str]] = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+    pairs = list(items)
+    for start in range(0, len(pairs), _CHUNK):
+        yield pairs[start : start + _CHUNK]

@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Unpack
 
@@ -100,7 +101,6 @@ class _Search:
     best: tuple[str, ...] | None = None
     paintable: frozenset[Slot] = frozenset()
     gated: GatedModel = field(init=False)
-    exposed: GatedModel | None = None
     nonfinite: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
     references: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])
     contributions: dict[str, float] = field(default_factory=dict[str, float])
@@ -164,20 +164,19 @@ class _Search:
 
     def _absorbs(self, low: frozenset[Slot]) -> bool:
         """Tell whether a node overflows although the outputs hold."""
-        gated = self._exposed()
         for batch, feeds in enumerate(self.data):
             if batch not in self.nonfinite:
-                self.nonfinite[batch] = count_nonfinite(gated, feeds, ())
+                self.nonfinite[batch] = count_nonfinite(self.exposed, feeds, ())
             known = self.nonfinite[batch]
-            found = count_nonfinite(gated, feeds, low)
+            found = count_nonfinite(self.exposed, feeds, low)
             if any(count > known[name] for name, count in found.items()):
                 return True
         return False
 
-    def _exposed(self) -> GatedModel:
-        if self.exposed is None:
-            self.exposed = GatedModel.of(self.painter, self.paintable, expose_all=True)
-        return self.exposed
+    @cached_property
+    def exposed(self) -> GatedModel:
+        """The model with gates whose inner values can be fetched; few searches need it."""
+        return GatedModel.of(self.painter, self.paintable, expose_all=True)
 
     def _ranking(self, low: frozenset[Slot]) -> list[str]:
         if self.state.ranking is None:
@@ -187,7 +186,7 @@ class _Search:
                 low,
                 [self.data[worst]],
                 budget=max(0.0, self.left * _RANKING_SHARE),
-                gated=self._exposed(),
+                gated=self.exposed,
             )
             self.state.set_ranking(
                 list(dict.fromkeys(e.node for e in found.ranking)),

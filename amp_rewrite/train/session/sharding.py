@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import onnx_ir as ir
 
@@ -65,7 +65,7 @@ class Sharding(Protocol):
 
 
 class ShardContext:
-    """Says how many shards a step that is being built will run on.
+    """Says how many shards a step that is being built inside its `with` block will run on.
 
     Attributes:
         size: Their number; None if it is known only when a session begins.
@@ -74,6 +74,18 @@ class ShardContext:
     def __init__(self, size: int | None) -> None:
         """Keep the number."""
         self.size = size
+        self._token: Token[ShardContext | None] | None = None
+
+    def __enter__(self) -> Self:
+        """Let optimizers and sessions inside the block find the context."""
+        self._token = CURRENT.set(self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Let them find the context around it again."""
+        if self._token is not None:
+            CURRENT.reset(self._token)
+            self._token = None
 
     def sharding(self, *, explicit: bool) -> Sharding | None:
         """Return what a new session needs, or None if it runs on one shard.

@@ -35,13 +35,7 @@ def reason_against(precision: str, device: Device, capability: float | None = No
 
 
 def warn_if_slow(precision: str, device: Device, capability: float | None = None) -> None:
-    """Warn, once per process, if a step in low precision does not pay on a device.
-
-    Args:
-        precision: See `reason_against`.
-        device: See `reason_against`.
-        capability: See `reason_against`; None asks the CUDA driver.
-    """
+    """Warn, once per process, of a `reason_against`; no capability asks the CUDA driver for it."""
     if capability is None and device.kind == "cuda" and precision in LOW:
         found = cuda_device(device.index)
         capability = None if found is None else found.capability

@@ -21,7 +21,6 @@ from amp_rewrite.ort.sessions import check_options
 from amp_rewrite.targets import CPU
 from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.train.session.feeds import Feeds, Inputs
-from amp_rewrite.train.session.fetches import fetch_names
 from amp_rewrite.train.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.session.scale_states import fitted
 from amp_rewrite.train.session.sharding import ShardContext, sharding_of
@@ -29,7 +28,7 @@ from amp_rewrite.train.session.skips import skip_watch
 from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.state_access import StateAccess
 from amp_rewrite.train.session.states import States
-from amp_rewrite.train.step.arguments import thread_count
+from amp_rewrite.train.step.arguments import fetch_names, thread_count
 from amp_rewrite.train.step.export import set_weights
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import read_step, whole_step

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Iterable, Mapping
 
 from amp_rewrite.errors import FetchError, OptionError
+from amp_rewrite.train.step.step_info import DEFAULT_FETCHES, StepInfo
 
 _TARGETS = ("logits", "labels")
 _MOST_THREADS = 2**31 - 1
@@ -70,6 +71,31 @@ def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:
                 remedy="pass the name of a value, or a list of names",
             )
     return tuple(dict.fromkeys(map(str, names)))
+
+
+def fetch_names(
+    info: StepInfo, fetches: str | Iterable[str] | None, *, updates: bool
+) -> tuple[str, ...]:
+    """Return the names of what a session is to fetch, each once.
+
+    Args:
+        info: The description of the step.
+        fetches: A name, names, or None for what is fetched without being asked for.
+        updates: Whether a step is run; otherwise the forward pass only.
+
+    Raises:
+        FetchError: They are no names, or there are none and no state to update either.
+    """
+    if fetches is None:
+        wanted = DEFAULT_FETCHES if updates else DEFAULT_FETCHES[:1]
+        names = tuple(name for name in wanted if name in info.fetches)
+    else:
+        names = fetched_names(fetches)
+    if not names and not updates:
+        raise FetchError(
+            "nothing is asked for", found=repr(fetches), remedy="pass the name of a value"
+        )
+    return names
 
 
 def target_names(targets: Mapping[str, str] | None) -> dict[str, str] | None:

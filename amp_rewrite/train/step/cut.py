@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -71,10 +71,10 @@ def cut(
         outputs[name] = str(value.name)
     for _, value in next_states:
         graph.outputs.append(value)
-    _remove_unused(graph)
+    remove_unused(graph)
     backward = _merge_equal(model, info)
-    _remove_inputs(graph, {s.name for s, _ in next_states})
-    _declare_types(model)
+    remove_inputs(graph, {s.name for s, _ in next_states})
+    declare_types(model, graph.outputs)
     kept = {v.name for v in graph.inputs}
     described = replace(
         info,
@@ -139,7 +139,7 @@ def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> 
     return copy
 
 
-def _remove_unused(graph: ir.Graph) -> None:
+def remove_unused(graph: ir.Graph) -> None:
     """Remove nodes and initializers that no output needs."""
     remove_unused_nodes(graph)
     for name, value in list(graph.initializers.items()):
@@ -161,7 +161,7 @@ def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
     return {"seed": names[0], "gradients": None if info.gradients is None else found}
 
 
-def _remove_inputs(graph: ir.Graph, updated: set[str]) -> None:
+def remove_inputs(graph: ir.Graph, updated: Collection[str] = ()) -> None:
     """Remove inputs that nothing reads; a state that is updated stays, read or not."""
     unused = [v for v in graph.inputs if not v.uses() and v.name not in updated]
     for value in unused:
@@ -175,11 +175,10 @@ def _remove_defaults(graph: ir.Graph, info: StepInfo) -> None:
         value.const_value = None
 
 
-def _declare_types(model: ir.Model) -> None:
-    missing = [value for value in model.graph.outputs if value.type is None]
-    if not missing:
-        return
-    types = infer_types(model)
+def declare_types(model: ir.Model, values: Iterable[ir.Value]) -> None:
+    """Record the types of values that become inputs and outputs, where they can be inferred."""
+    missing = [value for value in values if value.type is None]
+    types = infer_types(model) if missing else {}
     for value in missing:
         if value in types:
             value.type = elements.to_ir(types[value])

@@ -20,6 +20,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.known import constant_tensor
 from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.graph.part import Part
+from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.step_info import StateInfo
 
 COUNTER = "random/counter"
@@ -64,15 +65,14 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
 
 def remove_dropouts(model: ir.Model) -> None:
     """Let data through where a Dropout node was: the step computes what inference does."""
-    values = {v.name: v for node in model.graph for v in node.outputs}
-    values.update({v.name: v for v in (*model.graph.initializers.values(), *model.graph.inputs)})
+    values = values_by_name(model.graph)
     for node in list(model.graph):
         name = node.metadata_props.get(DROPOUT_KEY)
         if name is None:
             continue
         old = node.outputs[0]
         through = _through(node, values[name], old)
-        values[old.name] = through  # for a Dropout that reads this one
+        values[str(old.name)] = through  # for a Dropout that reads this one
         ir.convenience.replace_all_uses_with(old, through, replace_graph_outputs=True)
         through.name, old.name = old.name, f"{old.name}:training"
 

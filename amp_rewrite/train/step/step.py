@@ -18,16 +18,20 @@ from amp_rewrite.train.step.cut import cut, values_by_name
 from amp_rewrite.train.step.dropout import replace_dropouts
 from amp_rewrite.train.step.export import forward_of
 from amp_rewrite.train.step.state_values import describe, make_input, next_value
-from amp_rewrite.train.step.step_info import LOSS, STEP_KEY, StateInfo, StepInfo, read_info
+from amp_rewrite.train.step.step_info import (
+    CONSTANT_UNLESS_UPDATED,
+    LOSS,
+    STEP_KEY,
+    StateInfo,
+    StepInfo,
+    read_info,
+)
 from amp_rewrite.training.replicas import undefine
 from amp_rewrite.training.training_graph import TrainingGraph
 
 if TYPE_CHECKING:
     from amp_rewrite.api import RewriteResult
     from amp_rewrite.optimizers.train_op import TrainOp
-
-_CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
-"""Roles whose states stay constants of a step that does not update them."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,14 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     training = train_op.graph
     read = _read_by(train_op)
     _name_values(training.model.graph)
-    known = {*values_by_name(training.source.graph), *_names(train_op.fetches.values())}
+    known = {*values_by_name(training.source.graph)}
+    known.update(str(value.name) for value in train_op.fetches.values())
     model = clone(training.model)
     values = values_by_name(model.graph)
     states: list[StateInfo] = []
     for name, state in training.states.items():
         update = train_op.updates.get(name)
-        if update is None and (state.role in _CONSTANT_UNLESS_UPDATED or state.value not in read):
+        if update is None and (state.role in CONSTANT_UNLESS_UPDATED or state.value not in read):
             continue
         value = make_input(model.graph, values[str(state.value.name)], state)
         following = value if update is None else values[str(update.name)]
@@ -163,10 +168,6 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         gradients={k: str(v.name) for k, v in training.gradients.items()} if once else None,
         loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
     )
-
-
-def _names(values: Iterable[ir.Value]) -> set[str]:
-    return {str(value.name) for value in values}
 
 
 def _name_values(graph: ir.Graph) -> None:

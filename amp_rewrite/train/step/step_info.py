@@ -17,6 +17,8 @@ from amp_rewrite.graph.step_metadata import VERSION, step_description
 LOSS = "loss"
 DEFAULT_FETCHES = (LOSS, "grads_finite")
 """What a step computes without being asked, where it has it."""
+CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
+"""Roles whose states stay constants of a step that does not update them."""
 
 
 @dataclass(frozen=True)
