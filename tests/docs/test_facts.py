@@ -70,7 +70,8 @@ def test_every_option_of_convert_is_explained() -> None:
 def test_every_option_of_every_command_is_mentioned() -> None:
     guides = [p for p in PAGES if p.parent == DOCS and p.name != "api.md"]
     text = "".join(page.read_text("utf-8") for page in guides)
-    for name, command in typer.main.get_command(app).commands.items():
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
         options = {o for p in command.params for o in p.opts if o.startswith("--")}
         assert {o for o in options if o not in text} == set(), name
 
