@@ -22,8 +22,7 @@ from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.report.build_report import build_report
-from amp_rewrite.report.records import Report
-from amp_rewrite.report.strict import shortcomings
+from amp_rewrite.report.records import Report, shortcomings
 from amp_rewrite.rewrite.apply_plan import apply_plan
 from amp_rewrite.rewrite.casts import CastPlan, plan_casts
 from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts

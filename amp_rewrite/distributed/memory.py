@@ -39,13 +39,7 @@ class Memory(Protocol):
 
 
 def memory_of(bucket: Bucket, group: Collective, device: Device) -> Memory:
-    """Return the memory of a bucket.
-
-    Args:
-        bucket: The sums.
-        group: The shards that sum.
-        device: Where the runtime computes.
-    """
+    """Return the memory of a bucket that a group sums, where the runtime computes on a device."""
     if not bucket.fused:
         return SingleMemory(bucket, group, device)
     if device.kind == "cuda" and group.on_device:

@@ -104,12 +104,7 @@ class WholeData(DataSet):
         return WholeData(DataSet(arrays, self.where), self._shards)
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int:
-        """Return the number of batches.
-
-        Args:
-            batch: The number of examples in a global batch.
-            drop_last: Leave the last one out if it is smaller.
-        """
+        """Return the number of batches, each as large as one shard's part of a global batch."""
         return super().steps(max(1, batch // self._shards), drop_last=drop_last)
 
     def batches(

@@ -26,11 +26,7 @@ def overlay_text(
     the comments say which files to lay it over.
     """
     owner = targets.find(options.target).lists
-    head: dict[str, object] = {
-        "version": _VERSION,
-        "precision": options.precision,
-        "target": owner,
-    }
+    head = {"version": _VERSION, "precision": options.precision, "target": owner}
     base = _base(options, owner)
     notes = [*comments]
     if base is None:

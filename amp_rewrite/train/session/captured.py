@@ -67,11 +67,7 @@ class CapturedProgram:
     ) -> None:
         """Check the model; it is compiled when the shapes are known.
 
-        Args:
-            model: A step without defaults of states.
-            info: Its description.
-            sets: See `Program`.
-            **options: See `Program`; providers have capture turned on.
+        The arguments are those of `Program`; the providers have capture turned on.
 
         Raises:
             OptionError: The model holds control flow.

@@ -26,12 +26,7 @@ class Inputs:
     """The data inputs of a step, and what fits them."""
 
     def __init__(self, graph: ir.Graph, names: tuple[str, ...]) -> None:
-        """Read the declarations.
-
-        Args:
-            graph: The graph of the step.
-            names: Its data inputs.
-        """
+        """Read the declarations of the data inputs of a step."""
         values = {str(v.name): v for v in graph.inputs}
         self.declared = {name: values[name] for name in names}
         self._defaults = {name for name in names if name in graph.initializers}

@@ -126,13 +126,7 @@ class Programs:
 
 
 def default_options(threads: int, step: Step, device: Device) -> Any:
-    """Return SessionOptions.
-
-    Args:
-        threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
-        step: What the session runs.
-        device: Where it runs.
-    """
+    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime."""
     patterns = not (device.is_host and _updates_much_in_if(step))
     return session_options(threads=threads, memory_patterns=patterns)
 

@@ -33,13 +33,7 @@ class States:
         initial: Mapping[str, ir.TensorProtocol],
         device: Device,
     ) -> None:
-        """Allocate both sets and fill the first.
-
-        Args:
-            states: The states.
-            initial: State name -> its value before the first step.
-            device: Where the tensors shall be.
-        """
+        """Allocate both sets on a device, and fill the first with the initial values."""
         self.info = {state.name: state for state in states}
         self._device = device
         self.current = 0

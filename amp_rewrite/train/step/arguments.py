@@ -54,9 +54,6 @@ def thread_count(given: object) -> int:
 def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of what is to be fetched, each once.
 
-    Args:
-        fetches: A name, or names.
-
     Raises:
         FetchError: They are no names.
     """

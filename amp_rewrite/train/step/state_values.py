@@ -23,11 +23,8 @@ def make_input(graph: ir.Graph, value: ir.Value, state: State) -> ir.Value:
 
     Args:
         graph: The graph of the step.
-        value: The value in it that nodes read.
+        value: The value in it that nodes read; returned.
         state: The state, whose name the input gets.
-
-    Returns:
-        The input.
     """
     tensor = _as_tensor(state.initial, state.name)
     if not value.is_graph_input():
@@ -73,20 +70,13 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str]) 
         graph.append(node)
         node.outputs[0].name = name
         value = node.outputs[0]
-    value.type, value.shape = (
-        graph.initializers[state.name].type,
-        graph.initializers[state.name].shape,
-    )
+    present = graph.initializers[state.name]
+    value.type, value.shape = present.type, present.shape
     return value
 
 
 def describe(state: State, output: ir.Value) -> StateInfo:
-    """Return what the metadata of a step say of a state.
-
-    Args:
-        state: The state.
-        output: Its next value.
-    """
+    """Return what the metadata of a step say of a state, whose next value is `output`."""
     tensor = _as_tensor(state.initial, state.name)
     return StateInfo(
         name=state.name,
