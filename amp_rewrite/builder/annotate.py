@@ -36,6 +36,8 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
     present = {v.name or "": v for v in node.inputs if v is not None}
     if any(v.type is None for v in present.values()) or next(subgraphs(node), None) is not None:
         return
+    if "sparse_value" in node.attributes:  # which onnx_ir cannot hand over
+        return
     try:
         kind = node.op_type if node.domain else _SAME.get(node.op_type, node.op_type)
         schema = onnx.defs.get_schema(kind, opsets.get(node.domain, 1), node.domain)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -28,6 +29,8 @@ from amp_rewrite.training.masked_softmax import guard_masked_rows
 _OLDEST = 13
 _INITIALIZERS_ALONE = 4
 """The IR version from which an initializer need not be a graph input."""
+
+_LONG = 1 << 22  # elements
 
 
 def prepare(model: ir.Model) -> None:
@@ -72,7 +75,8 @@ def record_types(model: ir.Model) -> None:
 
 
 def _record(model: ir.Model) -> None:
-    infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    follow = not _has_long_vector(model)
+    infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=follow)
     infer(model)
     while settle_ceil_mode(model):
         infer(model)
@@ -84,6 +88,26 @@ def _record(model: ir.Model) -> None:
             # What inference over the whole model left open may follow node by node.
             with contextlib.suppress(GradientError):
                 annotate(node, model.graph.opset_imports)
+
+
+def _has_long_vector(model: ir.Model) -> bool:
+    """Tell whether following data through the model would fill the memory.
+
+    onnx keeps 40 bytes for each element of a vector that enters a Slice, say, whatever it is for,
+    and the system ends a process that asks for too much. Shapes are inferred without data first
+    where a file declares anything that such a vector could come from.
+    """
+    if not any(math.prod(n for n in dims if isinstance(n, int)) > _LONG for dims in _dims(model)):
+        return False
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
+    return any(len(d) == 1 and isinstance(d[0], int) and d[0] > _LONG for d in _dims(model))
+
+
+def _dims(model: ir.Model) -> Iterator[Sequence[object]]:
+    """Yield the known shapes of the values of the main graph."""
+    graph = model.graph
+    values = (*graph.inputs, *(value for node in graph for value in node.outputs))
+    return (value.shape.dims for value in values if value.shape is not None)
 
 
 def _inline(model: ir.Model) -> None:
