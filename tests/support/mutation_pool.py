@@ -16,15 +16,17 @@ import mutation_models
 
 WORKER = Path(__file__).with_name("mutation_worker.py")
 TIME_LIMIT = 10.0
-PATIENCE = 100.0
-"""Seconds for the first mutant of a process, which has to start."""
+"""Seconds of processor time that a mutant may take."""
+
+PATIENCE = 120.0
+"""Seconds after which a process that says nothing hangs; it has to start first."""
 
 MUTANTS_PER_PROCESS = 2000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mutant: "accepted", "refused", "raised", "died" or "too slow"."""
+    """What became of one mutant: "accepted", "refused", "raised", "died" or "hangs"."""
 
     model: str
     seed: int
@@ -34,7 +36,7 @@ class Outcome:
 
     @property
     def is_fault(self) -> bool:
-        return self.outcome not in ("accepted", "refused")
+        return self.outcome not in ("accepted", "refused") or self.seconds > TIME_LIMIT
 
     def __str__(self) -> str:
         return f"{self.model} {self.seed}: {self.outcome} after {self.seconds:.1f} s\n{self.trace}"
@@ -60,7 +62,7 @@ def outcomes(mutants: Iterable[tuple[str, int]], folder: Path) -> Iterator[Outco
                 worker = _Worker(folder)
             outcome = worker.run(name, seed)
             yield outcome
-            if outcome.outcome in ("died", "too slow"):
+            if outcome.outcome in ("died", "hangs"):
                 worker.stop()
                 worker = None
     finally:
@@ -103,14 +105,13 @@ class _Worker:
 
     def run(self, name: str, seed: int) -> Outcome:
         assert self._process.stdin is not None
-        patience = TIME_LIMIT if self.count else PATIENCE
         self.count += 1
         self._process.stdin.write(f"{name} {seed}\n")
         self._process.stdin.flush()
         try:
-            line = self._lines.get(timeout=patience)
+            line = self._lines.get(timeout=PATIENCE)
         except queue.Empty:
-            return Outcome(name, seed, "too slow", patience, "")
+            return Outcome(name, seed, "hangs", PATIENCE, "")
         if line:
             return Outcome(name, seed, **json.loads(line))
         code = self._process.wait()

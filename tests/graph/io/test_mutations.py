@@ -11,7 +11,7 @@ from pathlib import Path
 import mutation_models
 import mutation_pool
 import pytest
-from mutation_pool import outcomes
+from mutation_pool import Outcome, outcomes
 
 LEAST = 0.1
 """The share of mutants that must be accepted, and refused, for the mutations to mean anything."""
@@ -37,7 +37,7 @@ def test_fifty_thousand_mutants_give_nothing_but_amp_errors(tmp_path):
 
 WORKERS = {
     "died": "import os, sys; sys.stdin.readline(); os.abort()",
-    "too slow": "import sys, time; sys.stdin.readline(); time.sleep(60)",
+    "hangs": "import sys, time; sys.stdin.readline(); time.sleep(60)",
 }
 
 
@@ -49,3 +49,8 @@ def test_what_becomes_of_a_process_is_the_fate_of_its_mutant(fate, tmp_path, mon
     monkeypatch.setattr(mutation_pool, "PATIENCE", 2.0)
     found = list(outcomes([("loop", 1), ("scan", 2)], tmp_path))
     assert [(o.model, o.seed, o.outcome) for o in found] == [("loop", 1, fate), ("scan", 2, fate)]
+
+
+def test_a_mutant_that_takes_long_is_a_fault():
+    assert Outcome("loop", 1, "accepted", 11.0, "").is_fault
+    assert not Outcome("loop", 1, "accepted", 9.0, "").is_fault
