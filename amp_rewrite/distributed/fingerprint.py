@@ -84,7 +84,7 @@ def _plain(node: ir.Node) -> list[ir.Attr]:
     """Return the attributes in order of their names, graphs as the text of their nodes."""
     return [
         ir.AttrString(name, "\n".join(_node(inner) for inner in attribute.as_graph()))
-        if attribute.type is ir.AttributeType.GRAPH and not attribute.is_ref()
+        if attribute.type is ir.AttributeType.GRAPH
         else attribute
         for name, attribute in sorted(node.attributes.items())
     ]

@@ -43,7 +43,7 @@ def filled_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol |
     node = value.producer()
     if node is not None and node.op_type == "ConstantOfShape" and node.domain == "":
         fill = node.attributes.get("value")
-        return None if fill is None or fill.is_ref() else fill.as_tensor()
+        return None if fill is None else fill.as_tensor()
     return constant_tensor(type_graph, value)
 
 

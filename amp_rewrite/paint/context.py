@@ -56,8 +56,7 @@ class _AttributeValues(Mapping[str, object]):
         self._attributes = node.attributes
 
     def __getitem__(self, name: str) -> object:
-        attribute = self._attributes[name]
-        return None if attribute.is_ref() else attribute.value
+        return self._attributes[name].value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._attributes)

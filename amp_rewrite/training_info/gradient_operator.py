@@ -164,7 +164,7 @@ def _copy(b: Builder, node: ir.Node, given: Mapping[ir.Value, ir.Value]) -> Sequ
 
 def _attribute(attribute: ir.Attr, given: Mapping[ir.Value, ir.Value]) -> ir.Attr:
     """Return an attribute whose graph, if it is one, reads the given values."""
-    if attribute.type is not ir.AttributeType.GRAPH or attribute.is_ref():
+    if attribute.type is not ir.AttributeType.GRAPH:
         return attribute
     graph = attribute.as_graph().clone(allow_outer_scope_values=True)
     _replace_captured(graph, given)
