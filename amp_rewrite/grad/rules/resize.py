@@ -27,6 +27,15 @@ def resize(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """
     x, g = operands(node)[0], known(gs[0])
     rank = rank_of(node, b, x)
+    recorded = b.rank(node.outputs[0])
+    if recorded not in (None, rank):
+        raise GradientError(
+            "the recorded shape of a Resize has another rank than its input",
+            where=place(node),
+            found=recorded,
+            expected=rank,
+            remedy="remove the value_info of its output",
+        )
     policy = node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         raise GradientError(

@@ -28,6 +28,7 @@ from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph.part import check_marks
 from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.graph.step_metadata import check_description
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import graphs_in, named_subgraphs
 
 _WITH_GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
@@ -167,6 +168,13 @@ class _Gate:
                 remedy="export the model again",
             )
         schema = schemas.find(node.domain, node.op_type, opset or 1)
+        if schema is None and has(node, Trait.SUBGRAPHS):
+            raise GraphError(
+                f"{node.op_type} is not an operator of opset {opset}",
+                where=_place(node, where),
+                expected="a newer opset_import",
+                remedy="export the model again",
+            )
         return None if schema is None or schema.deprecated else schema
 
     def _check_subgraphs(self, node: ir.Node, where: str) -> None:

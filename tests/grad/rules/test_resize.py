@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from gradient_table import (
@@ -15,6 +16,7 @@ from gradient_table import (
     prepare,
 )
 
+import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad import GradientError
 
@@ -135,6 +137,17 @@ def test_every_mode_of_resize_in_float32_is_the_transpose_of_what_runs(
     products = at.gradients()["x0"] * at.floats["x0"]
     allowed = FLOAT32.rtol * float(np.abs(products).sum())
     assert abs(at.loss(at.floats) - float(products.sum())) <= allowed
+
+
+def test_a_resize_whose_recorded_shape_has_another_rank_is_refused_by_name() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 1, 2, 2] x) => (float loss)
+        <float[1, 1, 2, 2] w = {1, 2, 3, 4}, float[4] s = {1, 1, 2, 2}, float[4] y> {
+            p = Mul (x, w)  y = Resize <mode = "nearest"> (p, , s)
+            loss = ReduceSum <keepdims = 0> (y) }"""
+    loss = amp.value(amp.load(onnx.parser.parse_model(text)), "loss")
+    with pytest.raises(GradientError, match=r"recorded shape of a Resize.*found 1; expected 4"):
+        amp.optimizers.GradientDescent(0.1).minimize(loss)
 
 
 def test_a_resize_that_keeps_the_aspect_ratio_is_refused_by_name() -> None:

@@ -296,6 +296,14 @@ def test_a_sparse_tensor_that_no_memory_holds_is_refused():
     assert "a sparse tensor is too large to be read as a dense one" in str(refused(proto))
 
 
+def test_an_operator_with_a_subgraph_is_refused_before_the_opset_that_brings_it():
+    proto = model(SCAN % 1 + " y = Identity (last)")
+    proto.opset_import[0].version = 7
+    assert "Scan is not an operator of opset 7; expected a newer opset_import" in str(
+        refused(proto)
+    )
+
+
 def test_an_opset_that_onnx_has_no_number_for_is_refused():
     proto = model("y = own.Thing (x)")
     proto.opset_import[1].version = 2**40
