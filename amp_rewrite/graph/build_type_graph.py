@@ -136,7 +136,7 @@ class _Builder:
             node.overload,
             tuple([None if v is None else get(v) for v in node.inputs]),
             tuple([get(v) for v in node.outputs]),
-            _scan_split(node) if node.op_type == "Scan" else None,
+            _scan_split(node) if self._is_scan(node) else None,
         )
         found = self.templates.get(key)
         if found is None:
@@ -181,9 +181,12 @@ class _Builder:
         if functions and functions.get(node.op_identifier()) is not None:
             return opaque_ports(len(node.inputs), len(node.outputs))
         ports = ports_at(node, self.result.model.graph.opset_imports)
-        if node.domain == "" and node.op_type == "Scan":
-            return _joined_scan_ports(node, ports)
-        return ports
+        return _joined_scan_ports(node, ports) if self._is_scan(node) else ports
+
+    def _is_scan(self, node: ir.Node) -> bool:
+        """Tell a Scan from what else bears its name: a custom operator, a function."""
+        is_call = node.op_identifier() in self.result.model.functions
+        return node.op_type == "Scan" and node.domain == "" and not is_call
 
     def _add_subgraph(self, owner: ir.Node, vertices: NodeVertices, graph: ir.Graph) -> None:
         """Join a subgraph's inputs and outputs to its owner's variables, then add its nodes."""
@@ -227,7 +230,7 @@ def _joins(
     Scan: body (states..., scan inputs...) -> (states..., scan outputs...). If: () -> (outputs...).
     Any other owner is opaque: nothing is joined and the ends keep their types.
     """
-    if owner.domain != "":
+    if owner.domain != "" or vertices.ports.schema is None:
         return (), ()
     if owner.op_type == "Loop":
         carried = vertices.inputs[2:]

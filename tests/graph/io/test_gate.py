@@ -183,6 +183,13 @@ def test_a_call_that_does_not_fit_its_function_is_refused(call):
     assert CALLS[call] in str(refused(model(call, FUNCTION)))
 
 
+@pytest.mark.parametrize("domain", ["", "own"])
+def test_a_function_may_bear_the_name_of_an_operator_with_subgraphs(domain):
+    function = f'<domain: "{domain}", opset_import: ["": 17]> Scan (a) => (b) {{ b = Relu (a) }}'
+    proto = model(f"y = {domain}{'.' if domain else ''}Scan (x)", function)
+    assert not amp.rewrite(proto, target="schema").changed
+
+
 def test_a_call_may_leave_outputs_out_and_is_inlined():
     loaded = load(model("y = own.f <k: float = 2.0> (x)", FUNCTION))
     inline(loaded)
