@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -12,11 +12,11 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.emulate.type_attributes import LOW_MEMBERS
-from amp_rewrite.errors import FetchError
+from amp_rewrite.errors import FetchError, StepError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
-from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo
+from amp_rewrite.train.step.step_info import STEP_KEY, StateInfo, StepInfo
 
 
 def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
@@ -26,6 +26,17 @@ def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
     for node in graph:
         found.update({v.name: v for v in node.outputs if v.name})
     return found
+
+
+def _next_value(values: Mapping[str, ir.Value], state: StateInfo) -> ir.Value:
+    if state.output not in values:
+        raise StepError(
+            "a state has no next value in the graph",
+            where=state.name,
+            expected=f"a value called {state.output!r}",
+            remedy="build the step again",
+        )
+    return values[state.output]
 
 
 def cut(
@@ -54,12 +65,13 @@ def cut(
 
     Raises:
         FetchError: A name is unknown.
+        StepError: The graph lacks the next value of a state.
     """
     names = list(dict.fromkeys(fetches))
     graph = model.graph
     values = values_by_name(graph)
     targets = [_resolve(values, info, name) for name in names]
-    next_states = [(s, values[s.output]) for s in info.states] if updates else []
+    next_states = [(s, _next_value(values, s)) for s in info.states] if updates else []
     graph.outputs.clear()
     taken = {state.output for state, _ in next_states}
     outputs: dict[str, str] = {}

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 import train_models
 
 import amp_rewrite as amp
+from amp_rewrite.errors import StepError
 from amp_rewrite.train.step.step_info import StepInfo, read_info
 
 
@@ -40,3 +43,17 @@ def test_two_backward_passes_have_no_seed_in_common():
     info = read_info(amp.build_step(optimizer.apply_gradients([*first, *second])))
     assert info.seed is None
     assert info.gradients is None
+
+
+def test_a_step_without_the_next_value_of_a_state_is_refused_by_name() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x) => (float loss) <float[2] w = {1, 2}> {
+            p = Mul (x, w)  loss = ReduceSum <keepdims = 0> (p) }""")
+    loss = amp.value(amp.load(proto), "loss")
+    step = amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss))
+    key = "amp_rewrite.step"
+    step.metadata_props[key] = step.metadata_props[key].replace('"output": "', '"output": "no ')
+    with pytest.raises(
+        StepError, match=r"no next value in the graph; expected a value called 'no "
+    ):
+        amp.TrainingSession(step).run({"x": np.ones(2, np.float32)})
