@@ -197,7 +197,7 @@ def driver_version() -> str | None:
 
 def torch_versions(python: str) -> dict[str, str]:
     """Return the version of torch in an interpreter."""
-    done = subprocess.run([python, "-c", VERSION], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-P", "-c", VERSION], capture_output=True, text=True, check=False)
     return {"torch": done.stdout.strip() if done.returncode == 0 else "not installed"}
 
 

@@ -48,7 +48,8 @@ def ask_runtime(python: str = sys.executable, provider: str | None = None) -> di
     Raises:
         KernelTableError: There is no runtime, it cannot list its kernels, or it died trying.
     """
-    command = [python, "-c", ASK, provider or ""]
+    # -P: run in a checkout, the folder amp_rewrite would stand before the installed package.
+    command = [python, "-P", "-c", ASK, provider or ""]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no message"]
