@@ -37,7 +37,7 @@ from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.policy import Policy
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import Report
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 from amp_rewrite.train import TrainingSession, build_step
 from amp_rewrite.training.training_graph import GraphValue, value
 from amp_rewrite.training_info import (

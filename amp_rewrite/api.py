@@ -23,11 +23,11 @@ from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.report.build_report import build_report
 from amp_rewrite.report.records import Report, shortcomings
-from amp_rewrite.rewrite.apply_plan import apply_plan
-from amp_rewrite.rewrite.casts import CastPlan, plan_casts
-from amp_rewrite.rewrite.cleanup import noop_casts, remove_noop_casts
-from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
-from amp_rewrite.rewrite.paint_context import lists_of, paint_context
+from amp_rewrite.rewriting.apply_plan import apply_plan
+from amp_rewrite.rewriting.casts import CastPlan, plan_casts
+from amp_rewrite.rewriting.cleanup import noop_casts, remove_noop_casts
+from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.paint_context import lists_of, paint_context
 
 
 @dataclass(frozen=True)

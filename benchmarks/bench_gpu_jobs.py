@@ -71,7 +71,7 @@ def provider_of(case: dict[str, Any]) -> Any:
 def ours(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Return one training step of this package, and facts about it."""
     import amp_rewrite as amp
-    from amp_rewrite.rewrite.options import RewriteOptions
+    from amp_rewrite.rewriting.options import RewriteOptions
     from amp_rewrite.train.step.build_step import step_model
     from amp_rewrite.train.step.precision import in_precision
     from amp_rewrite.train.step.step import whole_step
@@ -197,7 +197,9 @@ def driver_version() -> str | None:
 
 def torch_versions(python: str) -> dict[str, str]:
     """Return the version of torch in an interpreter."""
-    done = subprocess.run([python, "-P", "-c", VERSION], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-P", "-c", VERSION], capture_output=True, text=True, check=False
+    )
     return {"torch": done.stdout.strip() if done.returncode == 0 else "not installed"}
 
 

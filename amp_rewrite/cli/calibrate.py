@@ -13,7 +13,7 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.graph.io.save import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 _SHOWN = 20
 

@@ -15,7 +15,7 @@ from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.save import check_output_path, save
 from amp_rewrite.report.records import print_report
 from amp_rewrite.report.write_text import write_text
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 @with_rewrite_options()

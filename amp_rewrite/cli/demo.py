@@ -18,7 +18,7 @@ from amp_rewrite.graph.io.save import save
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import print_report
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
 """The nodes whose reasons the demo shows: one that stays float32 and one that does not."""

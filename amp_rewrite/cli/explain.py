@@ -11,7 +11,7 @@ from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.report.explain import explain as explain_node
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 @with_rewrite_options()

@@ -14,7 +14,7 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.localise import localise as run
 from amp_rewrite.report.write_text import write_text
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 @with_rewrite_options()

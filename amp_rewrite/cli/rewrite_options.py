@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 _PARAMETER = "options"
 _KIND = inspect.Parameter.KEYWORD_ONLY

@@ -17,7 +17,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import check_output_path, check_writable, save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.report.records import Summary
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 from amp_rewrite.train.recipe import loss_of, minimize, optimizer_of, scaled, variables_of
 from amp_rewrite.train.step.build_step import step_model
 from amp_rewrite.train.step.precision import chosen_precision, in_precision

@@ -15,7 +15,7 @@ from amp_rewrite.graph.io.save import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
 from amp_rewrite.numerics.search.tuning import Step, Tuning
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 @with_rewrite_options()

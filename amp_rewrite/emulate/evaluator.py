@@ -19,7 +19,7 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.ort.sessions import Session, session_options
-from amp_rewrite.rewrite.retype import retype_value
+from amp_rewrite.rewriting.retype import retype_value
 from amp_rewrite.targets import CPU
 
 

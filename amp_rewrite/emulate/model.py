@@ -19,7 +19,7 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
-from amp_rewrite.rewrite.retype import retype_value
+from amp_rewrite.rewriting.retype import retype_value
 
 
 def emulate_model(

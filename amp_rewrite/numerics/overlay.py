@@ -11,7 +11,7 @@ import yaml
 from amp_rewrite import targets
 from amp_rewrite.oplists import NodeRule, OpLists
 from amp_rewrite.report.write_text import write_text
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 _VERSION = 1
 _WIDTH = 100

@@ -24,8 +24,8 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.pipeline import PaintResult, paint
-from amp_rewrite.rewrite.options import RewriteOptions
-from amp_rewrite.rewrite.paint_context import lists_of, low_ends, paint_context
+from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.paint_context import lists_of, low_ends, paint_context
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 

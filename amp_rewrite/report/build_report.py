@@ -26,8 +26,8 @@ from amp_rewrite.report.records import (
     VariableRecord,
     WeightsRecord,
 )
-from amp_rewrite.rewrite.casts import CastPlan, PlannedWeight
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.casts import CastPlan, PlannedWeight
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 def build_report(

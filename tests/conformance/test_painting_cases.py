@@ -14,7 +14,7 @@ from amp_rewrite.emulate import evaluate
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of
 from amp_rewrite.oplists import OpLists
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 CASES = {case["name"]: case for case in cases.document()["cases"]}
 RUNNABLE = sorted(name for name, case in CASES.items() if "expect_error" not in case)

@@ -27,7 +27,7 @@ FLOORS = (
     "list_check",
     "paint",
     "paint.passes",
-    "rewrite",
+    "rewriting",
     "builder",
     "grad",
     "training",

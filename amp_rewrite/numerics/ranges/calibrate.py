@@ -23,7 +23,7 @@ from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
 
 MARGIN = 1.5
 """Unseen data reach further than seen ones: half a bit of headroom."""

@@ -26,7 +26,7 @@ from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.float32_session import Float32Session
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
-from amp_rewrite.rewrite.saturation import saturation
+from amp_rewrite.rewriting.saturation import saturation
 
 _GATES = "amp-rewrite.gates"
 _FIRST_WHERE = 9

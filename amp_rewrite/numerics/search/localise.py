@@ -25,7 +25,7 @@ from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.painted import painted_slots, precision_of
-from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
 
 TOLERANCE = 4.0
 """A distance above this many times the low type's rtol is a departure."""

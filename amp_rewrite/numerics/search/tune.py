@@ -30,7 +30,7 @@ from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Step, Tuning
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.rewrite.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
 
 EXHAUSTIVE = 2000
 """How many smaller sets a search tries to see whether one of them holds."""

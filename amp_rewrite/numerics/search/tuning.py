@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from amp_rewrite.numerics.overlay import overlay_text, write_overlay
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.oplists import NodeRule
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import onnx_ir as ir
 
-from amp_rewrite.rewrite.options import RewriteOptions, StepChanges, changed
+from amp_rewrite.rewriting.options import RewriteOptions, StepChanges, changed
 from amp_rewrite.train.step.arguments import fetched_names, target_names
 from amp_rewrite.train.step.cut import cut
 from amp_rewrite.train.step.export import keep_forward

@@ -13,7 +13,7 @@ from amp_rewrite.errors import DataError, GraphError
 from amp_rewrite.numerics.repaint import Repainter
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.localise import distance, localise
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 def model(body, weights, opset=17, inputs="float[2,4] x"):

@@ -19,7 +19,7 @@ from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
-from amp_rewrite.rewrite.saturation import fill_saturation, saturation
+from amp_rewrite.rewriting.saturation import fill_saturation, saturation
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.special_types import attribute_type
-from amp_rewrite.rewrite.casts import CastPlan
+from amp_rewrite.rewriting.casts import CastPlan
 
 
 def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[ir.Node, ...]:

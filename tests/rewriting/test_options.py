@@ -21,7 +21,7 @@ from amp_rewrite.graph.invariants.violation import Violation
 from amp_rewrite.numerics.search.localise import localise
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
-from amp_rewrite.rewrite.options import Changes, RewriteOptions
+from amp_rewrite.rewriting.options import Changes, RewriteOptions
 
 EYE = ",".join("1" if i % 5 == 0 else "0" for i in range(16))
 MODEL = onnx.parser.parse_model(

@@ -11,8 +11,8 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.origin import hand_over_output
 from amp_rewrite.graph.tensors import ConvertedTensor
-from amp_rewrite.rewrite.casts import CastPlan, PlannedCast, PlannedWeight, Use
-from amp_rewrite.rewrite.retype import pin_attributes, retype_attributes, retype_value
+from amp_rewrite.rewriting.casts import CastPlan, PlannedCast, PlannedWeight, Use
+from amp_rewrite.rewriting.retype import pin_attributes, retype_attributes, retype_value
 
 OPSET_OF_CASTS = 13
 """The opset to import for a model that uses no operator of ai.onnx: Cast knows bfloat16 since."""

@@ -16,7 +16,7 @@ from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.ties import kernel_ties
-from amp_rewrite.rewrite.options import RewriteOptions
+from amp_rewrite.rewriting.options import RewriteOptions
 
 
 def paint_context(model: ir.Model, lists: OpLists, options: RewriteOptions) -> PaintContext:
