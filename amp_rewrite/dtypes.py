@@ -8,13 +8,16 @@ IEEE 754-2008 (binary16, binary32) and, for bfloat16, from the ONNX specificatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import ml_dtypes
 import numpy as np
-import onnx_ir as ir
+from onnx import TensorProto
 
 from amp_rewrite.errors import OptionError
+
+if TYPE_CHECKING:
+    from onnx_ir import DataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class DType:
         name: The name used in options, reports and lists, for example "float16".
         onnx: The element name inside an ONNX type string, for example "float16" in
             "tensor(float16)".
-        ir: The onnx_ir enumeration member (its value is the TensorProto enumeration value).
+        number: The number of the type in TensorProto.DataType.
         numpy: The numpy dtype (from ml_dtypes for bfloat16).
         label: The word used in the names of inserted Cast nodes.
         max: The largest finite value.
@@ -38,7 +41,7 @@ class DType:
 
     name: str
     onnx: str
-    ir: ir.DataType
+    number: int
     numpy: np.dtype
     label: str
     max: float
@@ -49,18 +52,25 @@ class DType:
     atol: float
 
     @property
+    def ir(self) -> DataType:
+        """The same as onnx_ir has it."""
+        from onnx_ir import DataType  # it loads sympy, which takes longer than a rewrite
+
+        return DataType(self.number)
+
+    @property
     def overflow(self) -> float:
         """The smallest magnitude that rounds to infinity (round to nearest, ties to even)."""
         return self.max * (1 + self.epsilon / (2 * (2 - self.epsilon)))
 
 
-def _dtype(name: str, onnx: str, member: ir.DataType, numpy: Any, label: str) -> DType:
+def _dtype(name: str, onnx: str, number: int, numpy: Any, label: str) -> DType:
     info = ml_dtypes.finfo(numpy)
     epsilon = float(info.eps)
     return DType(
         name=name,
         onnx=onnx,
-        ir=member,
+        number=number,
         numpy=np.dtype(numpy),
         label=label,
         max=float(info.max),
@@ -72,16 +82,16 @@ def _dtype(name: str, onnx: str, member: ir.DataType, numpy: Any, label: str) ->
     )
 
 
-FLOAT32 = _dtype("float32", "float", ir.DataType.FLOAT, np.float32, "Fp32")
-FLOAT16 = _dtype("float16", "float16", ir.DataType.FLOAT16, np.float16, "Fp16")
-BFLOAT16 = _dtype("bfloat16", "bfloat16", ir.DataType.BFLOAT16, ml_dtypes.bfloat16, "Bf16")
+FLOAT32 = _dtype("float32", "float", TensorProto.FLOAT, np.float32, "Fp32")
+FLOAT16 = _dtype("float16", "float16", TensorProto.FLOAT16, np.float16, "Fp16")
+BFLOAT16 = _dtype("bfloat16", "bfloat16", TensorProto.BFLOAT16, ml_dtypes.bfloat16, "Bf16")
 
 Precision = Literal["float16", "bfloat16"]
 
 LOW: dict[str, DType] = {FLOAT16.name: FLOAT16, BFLOAT16.name: BFLOAT16}
 """The types that a rewrite can convert to, by name."""
 
-_BY_IR: dict[ir.DataType, DType] = {t.ir: t for t in (FLOAT32, FLOAT16, BFLOAT16)}
+_BY_NUMBER: dict[int, DType] = {t.number: t for t in (FLOAT32, FLOAT16, BFLOAT16)}
 
 
 def low_dtype(name: str) -> DType:
@@ -101,12 +111,12 @@ def low_dtype(name: str) -> DType:
         ) from None
 
 
-def of(member: ir.DataType) -> DType | None:
-    """Return the facts about an onnx_ir data type, or None if it is not one of the three."""
-    return _BY_IR.get(member)
+def of(number: int) -> DType | None:
+    """Return the facts about a TensorProto.DataType, or None if it is not one of the three."""
+    return _BY_NUMBER.get(number)
 
 
-def dtype_name(member: ir.DataType) -> str:
+def dtype_name(number: int) -> str:
     """Return the name of a data type as reports spell it: "float32", "int64", "bool"."""
-    known = _BY_IR.get(member)
-    return known.name if known else member.name.lower()
+    known = _BY_NUMBER.get(number)
+    return known.name if known else TensorProto.DataType.Name(number).lower()

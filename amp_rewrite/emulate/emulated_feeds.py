@@ -40,7 +40,7 @@ class FeedSpec:
     def dtype(self) -> np.dtype[Any] | None:
         """The numpy type of its elements, or None if unknown."""
         member = elements.element(self.type)
-        return None if member is None else np.dtype(member.numpy())
+        return None if member is None else np.dtype(ir.DataType(member).numpy())
 
     @property
     def is_tensor(self) -> bool:

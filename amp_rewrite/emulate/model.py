@@ -70,7 +70,7 @@ def emulate_in_place(
 
 
 def _low_values(types: Types) -> dict[ir.Value | None, DType]:
-    known = {value: dtypes.of(elements.element(t) or FLOAT32.ir) for value, t in types.items()}
+    known = {value: dtypes.of(elements.element(t) or FLOAT32.number) for value, t in types.items()}
     return {value: t for value, t in known.items() if t is not None and t is not FLOAT32}
 
 

@@ -8,31 +8,39 @@ translated (source: the type strings of `onnx.defs.OpSchema`).
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
+from onnx import TensorProto
 
 from amp_rewrite.dtypes import FLOAT32, DType
 
-_ELEMENT_NAMES: dict[ir.DataType, str] = {
-    member: member.name.lower() for member in ir.DataType if member is not ir.DataType.UNDEFINED
-} | {ir.DataType.FLOAT: "float"}
-_ELEMENT_MEMBERS: dict[str, ir.DataType] = {name: m for m, name in _ELEMENT_NAMES.items()}
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_NAMES: dict[int, str] = {
+    number: name.lower() for name, number in TensorProto.DataType.items() if number
+}
+_NUMBERS: dict[str, int] = {name: number for number, name in _NAMES.items()}
 
 _RETYPABLE = ("tensor({})", "seq(tensor({}))", "optional(tensor({}))", "optional(seq(tensor({})))")
 FLOAT32_TYPES: frozenset[str] = frozenset(p.format(FLOAT32.onnx) for p in _RETYPABLE)
 """Every type whose element is float32 and that a rewrite may retype."""
 
 
-def tensor(member: ir.DataType) -> str:
-    """Return the type string of a dense tensor, for example `tensor(float)`."""
-    return f"tensor({_ELEMENT_NAMES[member]})"
+def tensor(number: int) -> str:
+    """Return the type string of a dense tensor, for example `tensor(float)`.
+
+    Args:
+        number: Its element type, a number of TensorProto.DataType or a member of onnx_ir.DataType.
+    """
+    return f"tensor({_NAMES[number]})"
 
 
 @cache
-def element(type_string: str) -> ir.DataType | None:
-    """Return the element type inside a type string, or None if it names no ONNX element type."""
+def element(type_string: str) -> int | None:
+    """Return the element type inside a type string, a number of TensorProto.DataType, or None."""
     name = type_string.rsplit("(", 1)[-1].rstrip(")")
-    return _ELEMENT_MEMBERS.get(name)
+    return _NUMBERS.get(name)
 
 
 @cache
@@ -44,13 +52,15 @@ def with_element(type_string: str, dtype: DType) -> str:
 
 def from_ir(type_: ir.TypeProtocol | None) -> str | None:
     """Return the type string of an onnx_ir type; None for an absent or undefined one."""
+    import onnx_ir as ir
+
     if type_ is None:
         return None
     if isinstance(type_, ir.TensorType):
-        name = _ELEMENT_NAMES.get(type_.dtype)
+        name = _NAMES.get(type_.dtype)
         return None if name is None else f"tensor({name})"
     if isinstance(type_, ir.SparseTensorType):
-        name = _ELEMENT_NAMES.get(type_.dtype)
+        name = _NAMES.get(type_.dtype)
         return None if name is None else f"sparse_tensor({name})"
     kind = {ir.SequenceType: "seq", ir.OptionalType: "optional"}.get(type(type_))  # pyright: ignore[reportArgumentType,reportCallIssue]
     if kind is None:
@@ -61,15 +71,18 @@ def from_ir(type_: ir.TypeProtocol | None) -> str | None:
 
 def to_ir(type_string: str) -> ir.TypeProtocol | None:
     """Return the onnx_ir type that a type string denotes; None for maps and opaque types."""
+    import onnx_ir as ir
+
     if type_string.startswith("seq("):
         inner = to_ir(type_string[4:-1])
         return None if inner is None else ir.SequenceType(inner)
     if type_string.startswith("optional("):
         inner = to_ir(type_string[9:-1])
         return None if inner is None else ir.OptionalType(inner)
-    member = element(type_string)
-    if member is None:
+    number = element(type_string)
+    if number is None:
         return None
+    member = ir.DataType(number)
     if type_string.startswith("sparse_tensor("):
         return ir.SparseTensorType(member)
     return ir.TensorType(member)

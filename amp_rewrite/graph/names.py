@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from amp_rewrite.graph.traverse import graphs_in
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 class FreeNames:

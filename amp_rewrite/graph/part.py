@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.keys import ORDER_KEY, PART_KEY, SOURCE_KEY
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 class Part(StrEnum):

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 import onnx.defs
-import onnx_ir as ir
+from onnx import AttributeProto
 
 CONTRIB_DOMAIN = "com.microsoft"
 
@@ -44,9 +44,13 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One formal attribute; of a contrib operator only the name is known."""
+    """One formal attribute; of a contrib operator only the name is known.
 
-    type: ir.AttributeType = ir.AttributeType.UNDEFINED
+    Attributes:
+        type: The number of its type in AttributeProto.AttributeType.
+    """
+
+    type: int = AttributeProto.UNDEFINED
     required: bool = False
 
 
@@ -145,7 +149,7 @@ def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
             c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints
         },
         attributes={
-            name: Attribute(ir.AttributeType[a.type.name], a.required)
+            name: Attribute(AttributeProto.AttributeType.Value(a.type.name), a.required)
             for name, a in attributes.items()
         },
         deprecated=schema.deprecated,

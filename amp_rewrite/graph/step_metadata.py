@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.keys import STEP_KEY
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 VERSION = 1
 """The version of the description; what a later one holds is not known here."""

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 class Trait(Flag):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
+from onnx import AttributeProto
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def ancestors(values: Iterable[ir.Value], within: set[ir.Node] | None = None) -> set[ir.Node]:
@@ -45,9 +49,9 @@ def named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
     for name, attribute in node.attributes.data.items():
         if attribute.value is None:
             continue
-        if attribute.type is ir.AttributeType.GRAPH:
+        if attribute.type == AttributeProto.GRAPH:
             yield name, attribute.value
-        elif attribute.type is ir.AttributeType.GRAPHS:
+        elif attribute.type == AttributeProto.GRAPHS:
             for index, graph in enumerate(attribute.value):
                 yield f"{name}[{index}]", graph
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,34 +18,12 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
+from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
 
 _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant"}
 """What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
-
-
-@dataclass(frozen=True)
-class NodeRules:
-    """The user's rules about single nodes; patterns match a whole node name.
-
-    Attributes:
-        preserve: Names of nodes that the pass must not touch.
-        deny: Patterns of nodes to keep out of low precision.
-        allow: Patterns of nodes to treat as if on the allow list.
-    """
-
-    preserve: frozenset[str] = frozenset()
-    deny: tuple[re.Pattern[str], ...] = ()
-    allow: tuple[re.Pattern[str], ...] = ()
-
-    def denied_by(self, name: str) -> str | None:
-        """Return the deny pattern that matches a node name, or None."""
-        return next((p.pattern for p in self.deny if p.fullmatch(name)), None)
-
-    def allowed_by(self, name: str) -> str | None:
-        """Return the allow pattern that matches a node name, or None."""
-        return next((p.pattern for p in self.allow if p.fullmatch(name)), None)
 
 
 class _AttributeValues(Mapping[str, object]):
@@ -88,7 +65,7 @@ class PaintContext:
     lists: OpLists
     low: DType
     kernels: KernelTable | None = None
-    rules: NodeRules = NodeRules()
+    rules: NodeRules = field(default_factory=NodeRules)
     infer_after_allow: bool = True
     variables: frozenset[ir.Value] = frozenset()
     converts_weights: bool = True

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import onnx_ir as ir
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
-from amp_rewrite.graph.dataflow import Vertex
+    from amp_rewrite.graph.dataflow import Vertex
 
 
 class Color(StrEnum):

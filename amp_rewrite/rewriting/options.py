@@ -7,15 +7,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import DType, Precision, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import Level, OpLists
-from amp_rewrite.paint.context import NodeRules
+from amp_rewrite.paint.node_rules import NodeRules
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 Lists = OpLists | str | Path | Sequence[str | Path] | None
 Names = Collection[str]

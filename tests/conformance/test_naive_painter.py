@@ -20,7 +20,8 @@ from amp_rewrite.dtypes import low_dtype
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists
-from amp_rewrite.paint.context import NodeRules, PaintContext
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.pipeline import paint_once
 from amp_rewrite.paint.ties import kernel_ties
 

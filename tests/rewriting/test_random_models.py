@@ -67,7 +67,7 @@ def runs(model: onnx.ModelProto) -> bool:
 
 def check_ports(result: amp.RewriteResult) -> None:
     """Check that every port of every node of the original has the type that it was painted."""
-    types, low = infer_types(result.model), result.options.low.ir
+    types, low = infer_types(result.model), result.options.low.number
     removed = set(result.removed)
     for node, entry in result.context.type_graph.nodes.items():
         if node in removed or node.op_type == "Constant":
@@ -76,7 +76,7 @@ def check_ports(result: amp.RewriteResult) -> None:
         inputs = () if is_cast else zip(node.inputs, entry.inputs, strict=True)
         for value, vertex in (*inputs, *zip(node.outputs, entry.outputs, strict=True)):
             if vertex is not None and value is not None:
-                is_low = element(types[value]) is low
+                is_low = element(types[value]) == low
                 assert is_low == result.painting.is_allow(vertex), f"{vertex} {value}"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 
 import onnx_ir as ir
+from onnx import TensorProto
 
 from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.elements import element
@@ -134,7 +135,7 @@ class NaivePainter:
     def p6_unpaint(self) -> None:
         for vertex in [v for v in self.allow if self.is_seed(v)]:
             types = [element(t) for t in vertex.kind.known.values()]
-            quantized = any(t is not None and t.name.startswith(QUANTIZED) for t in types)
+            quantized = any(t and TensorProto.DataType.Name(t).startswith(QUANTIZED) for t in types)
             if quantized or not self.context.supports(vertex):
                 self.allow.discard(vertex)
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
+from onnx import AttributeProto
 
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import GraphError
@@ -245,7 +246,7 @@ def _check_attributes(node: ir.Node, schema: Schema, where: str) -> None:
             raise GraphError(
                 f"attribute {name!r} is missing",
                 where=_place(node, where),
-                expected=known.type.name,
+                expected=AttributeProto.AttributeType.Name(known.type),
                 remedy=_REMEDY,
             )
     if node.op_type == "Constant" and node.domain == "" and len(node.attributes) != 1:
@@ -257,14 +258,12 @@ def _check_attributes(node: ir.Node, schema: Schema, where: str) -> None:
         )
 
 
-def _wrong_type(
-    node: ir.Node, attribute: ir.Attr, expected: ir.AttributeType, where: str
-) -> GraphError:
+def _wrong_type(node: ir.Node, attribute: ir.Attr, expected: int, where: str) -> GraphError:
     return GraphError(
         f"attribute {attribute.name!r} has the wrong type",
         where=_place(node, where),
         found="none" if attribute.type is ir.AttributeType.UNDEFINED else attribute.type.name,
-        expected=expected.name,
+        expected=AttributeProto.AttributeType.Name(expected),
         remedy=_REMEDY,
     )
 

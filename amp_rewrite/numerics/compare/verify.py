@@ -186,7 +186,7 @@ def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
 def lowest_precision(model: ir.Model) -> DType:
     """Return the type of a model's values with the largest epsilon: float32 if none is low."""
     members = {elements.element(type_) for type_ in infer_types(model).values()}
-    used = [low for low in dtypes.LOW.values() if low.ir in members]
+    used = [low for low in dtypes.LOW.values() if low.number in members]
     return max(used, key=lambda low: low.epsilon, default=FLOAT32)
 
 

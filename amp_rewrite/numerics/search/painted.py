@@ -21,7 +21,7 @@ def precision_of(rewritten: ir.Model) -> Precision:
     """
     found = list(infer_types(rewritten).values())
     counts = {
-        name: sum(1 for t in found if elements.element(t) is LOW[name].ir)
+        name: sum(1 for t in found if elements.element(t) == LOW[name].number)
         for name in get_args(Precision)
     }
     name = max(counts, key=lambda n: counts[n])
@@ -74,4 +74,4 @@ def _low_slots(painter: Repainter, index: int, twin: ir.Node, types: Types) -> s
 
 
 def _is_low(type_: str | None, low: DType) -> bool:
-    return type_ is not None and elements.element(type_) is low.ir
+    return type_ is not None and elements.element(type_) == low.number

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from safetensors import SafetensorError, safe_open
 
 from amp_rewrite.dtypes import BFLOAT16
@@ -169,7 +170,8 @@ def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], wh
     for name, state in states.items():
         array = tensors[name]
         member = elements.element(state.dtype)
-        expected = state.shape, state.dtype if member is None else member.numpy().name
+        dtype = state.dtype if member is None else ir.DataType(member).numpy().name
+        expected = state.shape, dtype
         if not isinstance(array, np.ndarray | np.generic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise CheckpointError(
                 f"the value of {name!r} is no array",

@@ -129,4 +129,4 @@ def _no_tensor(state: StateInfo, found: object) -> OptionError:
 def _dtype(state: StateInfo) -> ir.DataType:
     member = elements.element(state.dtype)
     assert member is not None, "a step describes its states by ONNX type names"
-    return member
+    return ir.DataType(member)
