@@ -1,104 +1,121 @@
 """Automatic mixed precision for ONNX, as a compiler pass."""
 
-from amp_rewrite import distributed, loss_scaling, losses, optimizers
-from amp_rewrite.api import RewriteResult, rewrite
-from amp_rewrite.distributed import CrossShardOptimizer
-from amp_rewrite.emulate import Evaluator, evaluate
-from amp_rewrite.errors import AmpError, AmpWarning
-from amp_rewrite.global_state import (
-    disable_mixed_precision_graph_rewrite,
-    disable_mixed_precision_graph_rewrite_v1,
-    enable_mixed_precision_graph_rewrite,
-    enable_mixed_precision_graph_rewrite_v1,
-    global_policy,
-    register_loss_scale_wrapper,
-    set_global_policy,
-)
-from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.save import save, to_proto
-from amp_rewrite.inject import inject_loss_scaling
-from amp_rewrite.list_check import CheckReport, check_lists
-from amp_rewrite.loss_scaling import (
-    DynamicLossScale,
-    FixedLossScale,
-    LossScale,
-    LossScaleError,
-    LossScaleOptimizer,
-    MixedPrecisionLossScaleOptimizer,
-)
-from amp_rewrite.loss_scaling import get as get_loss_scale
-from amp_rewrite.numerics.compare.verify import verify
-from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.numerics.search.localise import localise
-from amp_rewrite.numerics.search.tune import tune
-from amp_rewrite.oplists import OpLists, load_lists
-from amp_rewrite.policy import Policy
-from amp_rewrite.report.explain import explain
-from amp_rewrite.report.records import Report
-from amp_rewrite.rewriting.options import RewriteOptions
-from amp_rewrite.train import TrainingSession, build_step
-from amp_rewrite.training.training_graph import GraphValue, value
-from amp_rewrite.training_info import (
-    lower_training_operators,
-    read_training_info,
-    write_training_info,
-)
+from typing import TYPE_CHECKING
 
-for _kind in (LossScaleOptimizer, CrossShardOptimizer):
-    optimizers.register(_kind)  # the floors above optimizers, which cannot name them itself
+if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
+    from amp_rewrite import distributed as distributed
+    from amp_rewrite import errors as errors
+    from amp_rewrite import loss_scaling as loss_scaling
+    from amp_rewrite import losses as losses
+    from amp_rewrite import optimizers as optimizers
+    from amp_rewrite.api import RewriteResult as RewriteResult
+    from amp_rewrite.api import rewrite as rewrite
+    from amp_rewrite.distributed import CrossShardOptimizer as CrossShardOptimizer
+    from amp_rewrite.emulate import Evaluator as Evaluator
+    from amp_rewrite.emulate import evaluate as evaluate
+    from amp_rewrite.errors import AmpError as AmpError
+    from amp_rewrite.errors import AmpWarning as AmpWarning
+    from amp_rewrite.global_state import (
+        disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
+    )
+    from amp_rewrite.global_state import (
+        disable_mixed_precision_graph_rewrite_v1 as disable_mixed_precision_graph_rewrite_v1,
+    )
+    from amp_rewrite.global_state import (
+        enable_mixed_precision_graph_rewrite as enable_mixed_precision_graph_rewrite,
+    )
+    from amp_rewrite.global_state import (
+        enable_mixed_precision_graph_rewrite_v1 as enable_mixed_precision_graph_rewrite_v1,
+    )
+    from amp_rewrite.global_state import global_policy as global_policy
+    from amp_rewrite.global_state import register_loss_scale_wrapper as register_loss_scale_wrapper
+    from amp_rewrite.global_state import set_global_policy as set_global_policy
+    from amp_rewrite.grad.indexed_slices import IndexedSlices as IndexedSlices
+    from amp_rewrite.graph.io.load import load as load
+    from amp_rewrite.graph.io.save import save as save
+    from amp_rewrite.graph.io.save import to_proto as to_proto
+    from amp_rewrite.inject import inject_loss_scaling as inject_loss_scaling
+    from amp_rewrite.list_check import CheckReport as CheckReport
+    from amp_rewrite.list_check import check_lists as check_lists
+    from amp_rewrite.loss_scaling import DynamicLossScale as DynamicLossScale
+    from amp_rewrite.loss_scaling import FixedLossScale as FixedLossScale
+    from amp_rewrite.loss_scaling import LossScale as LossScale
+    from amp_rewrite.loss_scaling import LossScaleError as LossScaleError
+    from amp_rewrite.loss_scaling import LossScaleOptimizer as LossScaleOptimizer
+    from amp_rewrite.loss_scaling import (
+        MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
+    )
+    from amp_rewrite.loss_scaling.get import get_loss_scale as get_loss_scale
+    from amp_rewrite.numerics.compare.verify import verify as verify
+    from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
+    from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
+    from amp_rewrite.numerics.ranges.calibrate import calibrate as calibrate
+    from amp_rewrite.numerics.search.localise import localise as localise
+    from amp_rewrite.numerics.search.tune import tune as tune
+    from amp_rewrite.oplists import OpLists as OpLists
+    from amp_rewrite.oplists import load_lists as load_lists
+    from amp_rewrite.policy import Policy as Policy
+    from amp_rewrite.report.explain import explain as explain
+    from amp_rewrite.report.records import Report as Report
+    from amp_rewrite.rewriting.options import RewriteOptions as RewriteOptions
+    from amp_rewrite.train import TrainingSession as TrainingSession
+    from amp_rewrite.train import build_step as build_step
+    from amp_rewrite.training.training_graph import GraphValue as GraphValue
+    from amp_rewrite.training.training_graph import value as value
+    from amp_rewrite.training_info import lower_training_operators as lower_training_operators
+    from amp_rewrite.training_info import read_training_info as read_training_info
+    from amp_rewrite.training_info import write_training_info as write_training_info
+else:  # a name is imported when it is first asked for: what rewrites loads nothing that trains
+    from importlib import import_module
 
-__all__ = [
-    "AmpError",
-    "AmpWarning",
-    "Calibration",
-    "CheckReport",
-    "CrossShardOptimizer",
-    "DynamicLossScale",
-    "Evaluator",
-    "FixedLossScale",
-    "GraphValue",
-    "IndexedSlices",
-    "LossScale",
-    "LossScaleError",
-    "LossScaleOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "OpLists",
-    "Policy",
-    "Report",
-    "RewriteOptions",
-    "RewriteResult",
-    "TrainingSession",
-    "VerifyReport",
-    "build_step",
-    "calibrate",
-    "check_lists",
-    "disable_mixed_precision_graph_rewrite",
-    "disable_mixed_precision_graph_rewrite_v1",
-    "distributed",
-    "enable_mixed_precision_graph_rewrite",
-    "enable_mixed_precision_graph_rewrite_v1",
-    "evaluate",
-    "explain",
-    "get_loss_scale",
-    "global_policy",
-    "inject_loss_scaling",
-    "load",
-    "load_lists",
-    "localise",
-    "loss_scaling",
-    "losses",
-    "lower_training_operators",
-    "optimizers",
-    "read_training_info",
-    "register_loss_scale_wrapper",
-    "rewrite",
-    "save",
-    "set_global_policy",
-    "to_proto",
-    "tune",
-    "value",
-    "verify",
-    "write_training_info",
-]
+    _NAMES = {
+        "": "distributed errors loss_scaling losses optimizers",
+        "api": "RewriteResult rewrite",
+        "distributed": "CrossShardOptimizer",
+        "emulate": "Evaluator evaluate",
+        "errors": "AmpError AmpWarning",
+        "global_state": (
+            "disable_mixed_precision_graph_rewrite disable_mixed_precision_graph_rewrite_v1"
+            " enable_mixed_precision_graph_rewrite enable_mixed_precision_graph_rewrite_v1"
+            " global_policy register_loss_scale_wrapper set_global_policy"
+        ),
+        "grad.indexed_slices": "IndexedSlices",
+        "graph.io.load": "load",
+        "graph.io.save": "save to_proto",
+        "inject": "inject_loss_scaling",
+        "list_check": "CheckReport check_lists",
+        "loss_scaling": (
+            "DynamicLossScale FixedLossScale LossScale LossScaleError LossScaleOptimizer"
+            " MixedPrecisionLossScaleOptimizer"
+        ),
+        "loss_scaling.get": "get_loss_scale",
+        "numerics.compare.verify": "verify",
+        "numerics.compare.verify_report": "VerifyReport",
+        "numerics.ranges.calibrate": "Calibration calibrate",
+        "numerics.search.localise": "localise",
+        "numerics.search.tune": "tune",
+        "oplists": "OpLists load_lists",
+        "policy": "Policy",
+        "report.explain": "explain",
+        "report.records": "Report",
+        "rewriting.options": "RewriteOptions",
+        "train": "TrainingSession build_step",
+        "training.training_graph": "GraphValue value",
+        "training_info": "lower_training_operators read_training_info write_training_info",
+    }
+    """Module -> the public names in it; those of the package itself are modules."""
+
+    _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+    __all__ = sorted(_HOMES)
+
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _HOMES[name]
+        if not home:
+            return import_module(f"{__name__}.{name}")  # which makes it an attribute
+        found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

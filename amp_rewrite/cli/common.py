@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage; --strict was not met."""
@@ -18,11 +20,15 @@ INTERRUPTED = 130
 
 def console(*, quiet: bool = False) -> Console:
     """Return the console for results; it prints nothing if `quiet`."""
+    from rich.console import Console  # it takes longer than to show a help
+
     return Console(quiet=quiet, soft_wrap=True, highlight=False, emoji=False)
 
 
 def error_console() -> Console:
     """Return the console for errors, warnings and progress."""
+    from rich.console import Console
+
     return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 

@@ -8,38 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from amp_rewrite.cli.calibrate import calibrate
-from amp_rewrite.cli.check_lists import check_lists
+from amp_rewrite.cli.command_table import Commands
 from amp_rewrite.cli.common import FAILED, INTERRUPTED, NOT_STRICT, error_console
-from amp_rewrite.cli.convert import convert
-from amp_rewrite.cli.demo import demo
-from amp_rewrite.cli.explain import explain
-from amp_rewrite.cli.inject import inject
-from amp_rewrite.cli.localise import localise
-from amp_rewrite.cli.train import train
-from amp_rewrite.cli.train_step import train_step
-from amp_rewrite.cli.tune import tune
-from amp_rewrite.cli.verify import verify
 from amp_rewrite.errors import AmpError, StrictError
 
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Automatic mixed precision for ONNX, as a compiler pass.",
 )
-app.command()(convert)
-app.command()(explain)
-app.command()(verify)
-app.command()(calibrate)
-app.command()(localise)
-app.command()(tune)
-app.command(name="check-lists")(check_lists)
-app.command(name="train-step")(train_step)
-app.command()(train)
-app.command()(inject)
-app.command()(demo)
 
 
 def _version(wanted: bool) -> None:

@@ -43,6 +43,10 @@ def get(identifier: object) -> LossScale | None:
     return found
 
 
+get_loss_scale = get
+"""The name at the top of the package, where `get` alone says nothing."""
+
+
 def serialize(loss_scale: LossScale) -> dict[str, Any]:
     """Return what `get` makes the loss scale from; JSON can hold it."""
     return {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}

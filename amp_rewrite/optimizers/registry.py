@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
@@ -72,6 +73,12 @@ NAMES = tuple(_MAKERS)
 _REGISTERED: dict[str, type[Optimizer]] = {}
 """Class name -> class, of those that `register` was called with."""
 
+_ABOVE: Mapping[str, str] = {
+    "LossScaleOptimizer": "amp_rewrite.loss_scaling",
+    "CrossShardOptimizer": "amp_rewrite.distributed",
+}
+"""Class name -> its home, of the package's own on higher floors: imported when it is asked for."""
+
 
 def register(kind: type[Optimizer]) -> None:
     """Let configurations of a class of optimizers be restored by its name, without custom_objects.
@@ -83,13 +90,22 @@ def register(kind: type[Optimizer]) -> None:
         OptimizerValueError: Another class has this name.
     """
     name = kind.__name__
-    if name.lower() in _MAKERS or _REGISTERED.get(name, kind) is not kind:
+    if name.lower() in _MAKERS or _registered(name) not in (kind, None):
         raise OptimizerValueError(
             "another class of optimizers has this name",
             found=name,
             remedy="give it a name of its own, or pass it as one of custom_objects",
         )
     _REGISTERED[name] = kind
+
+
+def _registered(name: object) -> type[Optimizer] | None:
+    """Return the class that configurations call by a name without custom_objects, or None."""
+    if not isinstance(name, str):
+        return None
+    if name in _ABOVE:
+        return getattr(import_module(_ABOVE[name]), name)
+    return _REGISTERED.get(name)
 
 
 def get(
@@ -113,7 +129,7 @@ def get(
         return identifier
     if isinstance(identifier, Mapping) and isinstance(identifier.get("config", {}), Mapping):
         arguments = {**identifier.get("config", {}), **arguments}
-        kind = class_of(identifier, {**_REGISTERED, **custom})
+        kind = class_of(identifier, custom) or _registered(identifier.get("class_name"))
         if kind is not None:
             return restore(kind, arguments, custom)
         if isinstance(arguments.get("learning_rate"), Mapping):

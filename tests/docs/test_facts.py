@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
-from typing import Any
 
-import typer
 import yaml
 from pages import PAGES, README, ROOT, blocks_of
 
-from amp_rewrite.cli.main import app
+from amp_rewrite.cli.command_table import COMMANDS, command
 from amp_rewrite.grad.rules import RULES
 from amp_rewrite.oplists.lists import LEVELS
 from amp_rewrite.optimizers import NAMES
@@ -60,8 +58,7 @@ def test_every_level_is_explained() -> None:
 def test_every_option_of_convert_is_explained() -> None:
     cells = first_cells(DOCS / "mixed_precision.md", "## Options")
     listed = {cell.split()[0] for cell in cells}
-    commands: Any = typer.main.get_command(app)
-    convert = commands.commands["convert"]
+    convert = command("convert")
     negations = {name for option in convert.params for name in option.secondary_opts}
     options = {name for option in convert.params for name in option.opts if name.startswith("-")}
     assert listed - negations == options - {"--help"}
@@ -70,9 +67,8 @@ def test_every_option_of_convert_is_explained() -> None:
 def test_every_option_of_every_command_is_mentioned() -> None:
     guides = [p for p in PAGES if p.parent == DOCS and p.name != "api.md"]
     text = "".join(page.read_text("utf-8") for page in guides)
-    group: Any = typer.main.get_command(app)
-    for name, command in group.commands.items():
-        options = {o for p in command.params for o in p.opts if o.startswith("--")}
+    for name in COMMANDS:
+        options = {o for p in command(name).params for o in p.opts if o.startswith("--")}
         assert {o for o in options if o not in text} == set(), name
 
 

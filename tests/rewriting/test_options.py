@@ -11,9 +11,9 @@ import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-import typer
 
 import amp_rewrite as amp
+from amp_rewrite.cli.command_table import command
 from amp_rewrite.cli.main import app
 from amp_rewrite.dtypes import LOW, Precision
 from amp_rewrite.errors import InvariantError, OptionError, StrictError
@@ -55,14 +55,13 @@ def test_the_precisions_that_a_type_checker_knows_are_those_that_there_are() -> 
 
 
 @pytest.mark.parametrize(
-    "command", ["convert", "explain", "calibrate", "tune", "localise", "demo", "train-step"]
+    "name", ["convert", "explain", "calibrate", "tune", "localise", "demo", "train-step"]
 )
-def test_every_command_that_rewrites_has_every_option(command: str) -> None:
-    known = typer.main.get_command(app).commands[command].params  # pyright: ignore[reportAttributeAccessIssue]
-    flags = {flag for parameter in known for flag in parameter.opts}
+def test_every_command_that_rewrites_has_every_option(name: str) -> None:
+    flags = {flag for parameter in command(name).params for flag in parameter.opts}
     for option in fields(RewriteOptions):
         flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
-        if command == "train-step" and option.name == "keep_io_types":
+        if name == "train-step" and option.name == "keep_io_types":
             assert flag not in flags  # the types of a step's states are not a choice
         else:
             assert flag in flags

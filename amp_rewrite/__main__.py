@@ -1,0 +1,5 @@
+"""`python -m amp_rewrite` is the command `amp-rewrite`."""
+
+from amp_rewrite.cli import main
+
+main()
