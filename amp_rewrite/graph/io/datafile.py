@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
 from amp_rewrite.graph.io.atomic import Replacement
 from amp_rewrite.graph.io.places import Place
 from amp_rewrite.graph.io.tensorproto import SparseTensor
-from amp_rewrite.graph.tensors import ConvertedTensor, byte_chunks
+from amp_rewrite.graph.io.write_streams import write_streams
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.tensors import ConvertedTensor, stored
 
 INLINE_LIMIT = (1 << 31) - (1 << 27)
 """How many bytes of weights a model file may hold: protobuf's 2 GiB less what the rest may need."""
@@ -24,8 +24,6 @@ _ALIGNMENT = 64
 _PAGE = 1 << 12
 _LARGE = 1 << 20  # from here on a tensor starts on a page of its own, so that it can be mapped
 _HASH_DIGITS = 12
-
-T = TypeVar("T")
 
 
 def all_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
@@ -84,7 +82,10 @@ def choose(tensors: list[ir.TensorProtocol], limit: int = INLINE_LIMIT) -> list[
 
 
 def write_data(
-    tensors: list[ir.TensorProtocol], replacement: Replacement, name: str
+    tensors: list[ir.TensorProtocol],
+    replacement: Replacement,
+    name: str,
+    observe: Callable[[memoryview], object],
 ) -> tuple[str, dict[int, Place]]:
     """Stream tensors into a data file.
 
@@ -92,6 +93,7 @@ def write_data(
         tensors: What to write, in order.
         replacement: The open temporary file.
         name: The name of the model file.
+        observe: Called with what has been written, as by `write_streams`.
 
     Returns:
         The name that the data file must get, which contains the hash of its content, and the place
@@ -99,9 +101,7 @@ def write_data(
     """
     offsets = list(_layout(tensors))
     digest = hashlib.sha256()
-    for data in _ahead(_stream(tensors, offsets)):
-        digest.update(data)
-        replacement.file.write(data)
+    write_streams(_padded(tensors, offsets), replacement.file.fileno(), digest.update, observe)
     data_name = f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
     places = {
         id(tensor): Place(data_name, offset, tensor.nbytes)
@@ -120,22 +120,13 @@ def _layout(tensors: list[ir.TensorProtocol]) -> Iterator[int]:
         end = start + tensor.nbytes
 
 
-def _stream(tensors: list[ir.TensorProtocol], offsets: list[int]) -> Iterator[bytes | memoryview]:
+def _padded(tensors: list[ir.TensorProtocol], offsets: list[int]) -> Iterator[Stream]:
+    """Yield the tensors as they are stored, each preceded by zeros up to its offset."""
     end = 0
     for tensor, offset in zip(tensors, offsets, strict=True):
-        yield bytes(offset - end)
-        yield from byte_chunks(tensor)
+        yield Stream.of_bytes(bytes(offset - end))
+        yield stored(tensor)
         end = offset + tensor.nbytes
-
-
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield the same items, each computed in a thread while its predecessor is being used."""
-    end: Any = object()
-    with ThreadPoolExecutor(1, "amp-rewrite-read") as pool:
-        future = pool.submit(next, items, end)
-        while (item := future.result()) is not end:
-            future = pool.submit(next, items, end)
-            yield item
 
 
 def old_files(folder: str, name: str) -> list[str]:

@@ -8,9 +8,9 @@ data file that it names belong together.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from typing import IO
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -31,10 +31,22 @@ from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.places import Place
 from amp_rewrite.graph.io.wire import varint
 from amp_rewrite.graph.io.write import ModelWriter
+from amp_rewrite.graph.io.write_streams import write_streams
 from amp_rewrite.graph.origin import paused_gc
-from amp_rewrite.graph.tensors import byte_chunks
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.tensors import stored
 
 Path = str | os.PathLike[str]
+
+
+class Written(NamedTuple):
+    """How far saving is: bytes of weights that have been written, and all that there are."""
+
+    done: int
+    total: int
+
+
+Progress = Callable[[Written], None]
 
 _PROTOBUF_LIMIT = 1 << 31
 _LENGTH_DELIMITED = 2
@@ -95,13 +107,16 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
         return proto
 
 
-def save(model: ir.Model | onnx.ModelProto, path: Path) -> None:
+def save(
+    model: ir.Model | onnx.ModelProto, path: Path, *, progress: Progress | None = None
+) -> None:
     """Write the model to `path`; external tensors go to one data file next to it.
 
     Args:
         model: The model, or what `write_training_info` returned; it is not changed. Weights that it
             reads from files are streamed.
         path: The model file. An existing one is replaced in one step.
+        progress: Called every few MiB.
 
     Raises:
         SaveError: It cannot be written; no new file is left behind.
@@ -117,12 +132,27 @@ def save(model: ir.Model | onnx.ModelProto, path: Path) -> None:
         check_target(folder, name)
         _refuse_same(output, sorted(sources), "the output is a data file of the model")
         with paused_gc():
-            _save(model, folder, name, choose(tensors), sources)
+            _save(model, folder, name, choose(tensors), sources, _Meter(tensors, progress))
     except (OSError, ValueError, EncodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise SaveError(
             "the model cannot be written", where=output, found=reason or error
         ) from error
+
+
+class _Meter:
+    """Counts the bytes of a model's tensors as they are written, and tells of it."""
+
+    def __init__(self, tensors: Iterable[ir.TensorProtocol], progress: Progress | None) -> None:
+        self._total = sum({id(tensor): tensor.nbytes for tensor in tensors}.values())
+        self._done = 0
+        self._progress = progress
+
+    def add(self, data: memoryview) -> None:
+        """Count bytes; those that stand between tensors never make more than there are."""
+        self._done = min(self._done + data.nbytes, self._total)
+        if self._progress is not None:
+            self._progress(Written(self._done, self._total))
 
 
 def _save(
@@ -131,20 +161,21 @@ def _save(
     name: str,
     external: list[ir.TensorProtocol],
     sources: set[str],
+    meter: _Meter,
 ) -> None:
     stale = old_files(folder, name)
     with Replacement(folder, name) as model_file, ExitStack() as on_failure:
         data_name, places = None, dict[int, Place]()
         if external:
             with Replacement(folder, name) as data_file:
-                data_name, places = write_data(external, data_file, name)
-                _write_model(model, places, model_file.file)
+                data_name, places = write_data(external, data_file, name, meter.add)
+                _write_model(model, places, model_file, meter)
                 new_file = os.path.join(folder, data_name)
                 if not os.path.lexists(new_file):
                     on_failure.callback(_remove_unless_used, new_file, model_file)
                 data_file.commit(data_name)
         else:
-            _write_model(model, places, model_file.file)
+            _write_model(model, places, model_file, meter)
         model_file.commit(name)
     _remove_stale(stale, data_name, sources)
 
@@ -165,8 +196,15 @@ def _remove_stale(stale: list[str], data_name: str | None, sources: set[str]) ->
                 os.unlink(file)
 
 
-def _write_model(model: ir.Model, places: dict[int, Place], file: IO[bytes]) -> None:
-    """Write a ModelProto: what is small as messages, initializers as they are streamed.
+def _write_model(
+    model: ir.Model, places: dict[int, Place], replacement: Replacement, meter: _Meter
+) -> None:
+    """Write a ModelProto: what is small as messages, initializers as they are streamed."""
+    write_streams(_model_streams(model, places), replacement.file.fileno(), meter.add)
+
+
+def _model_streams(model: ir.Model, places: dict[int, Place]) -> Iterator[Stream]:
+    """Yield the parts of a ModelProto.
 
     A message is the concatenation of its fields in any order, so that the graph can be written as
     one message without its initializers, followed by each initializer as one more field.
@@ -182,12 +220,11 @@ def _write_model(model: ir.Model, places: dict[int, Place], file: IO[bytes]) -> 
     total = len(body) + sum(1 + len(varint(size)) + size for size in sizes)
     if len(header) + total + 16 >= _PROTOBUF_LIMIT:
         raise ValueError(f"{total} bytes are too many for a protobuf message")
-    file.write(header)
-    file.write(varint(_GRAPH_TAG) + varint(total))
-    file.write(body)
+    yield Stream.of_bytes(header + varint(_GRAPH_TAG) + varint(total))
+    yield Stream.of_bytes(body)
     for value, size in zip(deferred, sizes, strict=True):
-        file.write(varint(_INITIALIZER_TAG) + varint(size))
-        _write_initializer(writer, value, file)
+        yield Stream.of_bytes(varint(_INITIALIZER_TAG) + varint(size))
+        yield from _initializer_streams(writer, value)
 
 
 def _is_message(tensor: ir.TensorProtocol) -> bool:
@@ -215,11 +252,9 @@ def _initializer_size(writer: ModelWriter, value: ir.Value) -> int:
     return size + 1 + len(varint(tensor.nbytes)) + tensor.nbytes
 
 
-def _write_initializer(writer: ModelWriter, value: ir.Value, file: IO[bytes]) -> None:
+def _initializer_streams(writer: ModelWriter, value: ir.Value) -> Iterator[Stream]:
     tensor = value.const_value
-    file.write(_message(writer, value).SerializeToString(deterministic=True))
-    if tensor is None or _is_message(tensor):
-        return
-    file.write(varint(_RAW_DATA_TAG) + varint(tensor.nbytes))
-    for data in byte_chunks(tensor):
-        file.write(data)
+    yield Stream.of_bytes(_message(writer, value).SerializeToString(deterministic=True))
+    if tensor is not None and not _is_message(tensor):
+        yield Stream.of_bytes(varint(_RAW_DATA_TAG) + varint(tensor.nbytes))
+        yield stored(tensor)

@@ -299,7 +299,7 @@ def test_a_failure_at_any_moment_leaves_the_old_model_and_nothing_else(
         raise failure
 
     if moment == "write":
-        monkeypatch.setattr(datafile, "byte_chunks", fail)
+        monkeypatch.setattr(os, "pwrite", fail)
     else:
         calls, real = [], getattr(os, moment)
 

@@ -1,0 +1,94 @@
+"""Write streams one after the other to a file, on all cores.
+
+The output is cut into segments. Threads fill segments, whose places are known, and write them in
+any order; the caller's thread then sees their bytes in order, as a hash has to.
+
+In memory are two segments a core and, for each thread, a block of a few hundred KiB with its
+scratch; besides them the arrays that streams hold. A stream is taken when its first segment is
+begun and let go with its last, so that it is better made then than in advance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.threads import in_order
+
+SEGMENT = 1 << 21
+"""How many bytes of the output a segment has: half a million float32 numbers, a million float16."""
+
+
+class _Piece(NamedTuple):
+    """Elements of a stream: the first one, and how many."""
+
+    stream: Stream
+    first: int
+    size: int
+
+
+class _Segment(NamedTuple):
+    """Consecutive bytes of the output: their place, their number, and what they are made of."""
+
+    offset: int
+    nbytes: int
+    pieces: tuple[_Piece, ...]
+
+
+def write_streams(
+    streams: Iterable[Stream], file: int, *observers: Callable[[memoryview], object]
+) -> None:
+    """Write streams from the beginning of a file on.
+
+    Args:
+        streams: What to write, without gaps.
+        file: A descriptor that can be written to; its position is neither used nor moved.
+        *observers: Called with the bytes of each segment, in order and in the caller's thread.
+
+    Raises:
+        LoadError: A source cannot be read.
+        OSError: The file cannot be written, for example because the disk is full.
+    """
+    segments = _segments(streams)
+    with closing(in_order(partial(_write_segment, file), segments)) as written:
+        for data in written:
+            for observe in observers:
+                observe(data)
+
+
+def _segments(streams: Iterable[Stream]) -> Iterator[_Segment]:
+    """Cut streams into segments; no element is divided."""
+    offset, used, pieces = 0, 0, list[_Piece]()
+    for stream in streams:
+        first = 0
+        while first < stream.count:
+            size = min(stream.count - first, (SEGMENT - used) // stream.itemsize)
+            if not size:
+                yield _Segment(offset, used, tuple(pieces))
+                offset, used, pieces = offset + used, 0, []
+                continue
+            pieces.append(_Piece(stream, first, size))
+            first, used = first + size, used + size * stream.itemsize
+    if pieces:
+        yield _Segment(offset, used, tuple(pieces))
+
+
+def _write_segment(file: int, segment: _Segment) -> memoryview:
+    """Write a segment to its place, and return its bytes."""
+    array, end = np.empty(segment.nbytes, np.uint8), 0
+    for piece in segment.pieces:
+        for block in piece.stream.blocks(piece.first, piece.size):
+            start, end = end, end + block.nbytes
+            array[start:end] = block.view(np.uint8)
+    data, done = array.data, 0
+    while done < len(data):
+        done += os.pwrite(file, data[done:], segment.offset + done)
+    if hasattr(os, "posix_fadvise"):  # the disk begins now, and fsync has little left to wait for
+        os.posix_fadvise(file, segment.offset, len(data), os.POSIX_FADV_DONTNEED)
+    return data

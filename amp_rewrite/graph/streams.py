@@ -1,0 +1,139 @@
+"""Streams: the elements of a tensor, described so that a thread can read any part of them.
+
+A description is plain: it names a file or holds an array, and knows no object of a model. External
+data are read, never mapped: mapped pages count as memory of the process, and a model of 3 GiB must
+not need 3 GiB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.errors import LoadError
+from amp_rewrite.graph.rounding import BLOCK, Array, to_low
+
+_BYTE = np.dtype(np.uint8)
+
+
+class FileRange(NamedTuple):
+    """Where the elements of a tensor begin in a file."""
+
+    path: str
+    offset: int
+
+
+class Conversion(NamedTuple):
+    """A rounding to another type.
+
+    Attributes:
+        target: The type, to nearest and ties to even.
+        saturate: The magnitude that finite values out of range get; 0 makes them infinite.
+    """
+
+    target: DType
+    saturate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The elements of a tensor, in order and flat; nothing is read or computed before it is needed.
+
+    Attributes:
+        count: How many elements there are.
+        dtype: The type in which they are stored, little endian.
+        origin: Where they are: in a file, or in a flat array.
+        conversions: What becomes of each element on the way, one after the other.
+        name: What to call the tensor in an error.
+    """
+
+    count: int
+    dtype: np.dtype
+    origin: FileRange | Array
+    conversions: tuple[Conversion, ...] = ()
+    name: str = ""
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Stream:
+        """Return a stream of bytes in memory."""
+        return cls(len(data), _BYTE, np.frombuffer(data, _BYTE))
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element, converted."""
+        return (self.conversions[-1].target.numpy if self.conversions else self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements, converted."""
+        return self.count * self.itemsize
+
+    def converted(self, target: DType, saturate: float = 0.0) -> Stream:
+        """Return a stream whose elements are rounded to `target` in the end."""
+        return replace(self, conversions=(*self.conversions, Conversion(target, saturate)))
+
+    def blocks(
+        self, first: int = 0, count: int | None = None, block: int = BLOCK
+    ) -> Iterator[Array]:
+        """Yield converted elements as flat, contiguous arrays that are not to be written to.
+
+        Only one block is in memory at a time, besides what `origin` holds.
+
+        Args:
+            first: The element to begin with.
+            count: How many elements; None for all that follow.
+            block: The largest number of elements at once.
+
+        Raises:
+            LoadError: The file cannot be read, or ends too early.
+        """
+        stop = self.count if count is None else first + count
+        for values in self._stored(first, stop, block):
+            for conversion in self.conversions:
+                values = to_low(values, conversion.target, saturate=conversion.saturate)
+            yield values
+
+    def _stored(self, first: int, stop: int, block: int) -> Iterator[Array]:
+        """Yield elements as they are stored."""
+        if isinstance(self.origin, FileRange):
+            yield from self._read(self.origin, first, stop, block)
+            return
+        for start in range(first, stop, block):
+            yield self.origin[start : min(start + block, stop)]
+
+    def _read(self, origin: FileRange, first: int, stop: int, block: int) -> Iterator[Array]:
+        if first == stop:
+            return
+        try:
+            with open(origin.path, "rb", buffering=0) as file:
+                file.seek(origin.offset + first * self.dtype.itemsize)
+                for start in range(first, stop, block):
+                    values = np.empty(min(block, stop - start), self.dtype)
+                    data, done = values.view(_BYTE).data, 0
+                    while done < len(data):
+                        count = file.readinto(data[done:])
+                        if not count:
+                            raise self._too_short(origin)
+                        done += count
+                    yield values
+        except OSError as error:
+            raise LoadError(
+                f"external data of tensor {self.name!r} cannot be read",
+                where=origin.path,
+                found=error.strerror or error,
+            ) from error
+
+    def _too_short(self, origin: FileRange) -> LoadError:
+        expected = self.count * self.dtype.itemsize
+        missing = origin.offset + expected - os.path.getsize(origin.path)
+        return LoadError(
+            f"external data of tensor {self.name!r} is too short",
+            where=origin.path,
+            found=f"{missing} bytes missing",
+            expected=f"{expected} bytes from offset {origin.offset}",
+        )

@@ -1,0 +1,134 @@
+"""Streams are written on all cores as if one after the other, in bounded memory, or not at all."""
+
+import errno
+import hashlib
+import os
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.errors import LoadError
+from amp_rewrite.graph import threads
+from amp_rewrite.graph.io import write_streams as module
+from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
+from amp_rewrite.graph.streams import FileRange, Stream
+
+CORES = 4
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    monkeypatch.setattr(threads, "cores", lambda: CORES)
+
+
+@pytest.fixture
+def output(tmp_path):
+    with open(tmp_path / "out", "w+b", buffering=0) as file:
+        yield file
+
+
+def zeros(folder, mebibytes: int) -> Stream:
+    """Return a stream of a file that takes no space on the disk."""
+    path = folder / "zeros"
+    with open(path, "wb") as file:
+        file.truncate(mebibytes << 20)
+    return Stream(mebibytes << 18, np.dtype(np.float32), FileRange(str(path), 0), name="zeros")
+
+
+def test_streams_of_all_kinds_follow_each_other_without_gaps(tmp_path, output, monkeypatch):
+    monkeypatch.setattr(module, "SEGMENT", 64)
+    values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    path = tmp_path / "weights"
+    path.write_bytes(values.tobytes())
+    file = Stream(1000, values.dtype, FileRange(str(path), 0))
+    memory = Stream(1000, values.dtype, values)
+    streams = [
+        Stream.of_bytes(b"odd"),
+        file.converted(FLOAT16),
+        Stream.of_bytes(b""),
+        memory,
+        *(Stream.of_bytes(bytes([n])) for n in range(200)),
+        memory.converted(BFLOAT16),
+    ]
+    digest, seen = hashlib.sha256(), bytearray()
+    write_streams(iter(streams), output.fileno(), digest.update, seen.extend)
+    expected = (
+        b"odd"
+        + values.astype(np.float16).tobytes()
+        + values.tobytes()
+        + bytes(range(200))
+        + values.astype(BFLOAT16.numpy).tobytes()
+    )
+    assert output.read() == expected
+    assert seen == expected
+    assert digest.digest() == hashlib.sha256(expected).digest()
+
+
+def test_nothing_to_write_is_an_empty_file(output):
+    write_streams([], output.fileno())
+    assert output.read() == b""
+
+
+def test_bytes_in_flight_are_bounded_whatever_the_size(tmp_path, output):
+    stream = zeros(tmp_path, 128)
+    tracemalloc.start()
+    write_streams([stream.converted(FLOAT16)], output.fileno())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert os.fstat(output.fileno()).st_size == 64 << 20
+    assert peak < 2 * CORES * SEGMENT + CORES * (2 << 20)
+
+
+def test_streams_are_made_when_they_are_needed_and_let_go(output):
+    tracemalloc.start()
+    streams = (Stream.of_bytes(bytes(1 << 20)) for _ in range(100))
+    write_streams(streams, output.fileno())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * (2 * CORES + 1) * SEGMENT
+
+
+@pytest.mark.parametrize("failing", [0, 5])
+def test_a_full_disk_stops_all_threads(failing, tmp_path, output, monkeypatch):
+    real, calls = os.pwrite, []
+
+    def full(*args):
+        calls.append(args)
+        if len(calls) > failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*args)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    before = threading.active_count()
+    with pytest.raises(OSError, match="No space left"):
+        write_streams([zeros(tmp_path, 128)], output.fileno())
+    assert threading.active_count() == before
+    assert len(calls) <= failing + 2 * CORES
+
+
+def test_a_write_that_is_cut_short_is_continued(output, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: real(file, data[:7], offset))
+    write_streams([Stream.of_bytes(bytes(range(100)))], output.fileno())
+    assert output.read() == bytes(range(100))
+
+
+def test_a_source_that_ends_early_is_named(tmp_path, output):
+    stream = zeros(tmp_path, 64)
+    os.truncate(tmp_path / "zeros", (64 << 20) - 100)
+    with pytest.raises(LoadError, match="'zeros' is too short; found 100 bytes missing"):
+        write_streams([stream], output.fileno())
+
+
+def test_an_observer_that_fails_stops_all_threads(tmp_path, output):
+    before = threading.active_count()
+
+    def fail(_data):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_streams([zeros(tmp_path, 64)], output.fileno(), fail)
+    assert threading.active_count() == before
