@@ -9,6 +9,7 @@ import typer
 
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
+from amp_rewrite.cli.progress import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, StrictError
 from amp_rewrite.graph.io.atomic import check_target
@@ -34,13 +35,14 @@ def convert(
         if report.resolve() in (model.resolve(), output.resolve()):
             raise OptionError("the report would overwrite a model", where=report)
     missing: StrictError | None = None
-    try:
-        result = rewrite(model, options)
-    except StrictError as error:
-        result, missing = error.result, error
-    written = not dry_run and missing is None
-    if written:
-        save(result.model, output)
+    with late_bar(quiet=quiet) as progress:
+        try:
+            result = rewrite(model, options)
+        except StrictError as error:
+            result, missing = error.result, error
+        written = not dry_run and missing is None
+        if written:
+            save(result.model, output, progress=progress)
     if report is not None:
         write_text(report, result.report.to_json())
     if not quiet:
