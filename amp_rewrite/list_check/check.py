@@ -21,7 +21,7 @@ from amp_rewrite.graph.elements import FLOAT32_TYPES, with_element
 from amp_rewrite.kernels import Kernel, KernelTable, runtime_operators
 from amp_rewrite.list_check import models as model_check
 from amp_rewrite.list_check.report import CheckReport, Finding, Severity
-from amp_rewrite.oplists import OpLists, conflict_error, validate
+from amp_rewrite.oplists import OpLists, conflict_error, parse, validate
 from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Entry
 
@@ -71,7 +71,7 @@ class _Checked:
     """One list file with what it extends."""
 
     def __init__(self, item: str | Path) -> None:
-        merged = list_files.read([item], precision=None, target=None)
+        merged = list_files.read([item], precision=None, target=None, parse=parse.parse)
         self.name = merged.shown
         self.problems = merged.problems
         self.precision, self.target = merged.precision, merged.target

@@ -1,15 +1,17 @@
-"""What an op list is made of: frozen records, without any file or environment."""
+"""What an op list is made of: records, without any file or environment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
 import onnx.defs
 import onnx.helper
+
+from amp_rewrite.errors import ListError
 
 
 class ListName(StrEnum):
@@ -124,6 +126,41 @@ class NodeRule:
     list: ListName
     why: str
     where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An operator taken out of one list, or of all (`list` None)."""
+
+    op: str
+    domain: str
+    list: ListName | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoKernel:
+    """Why an operator has no kernel on the file's target."""
+
+    op: str
+    domain: str
+    why: str
+    where: str
+
+
+@dataclass(slots=True)
+class ListFile:
+    """A parsed file; what could not be understood is in `problems` and nowhere else."""
+
+    name: str
+    precision: str = "any"
+    target: str = "any"
+    extend: str | None = None
+    removals: list[Removal] = field(default_factory=list[Removal])
+    entries: list[Entry] = field(default_factory=list[Entry])
+    no_kernels: list[NoKernel] = field(default_factory=list[NoKernel])
+    node_rules: list[NodeRule] = field(default_factory=list[NodeRule])
+    problems: list[ListError] = field(default_factory=list[ListError])
 
 
 def _plain(value: object) -> object:

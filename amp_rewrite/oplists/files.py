@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_rewrite import targets
 from amp_rewrite.errors import ListError
-from amp_rewrite.oplists import parse
-from amp_rewrite.oplists.entries import Entry, ListName, NodeRule
-from amp_rewrite.oplists.parse import ListFile, NoKernel, Removal
+from amp_rewrite.oplists import compiled
+from amp_rewrite.oplists.entries import Entry, ListFile, ListName, NodeRule, NoKernel, Removal
+
+Parse = Callable[[str, str], ListFile]
+"""(text, name) -> what a list file says."""
 
 PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 """The lists whose operators can end up in low precision, so that a kernel matters."""
@@ -45,7 +47,13 @@ def builtin_names() -> tuple[str, ...]:
     return tuple(sorted(n.removesuffix(".yaml") for n in found if n.endswith(".yaml")))
 
 
-def read(given: Sequence[str | Path], *, precision: str | None, target: str | None) -> Merged:
+def read(
+    given: Sequence[str | Path],
+    *,
+    precision: str | None,
+    target: str | None,
+    parse: Parse = compiled.list_file,
+) -> Merged:
     """Return the given files, a later one laid over the earlier ones.
 
     An entry replaces the entries of the same operator on the same list that it overlaps, and those
@@ -56,8 +64,9 @@ def read(given: Sequence[str | Path], *, precision: str | None, target: str | No
         given: Paths, or names of built-in lists.
         precision: The precision that the files must be about; None accepts any.
         target: The target likewise, as the files name it.
+        parse: What reads a file.
     """
-    stack = _Stack()
+    stack = _Stack(parse)
     shown = ""
     for item in given:
         source = _locate(item)
@@ -102,6 +111,7 @@ def _locate(item: str | Path, folder: Path | None = None) -> _Source:
 class _Stack:
     """The entries so far, while files are laid over one another."""
 
+    parse: Parse
     entries: list[Entry] = field(default_factory=list[Entry])
     node_rules: list[NodeRule] = field(default_factory=list[NodeRule])
     files: list[str] = field(default_factory=list[str])
@@ -118,7 +128,7 @@ class _Stack:
         if source.shown in self.about:
             return
         try:
-            parsed = parse.parse(source.text(), source.shown)
+            parsed = self.parse(source.text(), source.shown)
         except (OSError, ValueError) as error:  # not text, or no file name
             remedy = "one of the built-in lists: " + ", ".join(builtin_names())
             self.problem(
@@ -148,13 +158,12 @@ class _Stack:
         self.problems.extend(file.problems)
         about = (file.precision, file.target)
         if self.last is not None and about != self.last and "any" not in about:
-            self.entries = [replace(e, no_kernel=None) for e in self.entries]
+            self.entries = [replace(e, no_kernel=None) if e.no_kernel else e for e in self.entries]
         self.last = about if "any" not in about else self.last
         for removal in file.removals:
             self.remove(removal)
         self.add(file.entries)
-        for reason in file.no_kernels:
-            self.explain(reason)
+        self.explain(file.no_kernels)
         self.node_rules.extend(file.node_rules)
 
     def remove(self, removal: Removal) -> None:
@@ -179,11 +188,13 @@ class _Stack:
         }
         self.entries = [e for e in self.entries if id(e) not in gone] + added
 
-    def explain(self, reason: NoKernel) -> None:
-        key = (reason.domain, reason.op)
-        found = [i for i, e in enumerate(self.entries) if e.key == key and e.list in PAINTED]
-        for i in found:
-            self.entries[i] = replace(self.entries[i], no_kernel=reason.why)
-        if not found:
-            what = "a missing kernel is explained for an operator that is never painted"
-            self.problem(reason.where, what, reason.op, "an entry on allow, infer or clear")
+    def explain(self, reasons: Iterable[NoKernel]) -> None:
+        whys = {(reason.domain, reason.op): reason.why for reason in reasons}
+        painted = {e.key for e in self.entries if e.list in PAINTED}
+        for i, e in enumerate(self.entries):
+            if e.list in PAINTED and e.key in whys:
+                self.entries[i] = replace(e, no_kernel=whys[e.key])
+        for reason in reasons:
+            if (reason.domain, reason.op) not in painted:
+                what = "a missing kernel is explained for an operator that is never painted"
+                self.problem(reason.where, what, reason.op, "an entry on allow, infer or clear")

@@ -23,7 +23,6 @@ nodes:                        # optional: single nodes by exact name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -32,7 +31,15 @@ from amp_rewrite import targets
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import located, validate
-from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
+from amp_rewrite.oplists.entries import (
+    Condition,
+    Entry,
+    ListFile,
+    ListName,
+    NodeRule,
+    NoKernel,
+    Removal,
+)
 from amp_rewrite.oplists.located import Located
 
 FORMAT_VERSION = 1
@@ -41,41 +48,6 @@ PRECISIONS = (*LOW, "any")
 _TOP = frozenset({"version", "precision", "target", "extend", "remove", "no_kernel", "nodes"})
 _OPERATOR = frozenset({"op", "ops", "domain"})
 _ENTRY = _OPERATOR | {"since", "until", "when", "no_kernel", "why"}
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """An operator taken out of one list, or of all (`list` None)."""
-
-    op: str
-    domain: str
-    list: ListName | None
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoKernel:
-    """Why an operator has no kernel on the file's target."""
-
-    op: str
-    domain: str
-    why: str
-    where: str
-
-
-@dataclass(slots=True)
-class ListFile:
-    """A parsed file; what could not be understood is in `problems` and nowhere else."""
-
-    name: str
-    precision: str = "any"
-    target: str = "any"
-    extend: str | None = None
-    removals: list[Removal] = field(default_factory=list[Removal])
-    entries: list[Entry] = field(default_factory=list[Entry])
-    no_kernels: list[NoKernel] = field(default_factory=list[NoKernel])
-    node_rules: list[NodeRule] = field(default_factory=list[NodeRule])
-    problems: list[ListError] = field(default_factory=list[ListError])
 
 
 @lru_cache(maxsize=32)
