@@ -86,12 +86,14 @@ def remove_unused_nodes(graph: ir.Graph) -> None:
     Args:
         graph: Sorted.
     """
+    unused: list[ir.Node] = []
     for node in reversed(graph):
         if not any(v.uses() or v.is_graph_output() for v in node.outputs):
             for inside in nodes_in(node):
                 for index in range(len(inside.inputs)):
                     inside.replace_input_with(index, None)  # for reading keeps a value
-            graph.remove(node, safe=True)
+            unused.append(node)
+    graph.remove(unused)  # at once: each removal goes through all outputs of the graph
 
 
 def _outer(graph: ir.Graph) -> list[ir.Value]:

@@ -33,7 +33,6 @@ class AdamScalars(NamedTuple):
 
     rate: ir.Value  # learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
     epsilon: ir.Value  # epsilon * sqrt(1 - beta2^t)
-    learning_rate: ir.Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +88,7 @@ class AdamRule(UpdateRule):
         second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
         rate = b.div(b.mul(b.cast(given.rate, ir.DataType.DOUBLE), second), first)
         epsilon = b.mul(second, self.epsilon)
-        return AdamScalars(b.cast(rate, given.dtype), b.cast(epsilon, given.dtype), given.rate)
+        return AdamScalars(b.cast(rate, given.dtype), b.cast(epsilon, given.dtype))
 
     def direction(
         self, given: UpdateInput, slots: AdamSlots, epsilon: ir.Value

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
 from amp_rewrite.optimizers.learning_rate import Rate
-from amp_rewrite.optimizers.rules.adam import AdamScalars, AdamSlots
+from amp_rewrite.optimizers.rules.adam import AdamSlots
 from amp_rewrite.optimizers.rules.weight_decay import DecayingAdam, DecayingAdamRule
-from amp_rewrite.optimizers.update_rule import UpdateInput
+from amp_rewrite.optimizers.update_rule import SharedInput, UpdateInput
+
+
+class AdamWScalars(NamedTuple):
+    """What the updates of all variables share: AdamScalars and what a weight loses."""
+
+    rate: ir.Value
+    epsilon: ir.Value
+    decay: ir.Value  # learning_rate * weight_decay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +33,20 @@ class AdamWRule(DecayingAdamRule):
     It touches every row, so that a sparse gradient is made dense.
     """
 
+    def shared(self, given: SharedInput) -> AdamWScalars:
+        """Return AdamWScalars."""
+        rate, epsilon = super().shared(given)
+        return AdamWScalars(rate, epsilon, given.b.mul(given.rate, self.weight_decay))
+
     def update(
-        self, given: UpdateInput, shared: AdamScalars, slots: AdamSlots
+        self, given: UpdateInput, shared: Any, slots: AdamSlots
     ) -> tuple[ir.Value, AdamSlots]:
         """Return the new value and the new moments."""
         b = given.b
         value, new = super().update(given, shared, slots)
         if not self.variant(given.variable):
             return value, new
-        decay = b.mul(shared.learning_rate, self.weight_decay)
-        return b.sub(value, b.mul(given.value, decay)), new
+        return b.sub(value, b.mul(given.value, shared.decay)), new
 
 
 class AdamW(DecayingAdam):

@@ -17,6 +17,7 @@ from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.providers import Provider
 from amp_rewrite.ort.sessions import session_options
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
+from amp_rewrite.train.session.joint_updates import join_updates
 from amp_rewrite.train.session.program import Program, StateTensors
 from amp_rewrite.train.session.sharding import Sharding
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
@@ -105,6 +106,7 @@ class Programs:
         model, info = self._step.cut((*names, *always), defaults=False)
         if self._sharding is None:  # shards may fetch different values, but must check alike
             check_by_sums(model)
+        join_updates(model)
         return model, replace(info, fetches={name: info.fetches[name] for name in names})
 
     def _compiled(self, model: ir.Model, info: StepInfo, *, updates: bool) -> AnyProgram:
