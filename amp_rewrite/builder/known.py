@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
-from amp_rewrite.graph.constants import held_tensor
+from amp_rewrite.graph.flat_model import held_tensor
 
 Length = int | str | None
 """A length, the name of one, or unknown."""

@@ -3,171 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
 
-import networkx as nx
-import onnx_ir as ir
+import numpy as np
 
-from amp_rewrite.graph.dataflow import NodeVertices, TypeGraph, Vertex, VertexKind
+from amp_rewrite.graph.dataflow import Call, TypeGraph, VertexKind
 from amp_rewrite.graph.elements import FLOAT32_TYPES
-from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.origin import training_names
-from amp_rewrite.graph.ports import Ports, opaque_ports, ports_at
-from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Operator
+from amp_rewrite.graph.infer import FlatTypes, infer
+from amp_rewrite.graph.ports import Ports, opaque_ports, ports_of
+from amp_rewrite.graph.traits import Trait
 
-Tie = Callable[[ir.Node, int, Mapping[str, str]], Sequence[frozenset[str]]]
-"""(node, opset, variable -> type) -> groups of variables that a target can only retype together."""
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Tie = Callable[[Operator, int, Mapping[str, str]], Sequence[frozenset[str]]]
+"""(operator, opset, variable -> type) -> groups of variables that a target retypes together."""
+
+_TENSOR = "tensor(float)"
+_ENDS = tuple[Sequence[int], Sequence[int]]
 
 
-def build_type_graph(model: ir.Model, tie: Tie | None = None) -> TypeGraph:
+def build_type_graph(model: ir.Model | FlatGraph, tie: Tie | None = None) -> TypeGraph:
     """Return the type graph of a model.
 
     Args:
         model: The model; not modified.
         tie: Which variables a target ties together; none by default.
     """
-    result = TypeGraph(model, infer_types(model), bound=training_names(model))
-    builder = _Builder(result, tie)
-    builder.add_graph(model.graph)
-    builder.finish()
-    return builder.result
+    if not isinstance(model, FlatGraph):
+        from amp_rewrite.graph.flat_model import FlatModel
+
+        model = FlatModel.of(model)
+    types = infer(model)
+    calls, call = _Calls(model, types, tie).of_all_nodes()
+    graph = _with_vertices(model, types, calls, np.array(call, np.int64))
+    _add_ends(graph)
+    _add_edges(graph)
+    graph.opaque_ends = frozenset(_opaque_ends(graph))
+    return graph
 
 
-def _through_sequences(handles: nx.DiGraph) -> Iterator[tuple[Vertex, Vertex]]:
-    """Yield an edge from each writer of a sequence to each reader that the sequence can reach."""
-    for writer in handles:
-        if has(writer.node, Trait.WRITES_SEQUENCE):
-            for reader in nx.descendants(handles, writer):
-                if has(reader.node, Trait.READS_SEQUENCE):
-                    yield writer, reader
+class _Calls:
+    """The distinct calls of operators: by operator, by the types of inputs and outputs."""
 
+    def __init__(self, flat: FlatGraph, types: FlatTypes, tie: Tie | None) -> None:
+        self._flat, self._types, self._tie = flat, types, tie
 
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """The vertices of a call, before there is a node: kinds, and which kind each port has."""
+    def of_all_nodes(self) -> tuple[list[Call], list[int]]:
+        """Return the calls, and by node the number of its call."""
+        flat, types = self._flat, self._types
+        first, behind, scans = flat.input_start, flat.output_start, set(flat.nodes_of("Scan"))
+        read, made = flat.inputs, flat.outputs
+        seen: dict[tuple[object, ...], int] = {}
+        calls: list[Call] = []
+        numbers: list[int] = []
+        for node, called in enumerate(flat.operator):
+            inputs = [None if v < 0 else types[v] for v in read[first[node] : first[node + 1]]]
+            outputs = [types[v] for v in made[behind[node] : behind[node + 1]]]
+            split = scan_split(flat, node) if node in scans else None
+            key = (called, tuple(inputs), tuple(outputs), split)
+            number = seen.get(key)
+            if number is None:
+                number = seen[key] = len(calls)
+                calls.append(self._call(node, inputs, outputs, split))
+            numbers.append(number)
+        return calls, numbers
 
-    empty: NodeVertices
-    kinds: tuple[VertexKind, ...]
-    inputs: tuple[int | None, ...]
-    outputs: tuple[int | None, ...]
-
-
-def _indices(
-    names: Sequence[str], types: Sequence[str | None], index: Mapping[str, int]
-) -> tuple[int | None, ...]:
-    return tuple(
-        index.get(name) if type_ in FLOAT32_TYPES else None
-        for name, type_ in zip(names, types, strict=True)
-    )
-
-
-@dataclass
-class _Builder:
-    """Adds nodes in execution order, then the edges that could not be known on the way."""
-
-    result: TypeGraph
-    tie: Tie | None
-    edges: list[tuple[Vertex, Vertex]] = field(default_factory=list)
-    handle_edges: list[tuple[Vertex, Vertex]] = field(default_factory=list)
-    templates: dict[tuple[object, ...], _Template] = field(default_factory=dict)
-
-    def add_graph(self, graph: ir.Graph) -> None:
-        """Add the nodes of one graph; whoever owns it has already added its inputs' producers."""
-        for node in graph:
-            self._add_node(node)
-        if graph is self.result.model.graph:
-            self._note_sequence_ends((*graph.inputs, *graph.outputs))
-
-    def finish(self) -> None:
-        """Add the collected edges in bulk, and those that run through a sequence."""
-        graph, handles = self.result.graph, self.result.handles
-        graph.add_nodes_from(v for entry in self.result.nodes.values() for v in entry.all)
-        graph.add_edges_from(self.edges)
-        handles.add_edges_from(self.handle_edges)
-        graph.add_edges_from(_through_sequences(handles))
-
-    def _add_node(self, node: ir.Node) -> None:
-        vertices = self._vertices(node)
-        self.result.nodes[node] = vertices
-        producers = self.result.producers
-        if vertices.all:
-            for value, vertex in zip(node.inputs, vertices.inputs, strict=True):
-                if value is not None and vertex is not None:
-                    self._feed(value, vertex)
-            for value, vertex in zip(node.outputs, vertices.outputs, strict=True):
-                if vertex is not None:
-                    producers[value] = vertex
-        if vertices.ports.schema is None:
-            self._note_sequence_ends((*node.inputs, *node.outputs))
-        for graph in subgraphs(node):
-            self._add_subgraph(node, vertices, graph)
-
-    def _feed(self, value: ir.Value, vertex: Vertex) -> None:
-        producer = self.result.producers.get(value)
-        if producer is None:
-            return
-        is_handle = self.result.types[value] != "tensor(float)"
-        (self.handle_edges if is_handle else self.edges).append((producer, vertex))
-
-    def _note_sequence_ends(self, values: Iterable[ir.Value | None]) -> None:
-        for value in values:
-            if value is not None and self.result.types.get(value, "")[:4] in ("seq(", "opti"):
-                self.result.opaque_ends.add(value)
-
-    def _vertices(self, node: ir.Node) -> NodeVertices:
-        template = self._template(node)
-        if not template.kinds:
-            return template.empty
-        made = tuple([Vertex(node, kind) for kind in template.kinds])
-        return NodeVertices(
-            made,
-            tuple([None if i is None else made[i] for i in template.inputs]),
-            tuple([None if i is None else made[i] for i in template.outputs]),
-            template.empty.ports,
-        )
-
-    def _template(self, node: ir.Node) -> _Template:
-        """Return the shape of a node's vertices; cached by operator and types."""
-        get = self.result.types.get
-        key = (
-            node.domain,
-            node.op_type,
-            node.overload,
-            tuple([None if v is None else get(v) for v in node.inputs]),
-            tuple([get(v) for v in node.outputs]),
-            _scan_split(node) if self._is_scan(node) else None,
-        )
-        found = self.templates.get(key)
-        if found is None:
-            found = self.templates[key] = self._make_template(node)
-        return found
-
-    def _make_template(self, node: ir.Node) -> _Template:
-        ports = self._ports(node)
-        types = self.result.types
-        inputs = [None if v is None else types.get(v) for v in node.inputs]
-        outputs = [types.get(v) for v in node.outputs]
+    def _call(
+        self,
+        node: int,
+        inputs: Sequence[str | None],
+        outputs: Sequence[str | None],
+        split: tuple[int, int] | None,
+    ) -> Call:
+        flat, called, opset = self._flat, self._flat.called(node), self._flat.opset_of(node)
+        if flat.is_call(node):
+            ports = opaque_ports(len(inputs), len(outputs))
+        else:
+            ports = ports_of(called.domain, called.op_type, opset, len(inputs), len(outputs))
+        if split is not None:
+            ports = _joined_scan_ports(ports, split)
         known: dict[str, str] = {}
         for name, type_ in zip((*ports.inputs, *ports.outputs), (*inputs, *outputs), strict=True):
             # A sequence operator's S stands for the sequence and for its elements.
             if type_ is not None and (name not in known or type_.startswith("seq(")):
                 known[name] = type_
-        opset = self.result.opset_of(node)
-        groups = self._groups(node, opset, known)
-        kinds = tuple(VertexKind(ports.schema, opset, g, known[g[0]], known) for g in groups)
+        groups = self._groups(called, opset, known)
+        kinds = tuple(
+            VertexKind(called, ports.schema, opset, group, known[group[0]], known)
+            for group in groups
+        )
         index = {name: i for i, group in enumerate(groups) for name in group}
-        return _Template(
-            NodeVertices((), (None,) * len(inputs), (None,) * len(outputs), ports),
+        return Call(
+            ports,
             kinds,
             _indices(ports.inputs, inputs, index),
             _indices(ports.outputs, outputs, index),
         )
 
-    def _groups(self, node: ir.Node, opset: int, known: Mapping[str, str]) -> list[tuple[str, ...]]:
+    def _groups(
+        self, called: Operator, opset: int, known: Mapping[str, str]
+    ) -> list[tuple[str, ...]]:
         """Return the float32 variables, those that the target ties together in one group."""
         float32 = [name for name, type_ in known.items() if type_ in FLOAT32_TYPES]
-        tied = self.tie(node, opset, known) if self.tie and float32 else ()
+        tied = self._tie(called, opset, known) if self._tie and float32 else ()
         groups: list[tuple[str, ...]] = []
         for name in float32:
             group = next((g for g in tied if name in g), frozenset((name,)))
@@ -176,69 +117,176 @@ class _Builder:
                 groups.append(members)
         return groups
 
-    def _ports(self, node: ir.Node) -> Ports:
-        functions = self.result.model.functions
-        if functions and functions.get(node.op_identifier()) is not None:
-            return opaque_ports(len(node.inputs), len(node.outputs))
-        ports = ports_at(node, self.result.model.graph.opset_imports)
-        return _joined_scan_ports(node, ports) if self._is_scan(node) else ports
 
-    def _is_scan(self, node: ir.Node) -> bool:
-        """Tell a Scan from what else bears its name: a custom operator, a function."""
-        is_call = node.op_identifier() in self.result.model.functions
-        return node.op_type == "Scan" and node.domain == "" and not is_call
-
-    def _add_subgraph(self, owner: ir.Node, vertices: NodeVertices, graph: ir.Graph) -> None:
-        """Join a subgraph's inputs and outputs to its owner's variables, then add its nodes."""
-        entering, leaving = _joins(owner, vertices)
-        for value, vertex in zip(graph.inputs, entering, strict=False):
-            if vertex is not None and self.result.is_float32(value):
-                self.result.producers[value] = vertex
-        self.add_graph(graph)
-        sinks: list[Vertex | None] = []
-        for index, value in enumerate(graph.outputs):
-            vertex = leaving[index] if index < len(leaving) else None
-            if not self.result.is_float32(value):
-                vertex = None
-            sinks.append(vertex)
-            if vertex is not None:
-                self._feed(value, vertex)
-        self.result.sinks[graph] = sinks
-        if not entering and not leaving:
-            self._note_sequence_ends((*graph.inputs, *graph.outputs))
+def _indices(
+    names: Sequence[str], types: Sequence[str | None], index: Mapping[str, int]
+) -> tuple[int, ...]:
+    return tuple(
+        index.get(name, ABSENT) if type_ in FLOAT32_TYPES else ABSENT
+        for name, type_ in zip(names, types, strict=True)
+    )
 
 
-def _joined_scan_ports(node: ir.Node, ports: Ports) -> Ports:
+def _with_vertices(flat: FlatGraph, types: FlatTypes, calls: list[Call], call: Array) -> TypeGraph:
+    """Number the vertices: those of a node follow those of the node before."""
+    counts = np.array([len(c.kinds) for c in calls], np.int64)[call]
+    first = np.concatenate(([0], np.cumsum(counts)))
+    node = np.repeat(np.arange(flat.n_nodes), counts)
+    kinds = [kind for c in calls for kind in c.kinds]
+    reads = _at_ports(call, [c.reads for c in calls], first)
+    writes = _at_ports(call, [c.writes for c in calls], first)
+    source = np.full(flat.n_values, ABSENT)
+    source[np.array(flat.outputs, np.int64)] = writes
+    return TypeGraph(
+        flat,
+        types,
+        calls,
+        call,
+        first,
+        node,
+        kinds,
+        kind=_each(call, [range(len(c.kinds)) for c in calls]) + _offsets(calls)[call][node],
+        reads=reads.tolist(),
+        writes=writes.tolist(),
+        source=source.tolist(),
+        edges=np.empty((0, 2), np.int64),
+    )
+
+
+def _offsets(calls: Sequence[Call]) -> Array:
+    """Return, by call, the number of its first kind."""
+    return np.cumsum([0, *(len(c.kinds) for c in calls)])[:-1]
+
+
+def _each(call: Array, entries: Sequence[Sequence[int]]) -> Array:
+    """Return the entries of each node's call, node after node."""
+    lengths = np.array([len(e) for e in entries], np.int64)
+    table = np.array(list(chain.from_iterable(entries)), np.int64)
+    begin = np.cumsum(lengths) - lengths
+    counts = lengths[call]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return table[np.repeat(begin[call], counts) + within]
+
+
+def _at_ports(call: Array, entries: Sequence[Sequence[int]], first: Array) -> Array:
+    """Return the vertex at each port of each node, from which of its call's vertices it is."""
+    index = _each(call, entries)
+    owner = np.repeat(first[:-1], np.array([len(e) for e in entries], np.int64)[call])
+    return np.where(index == ABSENT, ABSENT, owner + index)
+
+
+def scan_split(flat: FlatGraph, node: int) -> tuple[int, int]:
+    """Return where Scan's states begin and end among its inputs; Scan-8 has lengths in front."""
+    (body,) = flat.bodies_in(node)
+    n_inputs = len(flat.inputs_of(node))
+    first = n_inputs - len(flat.bodies[body].inputs)
+    return first, n_inputs - flat.attributes(node)["num_scan_inputs"].value
+
+
+def _joined_scan_ports(ports: Ports, split: tuple[int, int]) -> Ports:
     """Give Scan's state outputs the names of its state inputs."""
-    first, end = _scan_split(node)
-    states = ports.inputs[first:end][: len(ports.outputs)]
+    states = ports.inputs[split[0] : split[1]][: len(ports.outputs)]
     return Ports(ports.schema, ports.inputs, (*states, *ports.outputs[len(states) :]))
 
 
-def _scan_split(node: ir.Node) -> tuple[int, int]:
-    """Return where Scan's states begin and end among its inputs; Scan-8 has lengths in front."""
-    first = len(node.inputs) - len(node.attributes["body"].as_graph().inputs)
-    return first, len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
-
-
-def _joins(
-    owner: ir.Node, vertices: NodeVertices
-) -> tuple[Sequence[Vertex | None], Sequence[Vertex | None]]:
+def _joins(graph: TypeGraph, owner: int) -> _ENDS:
     """Return the owner's vertices behind a subgraph's inputs and behind its outputs.
 
     Loop: body (iteration, condition, carried...) -> (condition, carried..., scan outputs...).
     Scan: body (states..., scan inputs...) -> (states..., scan outputs...). If: () -> (outputs...).
     Any other owner is opaque: nothing is joined and the ends keep their types.
     """
-    if owner.domain != "" or vertices.ports.schema is None:
+    flat, called = graph.flat, graph.flat.called(owner)
+    if called.domain != "" or graph.ports_of(owner).schema is None:
         return (), ()
-    if owner.op_type == "Loop":
-        carried = vertices.inputs[2:]
-        return (None, None, *carried), (None, *carried, *vertices.outputs[len(carried) :])
-    if owner.op_type == "Scan":
-        first, end = _scan_split(owner)
-        states = vertices.inputs[first:end]
-        return vertices.inputs[first:], (*states, *vertices.outputs[len(states) :])
-    if owner.op_type == "If":
-        return (), vertices.outputs
-    return (), ()
+    inputs = graph.reads[flat.input_start[owner] : flat.input_start[owner + 1]]
+    outputs = graph.writes[flat.output_start[owner] : flat.output_start[owner + 1]]
+    match called.op_type:
+        case "Loop":
+            carried = inputs[2:]
+            return (ABSENT, ABSENT, *carried), (ABSENT, *carried, *outputs[len(carried) :])
+        case "Scan":
+            first, end = scan_split(flat, owner)
+            states = inputs[first:end]
+            return inputs[first:], (*states, *outputs[len(states) :])
+        case "If":
+            return (), outputs
+        case _:
+            return (), ()
+
+
+def _add_ends(graph: TypeGraph) -> None:
+    """Join the inputs and outputs of subgraphs to the variables of their owners."""
+    for number in graph.flat.finished:
+        body = graph.flat.bodies[number]
+        entering, leaving = _joins(graph, body.owner)
+        for value, vertex in zip(body.inputs, entering, strict=False):
+            if vertex != ABSENT and graph.is_float32(value):
+                graph.source[value] = vertex
+        graph.sinks[number] = [
+            leaving[i] if i < len(leaving) and graph.is_float32(value) else ABSENT
+            for i, value in enumerate(body.outputs)
+        ]
+
+
+def _add_edges(graph: TypeGraph) -> None:
+    """Join what makes a value to what reads it, and the ends of what runs through a sequence."""
+    fed = np.concatenate((_fed_by_nodes(graph), _fed_by_bodies(graph)))
+    _, source, target, value = fed[np.argsort(fed[:, 0], kind="stable")].T
+    carries = np.array([t != _TENSOR for t in graph.types], np.bool_)[value]
+    pairs = np.stack((source, target), axis=1)
+    graph.handles = list(dict.fromkeys((a, b) for a, b in pairs[carries].tolist()))
+    through = np.array(list(_through_sequences(graph)), np.int64).reshape(-1, 2)
+    edges = np.concatenate((pairs[~carries], through))
+    _, kept = np.unique(edges[:, 0] * len(graph) + edges[:, 1], return_index=True)
+    graph.edges = edges[np.sort(kept)]
+
+
+def _fed_by_nodes(graph: TypeGraph) -> Array:
+    """Return (where, source, reader, value) for each input of a node that a vertex feeds."""
+    value, reader = np.array(graph.flat.inputs, np.int64), np.array(graph.reads, np.int64)
+    source = np.array([*graph.source, ABSENT], np.int64)[value]  # ABSENT is the last one
+    where = 2 * np.arange(len(value)) + 1
+    fed = np.stack((where, source, reader, value), axis=1)
+    return fed[(source != ABSENT) & (reader != ABSENT)]
+
+
+def _fed_by_bodies(graph: TypeGraph) -> Array:
+    """Return the same for each output of a subgraph: it stands behind what is inside."""
+    flat = graph.flat
+    fed = [
+        (2 * flat.input_start[flat.bodies[number].end], graph.source[value], vertex, value)
+        for number, vertices in graph.sinks.items()
+        for value, vertex in zip(flat.bodies[number].outputs, vertices, strict=True)
+        if vertex != ABSENT and graph.source[value] != ABSENT
+    ]
+    return np.array(fed, np.int64).reshape(-1, 4)
+
+
+def _through_sequences(graph: TypeGraph) -> Iterator[tuple[int, int]]:
+    """Yield an edge from each writer of a sequence to each reader that the sequence can reach."""
+    if not graph.handles:
+        return
+    import networkx as nx
+
+    writes, reads = graph.having(Trait.WRITES_SEQUENCE), graph.having(Trait.READS_SEQUENCE)
+    handles = nx.DiGraph(graph.handles)
+    for writer in handles:
+        if writes[writer]:
+            yield from ((writer, v) for v in sorted(nx.descendants(handles, writer)) if reads[v])
+
+
+def _opaque_ends(graph: TypeGraph) -> Iterator[int]:
+    """Yield the sequences at the ends of the model, of opaque operators, and of their subgraphs."""
+    flat, types = graph.flat, graph.types
+    containers = {v for v, t in enumerate(types) if t is not None and t[:4] in ("seq(", "opti")}
+    if not containers:
+        return
+    opaque = [n for n in range(flat.n_nodes) if graph.ports_of(n).schema is None]
+    ends: list[Iterable[int]] = [flat.main.inputs, flat.main.outputs]
+    ends += [values for n in opaque for values in (flat.inputs_of(n), flat.outputs_of(n))]
+    for number in flat.finished:
+        body = flat.bodies[number]
+        if not any(_joins(graph, body.owner)):
+            ends += [body.inputs, body.outputs]
+    yield from containers.intersection(chain.from_iterable(ends))

@@ -2,81 +2,57 @@
 
 from __future__ import annotations
 
-import numpy as np
-import onnx_ir as ir
+from onnx import TensorProto
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES
-from amp_rewrite.graph.io.tensorproto import SparseTensor
+from amp_rewrite.graph.flat import ABSENT, MAIN, Tensor
 
 FIRST_IR_WITH_OVERRIDES = 4
 """Since this IR version an initializer that is also a graph input is a default, not a constant."""
 
-_NUMBERS = {
-    "value_float": np.float32,
-    "value_floats": np.float32,
-    "value_int": np.int64,
-    "value_ints": np.int64,
-}
-"""Attribute of Constant -> the type of the tensor that it makes of numbers."""
 
-
-def constant_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
+def constant_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     """Return the tensor behind a constant float32 value, or None if it is not a constant.
 
     An initializer that a caller may override (IR version 4 and later) is an input, not a constant;
     one that training_info binds is a training variable.
     """
-    if type_graph.types.get(value) not in FLOAT32_TYPES:
+    if type_graph.types[value] not in FLOAT32_TYPES:
         return None
-    if value.is_initializer():
-        if value.name in type_graph.bound and value.graph is type_graph.model.graph:
-            return None
-        overridable = type_graph.model.ir_version >= FIRST_IR_WITH_OVERRIDES
-        return None if value.is_graph_input() and overridable else _dense(value.const_value)
-    node = value.producer()
-    return None if node is None else _dense(held_tensor(node))
+    flat = type_graph.flat
+    if flat.is_initializer(value):
+        overridable = flat.ir_version >= FIRST_IR_WITH_OVERRIDES and flat.is_input(value)
+        return None if overridable or value in flat.bound else _float32(flat.initializer(value))
+    node = flat.producer[value]
+    return None if node == ABSENT else _float32(flat.held(node))
 
 
-def filled_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
+def filled_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     """Return a constant's contents, or what a ConstantOfShape repeats, or None."""
-    node = value.producer()
-    if node is not None and node.op_type == "ConstantOfShape" and node.domain == "":
-        fill = node.attributes.get("value")
-        return None if fill is None else fill.as_tensor()
+    flat, node = type_graph.flat, type_graph.flat.producer[value]
+    if node != ABSENT and flat.called(node)[:2] == ("", "ConstantOfShape"):
+        fill = flat.attributes(node).get("value")
+        return None if fill is None else fill.value
     return constant_tensor(type_graph, value)
 
 
-def read_constants(type_graph: TypeGraph) -> list[ir.Value]:
+def read_constants(type_graph: TypeGraph) -> list[int]:
     """Return every float32 constant that something reads."""
-    values = [v for g in type_graph.model.graphs() for v in g.initializers.values()]
-    values += [n.outputs[0] for n in type_graph.nodes if n.op_type == "Constant"]
-    return [v for v in values if v.uses() and constant_tensor(type_graph, v) is not None]
+    flat = type_graph.flat
+    values = [value for body in flat.bodies for value in body.initializers]
+    values += [flat.outputs_of(node)[0] for node in flat.nodes_of("Constant")]
+    return [v for v in values if flat.uses(v) and constant_tensor(type_graph, v) is not None]
 
 
-def default_tensor(type_graph: TypeGraph, value: ir.Value) -> ir.TensorProtocol | None:
+def default_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     """Return what a float32 graph input holds unless a caller feeds it, or None."""
-    if type_graph.types.get(value) not in FLOAT32_TYPES or not value.is_graph_input():
+    flat = type_graph.flat
+    if not type_graph.is_float32(value) or not flat.is_input(value):
         return None
-    return _dense(value.const_value) if value.is_initializer() else None
+    return _float32(flat.initializer(value))
 
 
-def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the dense tensor of numbers that a Constant node holds; None for any other node."""
-    if node.op_type != "Constant" or node.domain != "":
-        return None
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            return None
-        if attribute.name == "value":
-            return attribute.as_tensor()
-        if attribute.name in _NUMBERS:
-            return ir.Tensor(np.array(attribute.value, _NUMBERS[attribute.name]))
-    return None
-
-
-def _dense(tensor: ir.TensorProtocol | None) -> ir.TensorProtocol | None:
-    """Return a float32 tensor, or None for what cannot be converted (sparse, other types)."""
-    if tensor is None or tensor.dtype is not ir.DataType.FLOAT:
-        return None
-    return None if isinstance(tensor, SparseTensor) else tensor
+def _float32(tensor: Tensor | None) -> Tensor | None:
+    """Return a float32 tensor, or None for what cannot be converted."""
+    return tensor if tensor is not None and tensor.dtype == TensorProto.FLOAT else None

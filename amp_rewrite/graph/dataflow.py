@@ -3,25 +3,28 @@
 Only float32 is materialised. An edge joins two ports of one value, hence of one element type, so a
 vertex of another type can neither be retyped nor be reached from one that can; leaving those out
 changes no result and makes shape arithmetic free (painting.md, section 1).
+
+Vertices are numbers, in execution order; what equal calls of an operator share is a `VertexKind`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
-import onnx_ir as ir
+import numpy as np
 
 from amp_rewrite.graph.elements import FLOAT32_TYPES
-from amp_rewrite.graph.infer import Types
-from amp_rewrite.graph.ports import (
-    Ports,
-    is_fixed,
-    opset_of,
-)
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Operator
+from amp_rewrite.graph.infer import FlatTypes
+from amp_rewrite.graph.ports import Ports, is_fixed
 from amp_rewrite.graph.schemas import Schema
+from amp_rewrite.graph.traits import Trait, has, operator
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -29,6 +32,7 @@ class VertexKind:
     """What the vertices of equal calls of one operator share, so that facts are computed once.
 
     Attributes:
+        operator: What is called.
         schema: The operator's schema, or None for an opaque operator.
         opset: The opset in force.
         variables: The variables' names, in port order; more than one if a target ties them.
@@ -36,6 +40,7 @@ class VertexKind:
         known: Variable -> type string, for every variable of the call whose type is known.
     """
 
+    operator: Operator
     schema: Schema | None
     opset: int
     variables: tuple[str, ...]
@@ -48,80 +53,162 @@ class VertexKind:
         return is_fixed(self.variables[0])
 
 
-class Vertex:
-    """One type variable of a node whose type is float32, or several that a target ties together.
-
-    Vertices compare by identity.
-    """
-
-    __slots__ = ("kind", "node")
-
-    def __init__(self, node: ir.Node, kind: VertexKind) -> None:
-        """Make the vertex of `node` for the variables of `kind`."""
-        self.node = node
-        self.kind = kind
-
-    @property
-    def name(self) -> str:
-        """The vertex as reports and cases spell it: "MatMul_3/T"."""
-        return f"{self.node.name}/{self.kind.variables[0]}"
-
-    def __repr__(self) -> str:
-        """Return the vertex's name and operator."""
-        return f"<{self.name} {self.node.op_type}>"
-
-
-class NodeVertices(NamedTuple):
-    """The vertices of one node, by port; None where a port is absent or not float32.
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """What equal calls of one operator share.
 
     Attributes:
-        all: Every vertex of the node, once, in port order.
-        inputs: One entry per actual input.
-        outputs: One entry per actual output.
         ports: The variables' names by port, float32 or not.
+        kinds: The vertices, in port order.
+        reads: By input, which of the vertices reads there; ABSENT for none.
+        writes: By output, which of them writes there.
     """
 
-    all: tuple[Vertex, ...]
-    inputs: tuple[Vertex | None, ...]
-    outputs: tuple[Vertex | None, ...]
     ports: Ports
+    kinds: tuple[VertexKind, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
-@dataclass(slots=True)
+class Adjacency:
+    """The neighbours of every vertex in one direction, in the order in which edges were added."""
+
+    def __init__(self, n_vertices: int, of: Array, neighbours: Array) -> None:
+        """Sort edges, given as two columns, by their vertex."""
+        order = np.argsort(of, kind="stable")
+        counts = np.bincount(of, minlength=n_vertices)
+        self._start: list[int] = [0, *np.cumsum(counts).tolist()]
+        self._neighbours: list[int] = neighbours[order].tolist()
+
+    def __call__(self, vertex: int) -> list[int]:
+        """Return the neighbours of a vertex."""
+        return self._neighbours[self._start[vertex] : self._start[vertex + 1]]
+
+
+@dataclass
 class TypeGraph:
     """The float32 dataflow of a model.
 
     Attributes:
-        model: The model that the graph describes.
-        types: The type of every value (infer.py).
-        graph: Vertices and edges; an edge u -> v says that an output of u feeds an input of v, or
-            that v reads a sequence into which u writes.
+        flat: The model's nodes and values.
+        types: By value, its type (infer.py).
+        calls: What equal calls share.
+        call: By node, the number of its call.
+        first: By node, its first vertex; one more entry for the end.
+        node: By vertex, its node.
+        kinds: What vertices share.
+        kind: By vertex, the number of its kind.
+        reads: By position in `flat.inputs`, the vertex that reads there, or ABSENT.
+        writes: By position in `flat.outputs`, the vertex that writes there, or ABSENT.
+        source: By value, the vertex whose output it is; a subgraph's input belongs to its owner.
+        edges: Two columns: an output of the first vertex feeds an input of the second, or the
+            second reads a sequence into which the first writes. No edge is there twice.
         handles: The edges that carry a sequence rather than a tensor; no walk follows them.
-        nodes: Node -> its vertices, in execution order, subgraph nodes where their owner stands.
-        producers: Value -> the vertex whose output it is; a subgraph's input belongs to its owner.
-        sinks: Subgraph -> one entry per graph output: the owner's vertex that receives it, or None.
+        sinks: Subgraph -> for each of its outputs the owner's vertex that receives it, or ABSENT.
         opaque_ends: Values of sequence type that enter or leave through something opaque.
-        bound: Names of main-graph values that training_info binds; they keep their types.
     """
 
-    model: ir.Model
-    types: Types
-    graph: nx.DiGraph = field(default_factory=nx.DiGraph)
-    handles: nx.DiGraph = field(default_factory=nx.DiGraph)
-    nodes: dict[ir.Node, NodeVertices] = field(default_factory=dict)
-    producers: dict[ir.Value, Vertex] = field(default_factory=dict)
-    sinks: dict[ir.Graph, list[Vertex | None]] = field(default_factory=dict)
-    opaque_ends: set[ir.Value] = field(default_factory=set)
-    bound: frozenset[str] = frozenset()
+    flat: FlatGraph
+    types: FlatTypes
+    calls: list[Call]
+    call: Array
+    first: Array
+    node: Array
+    kinds: list[VertexKind]
+    kind: Array
+    reads: list[int]
+    writes: list[int]
+    source: list[int]
+    edges: Array
+    handles: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    sinks: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    opaque_ends: frozenset[int] = frozenset()
 
-    def vertices(self) -> Iterator[Vertex]:
-        """Yield every vertex in execution order."""
-        return iter(self.graph)
+    def __len__(self) -> int:
+        """Return how many vertices there are."""
+        return len(self.node)
 
-    def is_float32(self, value: ir.Value) -> bool:
+    @cached_property
+    def nodes(self) -> list[int]:
+        """By vertex, its node."""
+        return self.node.tolist()
+
+    @cached_property
+    def successors(self) -> Adjacency:
+        """The vertices that a vertex feeds."""
+        return Adjacency(len(self), self.edges[:, 0], self.edges[:, 1])
+
+    @cached_property
+    def predecessors(self) -> Adjacency:
+        """The vertices that feed a vertex."""
+        return Adjacency(len(self), self.edges[:, 1], self.edges[:, 0])
+
+    def kind_of(self, vertex: int) -> VertexKind:
+        """Return what a vertex shares with those of equal calls."""
+        return self.kinds[self.kind[vertex]]
+
+    def operator_of(self, vertex: int) -> Operator:
+        """Return the operator of a vertex's node."""
+        return self.flat.called(self.nodes[vertex])
+
+    def ports_of(self, node: int) -> Ports:
+        """Return the variables of a node."""
+        return self.calls[self.call[node]].ports
+
+    def vertices_of(self, node: int) -> range:
+        """Return the vertices of a node, in port order."""
+        return range(int(self.first[node]), int(self.first[node + 1]))
+
+    def name(self, vertex: int) -> str:
+        """Return a vertex as reports and cases spell it: "MatMul_3/T"."""
+        return f"{self.node_name(vertex)}/{self.kind_of(vertex).variables[0]}"
+
+    def node_name(self, vertex: int) -> str:
+        """Return the name of a vertex's node."""
+        return self.flat.node_names[self.nodes[vertex]]
+
+    def is_float32(self, value: int) -> bool:
         """Tell whether a value's element type is float32 and may be retyped."""
-        return self.types.get(value) in FLOAT32_TYPES
+        return self.types[value] in FLOAT32_TYPES
 
-    def opset_of(self, node: ir.Node) -> int:
-        """Return the opset in force for a node of the main graph or a subgraph."""
-        return opset_of(node, self.model.graph.opset_imports)
+    def readers(self, value: int) -> list[int]:
+        """Return the vertices that read a value, once for each input; ABSENT for other types."""
+        reads = self.reads
+        return [reads[slot] for slot in self.flat.uses(value)]
+
+    def where(self, holds: Callable[[VertexKind], bool]) -> Array:
+        """Return a mask of the vertices whose kind meets a condition."""
+        return np.array([holds(kind) for kind in self.kinds], np.bool_)[self.kind]
+
+    def having(self, *traits: Trait) -> Array:
+        """Return a mask of the vertices whose operator has at least one of some traits."""
+        return self.where(lambda kind: has(kind.operator, *traits))
+
+    def called(self, operators: Iterable[str]) -> Array:
+        """Return a mask of the vertices of some operators, by their keys in traits.py."""
+        wanted = frozenset(operators)
+        return self.where(lambda kind: operator(kind.operator) in wanted)
+
+    def mask(self, vertices: Iterable[int]) -> Array:
+        """Return a mask of these vertices."""
+        found = np.zeros(len(self), np.bool_)
+        found[list(vertices)] = True
+        return found
+
+    def networkx(self) -> nx.DiGraph:
+        """Return the graph for analysis: vertices by number, with name, operator and type."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        for vertex in range(len(self)):
+            kind = self.kind_of(vertex)
+            graph.add_node(
+                vertex, name=self.name(vertex), op_type=kind.operator.op_type, type=kind.type
+            )
+        graph.add_edges_from(self.edges.tolist())
+        return graph
+
+
+def vertices_in(mask: Array) -> Sequence[int]:
+    """Return the numbers that a mask holds, in order."""
+    return np.flatnonzero(mask).tolist()

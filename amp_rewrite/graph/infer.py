@@ -8,175 +8,201 @@ another port. ONNX shape inference is not used, so its failures do not matter he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
-from amp_rewrite.graph import elements, special_types
-from amp_rewrite.graph.ports import Ports, is_fixed, ports_at
+from amp_rewrite.graph import special_types
+from amp_rewrite.graph.flat import ABSENT, MAIN, Attribute, FlatFunction, FlatGraph, Operator
+from amp_rewrite.graph.ports import Ports, is_fixed, ports_of
 from amp_rewrite.graph.traits import Trait, has
 
-Types = dict[ir.Value, str]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+FlatTypes = list[str | None]
+"""By value, its ONNX type string; None where the type cannot be known."""
+
+Types = dict["ir.Value", str]
 """Value -> ONNX type string; a value whose type cannot be known is absent."""
 
+_Key = tuple[object, ...]
 
-def infer_types(model: ir.Model) -> Types:
-    """Return the type of every value of the main graph and of its subgraphs, at any depth.
+
+def infer(graph: FlatGraph) -> FlatTypes:
+    """Return the type of every value of a model, those of graphs inside nodes included.
 
     The bodies of model-local functions are not included: they have one set of types per call.
     """
-    return _Inference(model, model.graph.opset_imports).run(model.graph)
+    return _Inference(graph).run()
+
+
+def infer_types(model: ir.Model) -> Types:
+    """Return the type of every value of the main graph and of its subgraphs, at any depth."""
+    from amp_rewrite.graph.flat_model import FlatModel
+
+    flat = FlatModel.of(model)
+    known = zip(flat.values, infer(flat), strict=True)
+    return {value: type_ for value, type_ in known if type_ is not None}
 
 
 @dataclass
 class _Inference:
     """One run over a graph; function bodies get a run of their own."""
 
-    model: ir.Model
-    opsets: Mapping[str, int]
-    bound_attributes: Mapping[str, ir.Attr] = field(default_factory=dict)
-    types: Types = field(default_factory=dict)
-    incomplete: list[ir.Node] = field(default_factory=list)
-    by_schema: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
-    calls: dict[tuple[object, ...], tuple[str | None, ...]] = field(default_factory=dict)
+    graph: FlatGraph
+    bound: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute])
+    calls: dict[_Key, tuple[str | None, ...]] = field(
+        default_factory=dict[_Key, tuple["str | None", ...]]
+    )
+    incomplete: list[int] = field(default_factory=list[int])
+    by_schema: dict[_Key, tuple[str, ...]] = field(default_factory=dict[_Key, tuple[str, ...]])
 
-    def run(self, graph: ir.Graph, inputs: Sequence[str | None] = ()) -> Types:
-        """Infer `graph` and everything inside it; see `sweep`."""
-        self.sweep(graph, inputs)
+    def __post_init__(self) -> None:
+        """Begin without any type."""
+        self.types: FlatTypes = [None] * self.graph.n_values
+
+    def run(self, inputs: Sequence[str | None] = ()) -> FlatTypes:
+        """Infer the whole graph; `inputs` are the types of its inputs where none are recorded."""
+        self.sweep(MAIN, inputs)
         self._complete()
         return self.types
 
-    def sweep(self, graph: ir.Graph, inputs: Sequence[str | None] = ()) -> None:
-        """Infer one graph, whose inputs have the given types where the file records none."""
-        types = self.types
-        for value in graph.initializers.values():
-            _record(types, value, elements.from_ir(value.type) or _constant_type(value))
-        for index, value in enumerate(graph.inputs):
+    def sweep(self, number: int, inputs: Sequence[str | None] = ()) -> None:
+        """Infer one of the graphs, whose inputs have the given types."""
+        body, recorded, types = self.graph.bodies[number], self.graph.recorded, self.types
+        for value in body.initializers:
+            types[value] = recorded[value]
+        for index, value in enumerate(body.inputs):
             given = inputs[index] if index < len(inputs) else None
-            _record(types, value, given or elements.from_ir(value.type))
-        for node in graph:
-            self._node(node)
+            types[value] = given or recorded[value] or types[value]
+        self._nodes(body.nodes)
 
-    def _node(self, node: ir.Node) -> None:
-        types, outputs = self.types, node.outputs
-        inputs = tuple(["absent" if v is None else types.get(v) for v in node.inputs])
-        key = (node.domain, node.op_type, inputs, len(outputs))
-        seen = self.by_schema.get(key)
-        if seen is not None:
-            types.update(zip(outputs, seen, strict=True))
-            return
+    def _nodes(self, nodes: Sequence[int]) -> None:
+        """Infer the outputs of nodes; equal calls of an operator give equal types."""
+        graph, types, seen = self.graph, self.types, self.by_schema
+        read, made = graph.inputs, graph.outputs
+        first, behind, operator = graph.input_start, graph.output_start, graph.operator
+        for node in nodes:
+            values = made[behind[node] : behind[node + 1]]
+            inputs = tuple(
+                ["absent" if v < 0 else types[v] for v in read[first[node] : first[node + 1]]]
+            )
+            key = (operator[node], inputs, len(values))
+            found = seen.get(key)
+            if found is None:
+                self._node(node, key, values)
+            else:
+                for value, type_ in zip(values, found, strict=True):
+                    types[value] = type_
+
+    def _node(self, node: int, key: tuple[int, tuple[str | None, ...], int], values: list[int]) -> None:
+        types, recorded, names = self.types, self.graph.recorded, self.graph.value_names
         known = self._special(node)
         if known is None:
             known = self._by_schema(node)
-            if None not in known and None not in inputs:
+            if None not in known and None not in key[1]:
                 self.by_schema[key] = tuple(t for t in known if t is not None)
-        complete = True
-        for value, type_ in zip(outputs, known, strict=True):
-            type_ = type_ or elements.from_ir(value.type)
-            if type_ is not None:
-                types[value] = type_
-            elif value.name:
-                complete = False
-        if not complete or any(v is not None and v not in types for v in node.inputs):
+        complete = None not in key[1]
+        for value, type_ in zip(values, known, strict=True):
+            types[value] = type_ or recorded[value]
+            complete = complete and (types[value] is not None or not names[value])
+        if not complete:
             self.incomplete.append(node)
 
-    def _by_schema(self, node: ir.Node) -> Sequence[str | None]:
+    def _ports(self, node: int) -> Ports:
+        graph, called = self.graph, self.graph.called(node)
+        n_inputs = graph.input_start[node + 1] - graph.input_start[node]
+        n_outputs = graph.output_start[node + 1] - graph.output_start[node]
+        return ports_of(called.domain, called.op_type, graph.opset_of(node), n_inputs, n_outputs)
+
+    def _by_schema(self, node: int) -> Sequence[str | None]:
         """Return output types read off the operator's type variables."""
-        ports = ports_at(node, self.opsets)
+        ports = self._ports(node)
         bound: dict[str, str] = {}
-        types = self.types
-        for name, value in zip(ports.inputs, node.inputs, strict=True):
-            if value is not None and name not in bound and value in types:
-                bound[name] = types[value]
-        return [self._output_type(ports, name, bound) for name in ports.outputs]
+        for name, value in zip(ports.inputs, self.graph.inputs_of(node), strict=True):
+            type_ = None if value == ABSENT else self.types[value]
+            if type_ is not None:
+                bound.setdefault(name, type_)
+        return [_output_type(ports, name, bound) for name in ports.outputs]
 
-    def _output_type(self, ports: Ports, name: str, bound: Mapping[str, str]) -> str | None:
-        if is_fixed(name):
-            return name
-        found = bound.get(name)
-        schema = ports.schema
-        if found is None and schema is not None:
-            admitted = schema.variables.get(name, ())
-            if len(admitted) == 1:
-                return next(iter(admitted))
-        return found
-
-    def _special(self, node: ir.Node) -> Sequence[str | None] | None:
+    def _special(self, node: int) -> Sequence[str | None] | None:
         """Return output types of operators whose outputs do not follow from type variables."""
-        functions = self.model.functions
-        function = functions.get(node.op_identifier()) if functions else None
+        graph, called = self.graph, self.graph.called(node)
+        function = graph.functions.get(called)
         if function is not None:
-            return self._call(node, function)
-        if node.domain != "":
+            return self._call(node, called, function)
+        if called.domain != "":
             return None
-        control_flow = _CONTROL_FLOW.get(node.op_type)
+        control_flow = _CONTROL_FLOW.get(called.op_type)
         if control_flow is not None:
             return control_flow(self, node)
-        rule = special_types.RULES.get(node.op_type)
+        rule = special_types.RULES.get(called.op_type)
         if rule is None:
             return None
-        return rule(self._types_of(node.inputs), self._attributes(node), len(node.outputs))
+        inputs = self._types_of(graph.inputs_of(node))
+        return rule(inputs, self._attributes(node), len(graph.outputs_of(node)))
 
-    def _types_of(self, values: Iterable[ir.Value | None]) -> list[str | None]:
-        return [None if v is None else self.types.get(v) for v in values]
+    def _types_of(self, values: Sequence[int]) -> list[str | None]:
+        return [None if v == ABSENT else self.types[v] for v in values]
 
-    def _attributes(self, node: ir.Node) -> Mapping[str, ir.Attr]:
+    def _attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return a node's attributes with references to a function's attributes resolved."""
-        if not self.bound_attributes and not any(a.is_ref() for a in node.attributes.values()):
-            return node.attributes
-        resolved: dict[str, ir.Attr] = {}
-        for name, attribute in node.attributes.items():
-            if not attribute.is_ref():
-                resolved[name] = attribute
-            elif attribute.ref_attr_name in self.bound_attributes:
-                resolved[name] = self.bound_attributes[attribute.ref_attr_name or ""]
+        resolved: dict[str, Attribute] = {}
+        for name, attribute in self.graph.attributes(node).items():
+            found = self.bound.get(attribute.reference) if attribute.reference else attribute
+            if found is not None:
+                resolved[name] = found
         return resolved
 
-    def _call(self, node: ir.Node, function: ir.Function) -> tuple[str | None, ...]:
+    def _call(self, node: int, called: Operator, function: FlatFunction) -> tuple[str | None, ...]:
         """Return the output types of a call of a model-local function."""
-        inputs = tuple(self._types_of(node.inputs))
-        attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
-        attributes |= self._attributes(node)
-        key = (function.identifier(), inputs, *((n, str(a.value)) for n, a in attributes.items()))
+        inputs = tuple(self._types_of(self.graph.inputs_of(node)))
+        attributes = {**function.defaults, **self._attributes(node)}
+        key = (called, inputs, *((n, str(a.value)) for n, a in attributes.items()))
+        outputs = function.graph.main.outputs
         if key not in self.calls:
-            self.calls[key] = (None,) * len(function.outputs)  # a recursive call knows nothing
-            inner = _Inference(self.model, function.opset_imports, attributes, calls=self.calls)
-            types = inner.run(function.graph, inputs)
-            self.calls[key] = tuple(types.get(v) for v in function.outputs)
-        known = self.calls[key]
-        return known[: len(node.outputs)] + (None,) * (len(node.outputs) - len(known))
+            self.calls[key] = (None,) * len(outputs)  # a recursive call knows nothing
+            types = _Inference(function.graph, attributes, self.calls).run(inputs)
+            self.calls[key] = tuple(types[v] for v in outputs)
+        known, n_outputs = self.calls[key], len(self.graph.outputs_of(node))
+        return known[:n_outputs] + (None,) * (n_outputs - len(known))
 
-    def loop(self, node: ir.Node) -> list[str | None]:
+    def loop(self, node: int) -> list[str | None]:
         """Loop: a carried value has the type of its body output."""
-        body = node.attributes["body"].as_graph()
-        carried = self._types_of(node.inputs[2:])
-        self.sweep(body, ["tensor(int64)", "tensor(bool)", *carried])
-        finals = self._types_of(body.outputs[1:])
+        (number,) = self.graph.bodies_in(node)
+        carried = self._types_of(self.graph.inputs_of(node)[2:])
+        self.sweep(number, ["tensor(int64)", "tensor(bool)", *carried])
+        finals = self._types_of(self.graph.bodies[number].outputs[1:])
         merged = [f or (carried[i] if i < len(carried) else None) for i, f in enumerate(finals)]
-        return merged[: len(node.outputs)]
+        return merged[: len(self.graph.outputs_of(node))]
 
-    def scan(self, node: ir.Node) -> list[str | None]:
+    def scan(self, node: int) -> list[str | None]:
         """Scan: states and scan outputs have the types of the body outputs."""
-        body = node.attributes["body"].as_graph()
-        entering = node.inputs[-len(body.inputs) :]  # Scan-8 has sequence_lens in front
-        self.sweep(body, self._types_of(entering))
-        return self._types_of(body.outputs[: len(node.outputs)])
+        (number,) = self.graph.bodies_in(node)
+        body = self.graph.bodies[number]
+        entering = self.graph.inputs_of(node)[-len(body.inputs) :]  # Scan-8 has lengths in front
+        self.sweep(number, self._types_of(entering))
+        return self._types_of(body.outputs[: len(self.graph.outputs_of(node))])
 
-    def if_(self, node: ir.Node) -> list[str | None]:
+    def if_(self, node: int) -> list[str | None]:
         """If: each output has the type of either branch's."""
-        branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
-        for branch in branches:
-            self.sweep(branch)
-        columns = zip(*(b.outputs for b in branches), strict=False)
-        merged = [next((self.types[v] for v in c if v in self.types), None) for c in columns]
-        return merged[: len(node.outputs)]
+        graph = self.graph
+        names = ("then_branch", "else_branch")
+        branches = {graph.bodies[number].name: number for number in graph.bodies_in(node)}
+        for name in names:
+            self.sweep(branches[name])
+        columns = zip(*(graph.bodies[branches[n]].outputs for n in names), strict=False)
+        merged = [next((self.types[v] for v in c if self.types[v]), None) for c in columns]
+        return merged[: len(graph.outputs_of(node))]
 
-    def sequence_map(self, node: ir.Node) -> list[str | None]:
+    def sequence_map(self, node: int) -> list[str | None]:
         """SequenceMap: the body sees elements and gives elements."""
-        body = node.attributes["body"].as_graph()
-        self.sweep(body, [t and (special_types.inner(t) or t) for t in self._types_of(node.inputs)])
-        outputs = self._types_of(body.outputs[: len(node.outputs)])
+        (number,) = self.graph.bodies_in(node)
+        given = self._types_of(self.graph.inputs_of(node))
+        self.sweep(number, [t and (special_types.inner(t) or t) for t in given])
+        n_outputs = len(self.graph.outputs_of(node))
+        outputs = self._types_of(self.graph.bodies[number].outputs[:n_outputs])
         return [t and f"seq({t})" for t in outputs]
 
     def _complete(self) -> None:
@@ -184,32 +210,41 @@ class _Inference:
         waiting = self.incomplete
         progress = True
         while progress and waiting:
-            progress = False
-            left: list[ir.Node] = []
-            for node in waiting:
-                progress |= self._unify(node)
-                values = (*node.inputs, *node.outputs)
-                if any(v is not None and v not in self.types for v in values):
-                    left.append(node)
-            waiting = left
+            progress = any([self._unify(node) for node in waiting])
+            waiting = [node for node in waiting if self._has_gaps(node)]
 
-    def _unify(self, node: ir.Node) -> bool:
+    def _has_gaps(self, node: int) -> bool:
+        values = (*self.graph.inputs_of(node), *self.graph.outputs_of(node))
+        return any(v != ABSENT and self.types[v] is None for v in values)
+
+    def _unify(self, node: int) -> bool:
         """Give every port of a bound variable the variable's type; tell whether any was new."""
-        if has(node, Trait.SUBGRAPHS, Trait.SEQUENCE):
+        if has(self.graph.called(node), Trait.SUBGRAPHS, Trait.SEQUENCE):
             return False
-        ports = ports_at(node, self.opsets)
+        ports, types = self._ports(node), self.types
         pairs = [
-            *zip(ports.inputs, node.inputs, strict=True),
-            *zip(ports.outputs, node.outputs, strict=True),
+            *zip(ports.inputs, self.graph.inputs_of(node), strict=True),
+            *zip(ports.outputs, self.graph.outputs_of(node), strict=True),
         ]
-        bound = {n: self.types[v] for n, v in pairs if v is not None and v in self.types}
+        bound = {n: types[v] for n, v in pairs if v != ABSENT and types[v] is not None}
         changed = False
         for name, value in pairs:
             type_ = name if is_fixed(name) else bound.get(name)
-            if value is not None and type_ is not None and value not in self.types:
-                self.types[value] = type_
+            if value != ABSENT and type_ is not None and types[value] is None:
+                types[value] = type_
                 changed = True
         return changed
+
+
+def _output_type(ports: Ports, name: str, bound: Mapping[str, str]) -> str | None:
+    if is_fixed(name):
+        return name
+    found = bound.get(name)
+    if found is None and ports.schema is not None:
+        admitted = ports.schema.variables.get(name, ())
+        if len(admitted) == 1:
+            return next(iter(admitted))
+    return found
 
 
 _CONTROL_FLOW = {
@@ -218,13 +253,3 @@ _CONTROL_FLOW = {
     "Scan": _Inference.scan,
     "SequenceMap": _Inference.sequence_map,
 }
-
-
-def _record(types: Types, value: ir.Value, type_: str | None) -> None:
-    if type_ is not None:
-        types[value] = type_
-
-
-def _constant_type(value: ir.Value) -> str | None:
-    tensor = value.const_value
-    return None if tensor is None else elements.tensor(tensor.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -35,13 +36,23 @@ class Part(StrEnum):
 
 def part_of(node: ir.Node) -> Part | None:
     """Return the part of a training step that a node belongs to, None for the forward model."""
-    name = node.metadata_props.get(PART_KEY)
+    return part_in(node.metadata_props)
+
+
+def part_in(metadata: Mapping[str, str]) -> Part | None:
+    """Return the part of a training step that a node's metadata name, or None."""
+    name = metadata.get(PART_KEY)
     return None if name is None else Part(name)
 
 
 def source_of(node: ir.Node) -> str | None:
     """Return the key of the node that a node of a gradient differentiates, or None."""
-    return node.metadata_props.get(SOURCE_KEY)
+    return source_in(node.metadata_props)
+
+
+def source_in(metadata: Mapping[str, str]) -> str | None:
+    """Return the key of the differentiated node that a node's metadata name, or None."""
+    return metadata.get(SOURCE_KEY)
 
 
 def source_key(node: ir.Node) -> str:

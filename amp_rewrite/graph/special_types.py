@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import onnx_ir as ir
+from onnx import AttributeProto, TensorProto
 
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.flat import Attribute
 
-Attributes = Mapping[str, ir.Attr]
+Attributes = Mapping[str, Attribute]
 Inputs = Sequence[str | None]
 Rule = Callable[[Inputs, Attributes, int], list[str | None]]
 
@@ -27,16 +28,15 @@ def inner(type_string: str) -> str | None:
 def attribute_type(attributes: Attributes, name: str) -> str | None:
     """Return the tensor type that an element-type attribute names; None if absent or undefined."""
     attribute = attributes.get(name)
-    if attribute is None or attribute.type != ir.AttributeType.INT:  # Cast-1 has a string
-        return None
+    if attribute is None or attribute.kind != AttributeProto.INT or attribute.reference:
+        return None  # Cast-1 has a string
     try:
-        member = ir.DataType(attribute.as_int())
-    except ValueError:
+        return elements.tensor(attribute.value)
+    except KeyError:
         return None
-    return None if member is ir.DataType.UNDEFINED else elements.tensor(member)
 
 
-def _by_attribute(name: str, default: ir.DataType | None = None, follow: int | None = None) -> Rule:
+def _by_attribute(name: str, default: int | None = None, follow: int | None = None) -> Rule:
     """Make a rule: the attribute's type, else that of input `follow`, else the default."""
 
     def rule(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
@@ -55,33 +55,33 @@ def _constant(_: Inputs, attributes: Attributes, n_outputs: int) -> list[str | N
         if name in attributes:
             return [elements.tensor(member)] * n_outputs
     if "value" in attributes:
-        return [elements.tensor(attributes["value"].as_tensor().dtype)] * n_outputs
+        return [elements.tensor(attributes["value"].value.dtype)] * n_outputs
     return [None] * n_outputs  # sparse_value: the value's recorded type stands
 
 
 _CONSTANT_ATTRIBUTES = {
-    "value_float": ir.DataType.FLOAT,
-    "value_floats": ir.DataType.FLOAT,
-    "value_int": ir.DataType.INT64,
-    "value_ints": ir.DataType.INT64,
-    "value_string": ir.DataType.STRING,
-    "value_strings": ir.DataType.STRING,
+    "value_float": TensorProto.FLOAT,
+    "value_floats": TensorProto.FLOAT,
+    "value_int": TensorProto.INT64,
+    "value_ints": TensorProto.INT64,
+    "value_string": TensorProto.STRING,
+    "value_strings": TensorProto.STRING,
 }
 
 
 def _constant_of_shape(_: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
-    member = attributes["value"].as_tensor().dtype if "value" in attributes else ir.DataType.FLOAT
+    member = attributes["value"].value.dtype if "value" in attributes else TensorProto.FLOAT
     return [elements.tensor(member)] * n_outputs
 
 
 def _layer_norm(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
-    statistics = attribute_type(attributes, "stash_type") or elements.tensor(ir.DataType.FLOAT)
+    statistics = attribute_type(attributes, "stash_type") or elements.tensor(TensorProto.FLOAT)
     return [inputs[0] if inputs else None, statistics, statistics][:n_outputs]
 
 
 def _sequence_empty(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
     del inputs
-    found = attribute_type(attributes, "dtype") or elements.tensor(ir.DataType.FLOAT)
+    found = attribute_type(attributes, "dtype") or elements.tensor(TensorProto.FLOAT)
     return [f"seq({found})"] * n_outputs
 
 
@@ -110,12 +110,12 @@ def _optional(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[st
     if inputs and inputs[0] is not None:
         return [f"optional({inputs[0]})"] * n_outputs
     if "type" in attributes:
-        found = elements.from_ir(attributes["type"].value.type)
+        found = attributes["type"].value
         return [found and f"optional({found})"] * n_outputs
     return [None] * n_outputs
 
 
-_FLOAT = ir.DataType.FLOAT
+_FLOAT = TensorProto.FLOAT
 
 RULES: Mapping[str, Rule] = {
     "Bernoulli": _by_attribute("dtype", follow=0),
@@ -131,10 +131,10 @@ RULES: Mapping[str, Rule] = {
     "HannWindow": _by_attribute("output_datatype", _FLOAT),
     "LayerNormalization": _layer_norm,
     "MelWeightMatrix": _by_attribute("output_datatype", _FLOAT),
-    "Multinomial": _by_attribute("dtype", ir.DataType.INT32),
+    "Multinomial": _by_attribute("dtype", TensorProto.INT32),
     "Optional": _optional,
     "OptionalGetElement": _content_of_first,
-    "QuantizeLinear": _by_attribute("output_dtype", ir.DataType.UINT8, follow=2),
+    "QuantizeLinear": _by_attribute("output_dtype", TensorProto.UINT8, follow=2),
     "RandomNormal": _by_attribute("dtype", _FLOAT),
     "RandomNormalLike": _by_attribute("dtype", follow=0),
     "RandomUniform": _by_attribute("dtype", _FLOAT),

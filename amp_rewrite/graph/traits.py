@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -297,17 +300,31 @@ TABLE: Mapping[str, Row] = _table()
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> what is known of it."""
 
 
-def operator(node: ir.Node) -> str:
+class Called(Protocol):
+    """What says which operator it calls: a node of onnx_ir, or the Operator of a flat graph."""
+
+    @property
+    def domain(self) -> str:
+        """The operator's domain."""
+        ...
+
+    @property
+    def op_type(self) -> str:
+        """The operator's name."""
+        ...
+
+
+def operator(node: Called) -> str:
     """Return the key of a node's operator in tables."""
     return _key(node.domain, node.op_type)
 
 
-def row_of(node: ir.Node) -> Row:
+def row_of(node: Called) -> Row:
     """Return what is known of a node's operator; nothing if it is not in the table."""
     return TABLE.get(operator(node), _UNKNOWN)
 
 
-def has(node: ir.Node, *traits: Trait) -> bool:
+def has(node: Called, *traits: Trait) -> bool:
     """Tell whether a node's operator has at least one of some traits."""
     return operator(node) in having(*traits)
 

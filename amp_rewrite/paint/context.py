@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import onnx_ir as ir
+import numpy as np
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph import schemas
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex, VertexKind
+from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
+from amp_rewrite.graph.flat import Array, Attribute
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.tensors import MeasuredConstants
 from amp_rewrite.graph.traits import Trait, having
@@ -26,11 +27,15 @@ _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant"}
 """What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
 
 
-class _AttributeValues(Mapping[str, object]):
+class _Values(Mapping[str, object]):
     """A node's attributes as plain values, read only where a list entry has a condition."""
 
-    def __init__(self, node: ir.Node) -> None:
-        self._attributes = node.attributes
+    def __init__(self, read: Callable[[], Mapping[str, Attribute]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _attributes(self) -> Mapping[str, Attribute]:
+        return self._read()
 
     def __getitem__(self, name: str) -> object:
         return self._attributes[name].value
@@ -45,6 +50,8 @@ class _AttributeValues(Mapping[str, object]):
 @dataclass(frozen=True)
 class PaintContext:
     """Everything a pass may ask; it never changes while painting.
+
+    What is asked of every vertex is a mask: an array of bool, by vertex.
 
     Attributes:
         type_graph: The float32 dataflow.
@@ -67,92 +74,131 @@ class PaintContext:
     kernels: KernelTable | None = None
     rules: NodeRules = field(default_factory=NodeRules)
     infer_after_allow: bool = True
-    variables: frozenset[ir.Value] = frozenset()
+    variables: frozenset[int] = frozenset()
     converts_weights: bool = True
     moves_casts: bool = True
-    low_ends: frozenset[ir.Value] = frozenset()
-    excluded: Mapping[Vertex, Mark] = field(default_factory=dict)
+    low_ends: frozenset[int] = frozenset()
+    excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
-    _entries: dict[ir.Node, Entry | None] = field(default_factory=dict, repr=False)
-    _lists: dict[VertexKind, ListName | None] = field(default_factory=dict, repr=False)
-    _supports: dict[VertexKind, Reason | None] = field(default_factory=dict, repr=False)
-    _refusals: dict[ir.Node, Mark | None] = field(default_factory=dict, repr=False)
+    _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
+    _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @cached_property
     def clusters(self) -> tuple[Cluster, ...]:
         """The clusters of operators that handle one sequence."""
         return sequence_clusters(self.type_graph)
 
-    def excluding(self, marks: Mapping[Vertex, Mark]) -> PaintContext:
+    def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices stay float32 as well."""
         return replace(self, excluded={**self.excluded, **marks})
 
-    def entry(self, node: ir.Node) -> Entry | None:
+    def entry(self, node: int) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""
-        if node in self._entries:
-            return self._entries[node]
-        found = self._classify(node)
-        self._entries[node] = found
-        return found
+        operator = self.type_graph.flat.operator[node]
+        if self.rules.allow or operator in self._conditional:
+            return self._classify(node)
+        if operator not in self._entries:
+            self._entries[operator] = self._classify(node)
+        return self._entries[operator]
 
-    def list_of(self, vertex: Vertex) -> ListName | None:
+    def on(self, *names: ListName) -> Array:
+        """Return a mask of the vertices whose operators are on one of some lists."""
+        return np.isin(self._listed, [_CODES[name] for name in names])
+
+    def list_of(self, vertex: int) -> ListName | None:
         """Return the list of a vertex's node; None for an unlisted or unknown operator."""
-        kind = vertex.kind
-        if kind in self._lists:
-            return self._lists[kind]
-        entry = self.entry(vertex.node)
-        found = None if entry is None or entry.list is ListName.UNLISTED else entry.list
-        if self._alike(vertex.node):
-            self._lists[kind] = found
-        return found
+        return _NAMES[self._listed[vertex]]
 
-    def refusal(self, vertex: Vertex) -> Mark | None:
+    def marks_of_entries(
+        self, vertices: Iterable[int], color: Color, reason: Reason
+    ) -> dict[int, Mark]:
+        """Return a mark for each of some listed vertices that says why it is on its list."""
+        made: dict[str | None, Mark] = {}
+        marks: dict[int, Mark] = {}
+        nodes = self.type_graph.nodes
+        for vertex in vertices:
+            entry = self.entry(nodes[vertex])
+            why = None if entry is None else entry.why
+            if why not in made:
+                made[why] = Mark(color, reason, None, why)
+            marks[vertex] = made[why]
+        return marks
+
+    def refusal(self, vertex: int) -> Mark | None:
         """Return why the pass may not touch a vertex, or None if it may."""
         if self._lawless:
             return None
-        node = vertex.node
-        if node not in self._refusals:
-            self._refusals[node] = self._refuse(node)
-        return self._refusals[node] or self.excluded.get(vertex) or self._by_node_rule(vertex)
-
-    def process(self, vertex: Vertex) -> bool:
-        """Tell whether the pass may touch a vertex."""
-        return self._lawless or self.refusal(vertex) is None
-
-    def unsupported(self, vertex: Vertex) -> Reason | None:
-        """Return why the target cannot run a vertex in the low type, or None if it can."""
-        kind = vertex.kind
-        if kind not in self._supports:
-            reason = self._unsupported_type(kind)
-            if reason is None and not self._has_kernel(vertex):
-                reason = Reason.NO_KERNEL
-            self._supports[kind] = reason
-        return self._supports[kind]
-
-    def supports(self, vertex: Vertex) -> bool:
-        """Tell whether schema and kernel table admit the low type for a vertex."""
-        return self.unsupported(vertex) is None
-
-    def is_variable_read(self, vertex: Vertex) -> bool:
-        """Tell whether a vertex's node is an Identity that reads a training variable."""
-        node = vertex.node
-        return node.op_type == "Identity" and node.inputs[0] in self.variables
-
-    def is_forced(self, vertex: Vertex) -> bool:
-        """Tell whether the level UNSAFE_FORCE_ALL paints a vertex."""
-        if not self.lists.force_all:
-            return False
-        node = vertex.node
-        return node.domain == "" and node.op_type not in _NEVER_FORCED
-
-    def _alike(self, node: ir.Node) -> bool:
-        """Tell whether every node of an operator, at one opset, is on the same list."""
-        return not self.rules.allow and (node.domain, node.op_type) not in self._conditional
+        name = self.type_graph.node_name(vertex)
+        return (
+            self._refused_by_rules(name)
+            or self.excluded.get(vertex)
+            or self._by_node_rule(vertex, name)
+        )
 
     @cached_property
-    def _conditional(self) -> frozenset[tuple[str, str]]:
-        """The operators whose list depends on attributes."""
-        return frozenset(entry.key for entry in self.lists.entries if entry.when)
+    def processable(self) -> Array:
+        """A mask of the vertices that the pass may touch."""
+        n_vertices = len(self.type_graph)
+        if self._lawless:
+            return np.ones(n_vertices, np.bool_)
+        return np.array([self.refusal(v) is None for v in range(n_vertices)], np.bool_)
+
+    def unsupported(self, vertex: int) -> Reason | None:
+        """Return why the target cannot run a vertex in the low type, or None if it can."""
+        return self._verdicts[int(self.type_graph.kind[vertex])]
+
+    @property
+    def supported(self) -> Array:
+        """A mask of the vertices for which schema and kernel table admit the low type."""
+        return self._remembered(
+            "supported",
+            lambda: np.array([v is None for v in self._verdicts], np.bool_)[self.type_graph.kind],
+        )
+
+    @cached_property
+    def forced(self) -> Array:
+        """A mask of the vertices that the level UNSAFE_FORCE_ALL paints."""
+        force_all = self.lists.force_all
+        return self.type_graph.where(
+            lambda k: force_all
+            and k.operator.domain == ""
+            and k.operator.op_type not in _NEVER_FORCED
+        )
+
+    @cached_property
+    def variable_reads(self) -> Array:
+        """A mask of the vertices whose node is an Identity that reads a training variable."""
+        graph, flat = self.type_graph, self.type_graph.flat
+        nodes = [n for v in self.variables for n in flat.readers(v)]
+        found = [n for n in nodes if flat.called(n).op_type == "Identity"]
+        return graph.mask(v for n in found for v in graph.vertices_of(n))
+
+    def _remembered(self, name: str, make: Callable[[], Array]) -> Array:
+        """Return a mask that no exclusion and no rule about nodes changes; it is made once."""
+        if name not in self._masks:
+            self._masks[name] = make()
+        return self._masks[name]
+
+    @property
+    def _listed(self) -> Array:
+        """By vertex, the code of its list."""
+        return self._remembered("listed", self._list_codes)
+
+    def _list_codes(self) -> Array:
+        graph, flat = self.type_graph, self.type_graph.flat
+        if self.rules.allow or self._conditional.intersection(flat.operator):
+            codes = [_code(self.entry(node)) for node in range(flat.n_nodes)]
+            return np.array(codes, np.int8)[graph.node]
+        first = {operator: node for node, operator in reversed(list(enumerate(flat.operator)))}
+        codes = [_code(self.entry(first[i])) for i in range(len(flat.operators))]
+        return np.array(codes, np.int8)[np.array(flat.operator, np.int64)][graph.node]
+
+    @cached_property
+    def _conditional(self) -> frozenset[int]:
+        """The numbers of the operators whose list depends on attributes."""
+        keys = {entry.key for entry in self.lists.entries if entry.when}
+        operators = enumerate(self.type_graph.flat.operators)
+        return frozenset(i for i, o in operators if (o.domain, o.op_type) in keys)
 
     @cached_property
     def _lawless(self) -> bool:
@@ -160,28 +206,27 @@ class PaintContext:
         rules = self.rules
         return not (rules.preserve or rules.deny or self.excluded or self.lists.node_rules)
 
-    def _classify(self, node: ir.Node) -> Entry | None:
-        pattern = self.rules.allowed_by(node.name or "") if self.rules.allow else None
+    def _classify(self, node: int) -> Entry | None:
+        flat = self.type_graph.flat
+        called, name = flat.called(node), flat.node_names[node]
+        pattern = self.rules.allowed_by(name) if self.rules.allow else None
         if pattern is not None:
             why = f"--allow-node {pattern}"
-            return Entry(node.op_type, node.domain, ListName.ALLOW, why, where="option allow_nodes")
-        if self._functions and node.op_identifier() in self._functions:
+            where = "option allow_nodes"
+            return Entry(called.op_type, called.domain, ListName.ALLOW, why, where=where)
+        if flat.is_call(node):
             return None
-        opset = self.type_graph.opset_of(node)
-        return self.lists.classify(node.domain, node.op_type, opset, _AttributeValues(node))
-
-    @cached_property
-    def _functions(self) -> frozenset[object]:
-        return frozenset(self.type_graph.model.functions)
+        values = _Values(lambda: flat.attributes(node))
+        return self.lists.classify(called.domain, called.op_type, flat.opset_of(node), values)
 
     @cached_property
     def _too_old(self) -> bool:
         """Whether the model's Cast cannot give the low type: before opset 7, or 13 for bfloat16."""
-        opset = self.type_graph.model.graph.opset_imports.get("")
+        opset = self.type_graph.flat.opsets.get("")
         if opset is None:
             return False
         cast = schemas.find("", "Cast", opset)
-        admitted = frozenset() if cast is None else cast.variables["T2"]
+        admitted = frozenset[str]() if cast is None else cast.variables["T2"]
         return opset < OLDEST_REWRITABLE_OPSET or tensor(self.low.ir) not in admitted
 
     @cached_property
@@ -191,8 +236,7 @@ class PaintContext:
             by_name[rule.node] = (*by_name.get(rule.node, ()), rule)
         return by_name
 
-    def _refuse(self, node: ir.Node) -> Mark | None:
-        name = node.name or ""
+    def _refused_by_rules(self, name: str) -> Mark | None:
         if name in self.rules.preserve:
             return _refusal(Reason.PRESERVED, f"node {name} is in preserve")
         pattern = self.rules.denied_by(name) if self.rules.deny else None
@@ -200,13 +244,19 @@ class PaintContext:
             return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
         return None
 
-    def _by_node_rule(self, vertex: Vertex) -> Mark | None:
-        for rule in self._node_rules.get(vertex.node.name or "", ()):
-            if rule.list is ListName.DENY and rule.variable in (None, *vertex.kind.variables):
+    def _by_node_rule(self, vertex: int, name: str) -> Mark | None:
+        for rule in self._node_rules.get(name, ()):
+            variables = self.type_graph.kind_of(vertex).variables
+            if rule.list is ListName.DENY and rule.variable in (None, *variables):
                 return _refusal(Reason.NODE_RULE, f"{rule.why} ({rule.where})")
         return None
 
-    def _unsupported_type(self, kind: VertexKind) -> Reason | None:
+    @cached_property
+    def _verdicts(self) -> list[Reason | None]:
+        """By kind of vertex, why the target cannot run it in the low type."""
+        return [self._unsupported(kind) for kind in self.type_graph.kinds]
+
+    def _unsupported(self, kind: VertexKind) -> Reason | None:
         if self._too_old:
             return Reason.OPSET_TOO_OLD
         if kind.fixed:
@@ -217,22 +267,35 @@ class PaintContext:
             admitted = kind.schema.variables.get(schema_variable(variable), frozenset())
             if with_element(kind.known[variable], self.low) not in admitted:
                 return Reason.TYPE_UNSUPPORTED
-        return None
+        return None if self._has_kernel(kind) else Reason.NO_KERNEL
 
-    def _has_kernel(self, vertex: Vertex) -> bool:
+    def _has_kernel(self, kind: VertexKind) -> bool:
         if self.kernels is None:
             return True
-        kind, node = vertex.kind, vertex.node
         types = low_types(kind.known, kind.variables, self.low)
-        return self.kernels.has_kernel(node.domain, node.op_type, kind.opset, types)
+        domain, op_type, _ = kind.operator
+        return self.kernels.has_kernel(domain, op_type, kind.opset, types)
 
 
-def admitting_opset(vertex: Vertex, low: DType) -> int | None:
+_NAMES: tuple[ListName | None, ...] = (
+    None,
+    *(name for name in ListName if name is not ListName.UNLISTED),
+)
+"""Code -> list; an operator that was left off the lists is on none."""
+
+_CODES = {name: code for code, name in enumerate(_NAMES)}
+
+
+def _code(entry: Entry | None) -> int:
+    return 0 if entry is None else _CODES.get(entry.list, 0)
+
+
+def admitting_opset(kind: VertexKind, low: DType) -> int | None:
     """Return the first opset at which an operator's schema admits the low type, or None."""
-    node, kind = vertex.node, vertex.kind
-    newest = schemas.newest_opset(node.domain) or 0
+    domain, op_type, _ = kind.operator
+    newest = schemas.newest_opset(domain) or 0
     for opset in range(kind.opset + 1, newest + 1):
-        schema = schemas.find(node.domain, node.op_type, opset)
+        schema = schemas.find(domain, op_type, opset)
         if schema is not None and all(
             with_element(kind.known[name], low)
             in schema.variables.get(schema_variable(name), frozenset())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.paint.reach import walk
 
@@ -12,17 +12,16 @@ MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}
 _PASSES = (MASKING | having(Trait.HOLDS, Trait.SUBGRAPHS)) - having(Trait.LOOPS)
 
 
-def ends_in_ordering(type_graph: TypeGraph, vertex: Vertex) -> bool:
+def ends_in_ordering(type_graph: TypeGraph, vertex: int) -> bool:
     """Tell whether everything that a vertex computes ends in an ordering operator."""
     seen, stack = {vertex}, [vertex]
     while stack:
         current = stack.pop()
-        if has(current.node, Trait.ORDERS):
+        called = type_graph.operator_of(current)
+        if has(called, Trait.ORDERS):
             continue
-        consumers = list(type_graph.graph.successors(current))
-        passes = operator(current.node) in _PASSES
-        is_output = any(v.is_graph_output() for v in current.node.outputs)
-        if not passes or not consumers or is_output:
+        consumers = type_graph.successors(current)
+        if operator(called) not in _PASSES or not consumers or _is_output(type_graph, current):
             return False
         new = [c for c in consumers if c not in seen]
         seen.update(new)
@@ -30,7 +29,12 @@ def ends_in_ordering(type_graph: TypeGraph, vertex: Vertex) -> bool:
     return True
 
 
-def is_added(type_graph: TypeGraph, vertex: Vertex) -> bool:
+def _is_output(type_graph: TypeGraph, vertex: int) -> bool:
+    flat = type_graph.flat
+    return any(flat.is_output(value) for value in flat.outputs_of(type_graph.nodes[vertex]))
+
+
+def is_added(type_graph: TypeGraph, vertex: int) -> bool:
     """Tell whether a mask is added to something on its way to the ordering operators."""
-    behind = walk([vertex], type_graph.graph.successors, lambda v: operator(v.node) in MASKING)
-    return any(has(v.node, Trait.ADDS) for v in behind)
+    behind = walk([vertex], type_graph.successors, type_graph.called(MASKING))
+    return any(has(type_graph.operator_of(v), Trait.ADDS) for v in behind)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
+import numpy as np
 
-    from amp_rewrite.graph.dataflow import Vertex
+if TYPE_CHECKING:
+    from amp_rewrite.graph.dataflow import TypeGraph
+    from amp_rewrite.graph.flat import Array
 
 
 class Color(StrEnum):
@@ -70,49 +72,80 @@ class Mark(NamedTuple):
         reason: Why.
         because: The vertex from which the mark spread, or None for an origin.
         detail: A sentence for the user: a list entry's `why`, a range, an option's name.
-        constant: The constant that keeps the vertex float32, or None.
+        constant: The value, a constant, that keeps the vertex float32, or None.
     """
 
     color: Color
     reason: Reason
-    because: Vertex | None = None
+    because: int | None = None
     detail: str | None = None
-    constant: ir.Value | None = None
+    constant: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Painting:
-    """Vertex -> mark; a vertex without a mark has not been decided by any pass."""
+    """Vertex -> mark; a vertex without a mark has not been decided by any pass.
 
-    marks: Mapping[Vertex, Mark] = field(default_factory=lambda: MappingProxyType({}))
+    Attributes:
+        size: How many vertices there are.
+        marks: The marks.
+    """
 
-    def color(self, vertex: Vertex) -> Color:
+    size: int
+    marks: Mapping[int, Mark] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def blank(cls, type_graph: TypeGraph) -> Painting:
+        """Return a painting without any mark."""
+        return cls(len(type_graph))
+
+    @cached_property
+    def allow(self) -> Array:
+        """A mask of the vertices that become low precision."""
+        return self._mask(Color.ALLOW)
+
+    @cached_property
+    def deny(self) -> Array:
+        """A mask of the denied vertices."""
+        return self._mask(Color.DENY)
+
+    @cached_property
+    def marked(self) -> Array:
+        """A mask of the vertices that have a mark."""
+        return _mask(self.size, self.marks)
+
+    def _mask(self, color: Color) -> Array:
+        return _mask(self.size, [v for v, m in self.marks.items() if m.color is color])
+
+    def color(self, vertex: int) -> Color:
         """Return the color of a vertex."""
         mark = self.marks.get(vertex)
         return Color.NONE if mark is None else mark.color
 
-    def is_allow(self, vertex: Vertex | None) -> bool:
-        """Tell whether a vertex becomes low precision."""
-        mark = self.marks.get(vertex) if vertex is not None else None
-        return mark is not None and mark.color is Color.ALLOW
+    def is_allow(self, vertex: int) -> bool:
+        """Tell whether a vertex becomes low precision; ABSENT does not."""
+        return self.color(vertex) is Color.ALLOW
 
-    def is_deny(self, vertex: Vertex) -> bool:
+    def is_deny(self, vertex: int) -> bool:
         """Tell whether a vertex is denied."""
-        mark = self.marks.get(vertex)
-        return mark is not None and mark.color is Color.DENY
+        return self.color(vertex) is Color.DENY
 
-    def allowed(self) -> Iterator[Vertex]:
+    def allowed(self) -> Iterator[int]:
         """Yield the vertices that become low precision."""
         return (v for v, m in self.marks.items() if m.color is Color.ALLOW)
 
-    def denied(self) -> Iterator[Vertex]:
-        """Yield the denied vertices."""
-        return (v for v, m in self.marks.items() if m.color is Color.DENY)
-
-    def changes(self, before: Painting) -> dict[Vertex, Mark]:
+    def changes(self, before: Painting) -> dict[int, Mark]:
         """Return the marks that this painting has and an earlier one had not."""
         return {v: m for v, m in self.marks.items() if before.marks.get(v) is not m}
 
-    def with_marks(self, marks: Mapping[Vertex, Mark]) -> Painting:
+    def with_marks(self, marks: Mapping[int, Mark]) -> Painting:
         """Return a painting in which `marks` replace or extend this one's."""
-        return Painting(MappingProxyType({**self.marks, **marks})) if marks else self
+        if not marks:
+            return self
+        return Painting(self.size, MappingProxyType({**self.marks, **marks}))
+
+
+def _mask(size: int, vertices: Iterable[int]) -> Array:
+    found = np.zeros(size, np.bool_)
+    found[list(vertices)] = True
+    return found

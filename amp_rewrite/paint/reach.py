@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.flat import Array
 
-Parents = dict[Vertex, Vertex | None]
+Parents = dict[int, int | None]
 """Visited vertex -> the vertex it was reached from; None for a root."""
 
 
 def walk(
-    roots: Iterable[Vertex],
-    neighbours: Callable[[Vertex], Iterable[Vertex]],
-    enter: Callable[[Vertex], bool],
+    roots: Iterable[int], neighbours: Callable[[int], Iterable[int]], enter: Array
 ) -> Parents:
-    """Return what a depth-first walk visits: every root, and else where `enter` holds."""
+    """Return what a depth-first walk visits: every root, and else what the mask `enter` holds."""
     parents: Parents = dict.fromkeys(roots)
+    may_enter = enter.tobytes()  # an entry of bytes is read faster than one of an array
     stack = list(parents)
     while stack:
         vertex = stack.pop()
         for other in neighbours(vertex):
-            if other not in parents and enter(other):
+            if may_enter[other] and other not in parents:
                 parents[other] = vertex
                 stack.append(other)
     return parents

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import onnx_ir as ir
-
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import Tie
 from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.flat import Operator
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.paint.context import low_types
 
@@ -21,14 +20,14 @@ def kernel_ties(kernels: KernelTable, low: DType) -> Tie:
     else together with every other float32 variable of the node.
     """
 
-    def tie(node: ir.Node, opset: int, known: Mapping[str, str]) -> Sequence[frozenset[str]]:
+    def tie(called: Operator, opset: int, known: Mapping[str, str]) -> Sequence[frozenset[str]]:
         float32 = tuple(name for name, type_ in known.items() if type_ in FLOAT32_TYPES)
         if len(float32) < 2:
             return ()
 
         def has_kernel(variables: tuple[str, ...]) -> bool:
             types = low_types(known, variables, low)
-            return kernels.has_kernel(node.domain, node.op_type, opset, types)
+            return kernels.has_kernel(called.domain, called.op_type, opset, types)
 
         alone = tuple(name for name in float32 if not has_kernel((name,)))
         for group in (alone, float32):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -24,7 +23,7 @@ class DenySequences:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such clusters denied."""
-        marks: dict[Vertex, Mark] = {}
+        marks: dict[int, Mark] = {}
         for cluster in context.clusters:
             detail = self._opaque(context, cluster)
             if detail is not None:
@@ -34,17 +33,20 @@ class DenySequences:
 
     def _opaque(self, context: PaintContext, cluster: Cluster) -> str | None:
         """Return a sentence that says why a cluster must be left alone, or None."""
-        opaque_ends = context.type_graph.opaque_ends
+        graph, flat = context.type_graph, context.type_graph.flat
         for vertex in cluster:
-            node = vertex.node
-            if not has(node, Trait.SEQUENCE, Trait.PASSES_SEQUENCE):
-                return f"its sequence passes through {node.op_type} {node.name}"
+            node, called = graph.nodes[vertex], graph.operator_of(vertex)
+            name = graph.node_name(vertex)
+            if not has(called, Trait.SEQUENCE, Trait.PASSES_SEQUENCE):
+                return f"its sequence passes through {called.op_type} {name}"
             refusal = context.refusal(vertex)
             if refusal is not None:
-                return f"its member {node.name} stays float32: {refusal.detail}"
-            if not context.supports(vertex):
-                return f"{node.op_type} {node.name} does not admit {context.low.name}"
-            end = next((v for v in (*node.inputs, *node.outputs) if v in opaque_ends), None)
+                return f"its member {name} stays float32: {refusal.detail}"
+            if context.unsupported(vertex) is not None:
+                return f"{called.op_type} {name} does not admit {context.low.name}"
+            ends = (*flat.inputs_of(node), *flat.outputs_of(node))
+            end = next((v for v in ends if v in graph.opaque_ends), None)
             if end is not None:
-                return f"its sequence {end.name} enters or leaves where the pass cannot follow it"
+                sequence = flat.value_names[end]
+                return f"its sequence {sequence} enters or leaves where the pass cannot follow it"
         return None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.paint.reach import walk
@@ -25,19 +22,22 @@ class DropIslands:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without regions that hold no seed."""
-        graph, handles = context.type_graph.graph, context.type_graph.handles
+        graph = context.type_graph
+        handles: dict[int, list[int]] = {}
+        for one, other in graph.handles:
+            handles.setdefault(one, []).append(other)
+            handles.setdefault(other, []).append(one)
 
-        def neighbours(vertex: Vertex) -> Iterator[Vertex]:
-            for edges in (graph, handles):
-                if vertex in edges:
-                    yield from chain(edges.predecessors(vertex), edges.successors(vertex))
+        def neighbours(vertex: int) -> list[int]:
+            edges = graph.predecessors(vertex) + graph.successors(vertex)
+            return edges + handles[vertex] if vertex in handles else edges
 
         seeds = [
             v
             for v, m in painting.marks.items()
             if m.color is Color.ALLOW and m.reason in (Reason.ALLOW_LIST, Reason.FORCED)
         ]
-        kept = walk(seeds, neighbours, painting.is_allow)
+        kept = walk(seeds, neighbours, painting.allow)
         marks = {
             v: Mark(Color.NONE, Reason.ISOLATED, painting.marks[v].because)
             for v in painting.allowed()

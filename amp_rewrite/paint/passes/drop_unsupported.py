@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import onnx_ir as ir
+from onnx import TensorProto
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.elements import element
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
+
 QUANTIZED = frozenset(
-    m
-    for m in ir.DataType
-    if m.name.startswith(("FLOAT4", "FLOAT6", "FLOAT8", "INT2", "INT4", "UINT2", "UINT4"))
+    number
+    for name, number in TensorProto.DataType.items()
+    if name.startswith(("FLOAT4", "FLOAT6", "FLOAT8", "INT2", "INT4", "UINT2", "UINT4"))
 )
 """Element types that only quantised operators take."""
 
@@ -28,13 +28,13 @@ class DropUnsupported:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without the seeds that the target cannot run."""
-        marks: dict[Vertex, Mark] = {}
-        for vertex, mark in painting.marks.items():
-            if mark.color is not Color.ALLOW:
-                continue
-            reason = context.unsupported(vertex)
-            if reason is None and any(element(t) in QUANTIZED for t in vertex.kind.known.values()):
-                reason = Reason.QUANTIZED
-            if reason is not None:
-                marks[vertex] = Mark(Color.NONE, reason)
+        quantized = context.type_graph.where(
+            lambda kind: any(element(t) in QUANTIZED for t in kind.known.values())
+        )
+        runs = context.supported & ~quantized
+        marks = {
+            v: Mark(Color.NONE, context.unsupported(v) or Reason.QUANTIZED)
+            for v in painting.allowed()
+            if not runs[v]
+        }
         return painting.with_marks(marks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -20,26 +19,16 @@ class FillBetween:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the vertices between allow-list operators in it."""
-        graph = context.type_graph.graph
-        roots = [v for v in painting.allowed() if self._is_root(context, v)]
-
-        def enter(vertex: Vertex) -> bool:
-            return (
-                context.list_of(vertex) in (ListName.CLEAR, ListName.INFER)
-                and not painting.is_deny(vertex)
-                and context.process(vertex)
-                and context.supports(vertex)
-            )
-
-        down = walk(roots, graph.successors, enter)
-        between = walk(roots, graph.predecessors, down.__contains__)
+        graph = context.type_graph
+        may_touch = context.processable
+        is_root = may_touch & (context.on(ListName.ALLOW) | context.forced)
+        roots = [v for v in painting.allowed() if is_root[v]]
+        passable = context.on(ListName.CLEAR, ListName.INFER) & may_touch & context.supported
+        down = walk(roots, graph.successors, passable & ~painting.deny)
+        between = walk(roots, graph.predecessors, graph.mask(down))
         marks = {
-            v: Mark(Color.ALLOW, Reason.BETWEEN, down[v] or parent)
+            v: Mark(Color.ALLOW, Reason.BETWEEN, down[v] if down[v] is not None else parent)
             for v, parent in between.items()
             if parent is not None and not painting.is_allow(v)
         }
         return painting.with_marks(marks)
-
-    def _is_root(self, context: PaintContext, vertex: Vertex) -> bool:
-        listed = context.list_of(vertex) is ListName.ALLOW
-        return (listed or context.is_forced(vertex)) and context.process(vertex)

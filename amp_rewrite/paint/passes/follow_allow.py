@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from amp_rewrite.graph.dataflow import Vertex
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.part import Part, part_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -26,22 +26,14 @@ class FollowAllow:
         """Return the painting with the infer vertices that follow allow ones in it."""
         if not context.infer_after_allow:
             return painting
-        graph = context.type_graph.graph
-        marks: dict[Vertex, Mark] = {}
-        for vertex in context.type_graph.vertices():
-            if not self._may_follow(context, painting, vertex):
-                continue
-            inputs = list(graph.predecessors(vertex))
+        graph = context.type_graph
+        candidates = context.on(ListName.INFER) & context.processable & context.supported
+        marks: dict[int, Mark] = {}
+        for vertex in vertices_in(candidates & ~painting.marked):
+            inputs = graph.predecessors(vertex)
             leader = next((v for v in inputs if v in marks or painting.is_allow(v)), None)
-            if leader is not None and not any(painting.is_deny(v) for v in inputs):
+            if leader is None or any(painting.is_deny(v) for v in inputs):
+                continue
+            if part_in(graph.flat.metadata(graph.nodes[vertex])) is not Part.GRADIENT:
                 marks[vertex] = Mark(Color.ALLOW, Reason.FOLLOWS, leader)
         return painting.with_marks(marks)
-
-    def _may_follow(self, context: PaintContext, painting: Painting, vertex: Vertex) -> bool:
-        return (
-            context.list_of(vertex) is ListName.INFER
-            and part_of(vertex.node) is not Part.GRADIENT
-            and vertex not in painting.marks
-            and context.process(vertex)
-            and context.supports(vertex)
-        )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -25,21 +22,14 @@ class GrowClear:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the clear neighbours of allow vertices in it."""
-        graph = context.type_graph.graph
+        graph, may_touch = context.type_graph, context.processable
 
-        def neighbours(vertex: Vertex) -> Iterator[Vertex]:
-            return chain(graph.predecessors(vertex), graph.successors(vertex))
+        def neighbours(vertex: int) -> list[int]:
+            return graph.predecessors(vertex) + graph.successors(vertex)
 
-        def enter(vertex: Vertex) -> bool:
-            return (
-                context.list_of(vertex) is ListName.CLEAR
-                and vertex not in painting.marks
-                and context.process(vertex)
-                and context.supports(vertex)
-                and not context.is_variable_read(vertex)
-            )
-
-        roots = [v for v in painting.allowed() if context.process(v)]
+        grows = context.on(ListName.CLEAR) & may_touch & context.supported
+        enter = grows & ~painting.marked & ~context.variable_reads
+        roots = [v for v in painting.allowed() if may_touch[v]]
         marks = {
             v: Mark(Color.ALLOW, Reason.CLEAR, parent)
             for v, parent in walk(roots, neighbours, enter).items()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from amp_rewrite.graph.part import source_key, source_of
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.part import source_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -23,15 +24,20 @@ class KeepGradients:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices."""
+        graph, flat = context.type_graph, context.type_graph.flat
+        sources = {v: source_in(flat.metadata(graph.nodes[v])) for v in painting.allowed()}
+        if not any(sources.values()):
+            return painting
+        kept = painting.deny | graph.mask(context.excluded)
         refused = {
-            source_key(v.node): v
-            for v in context.type_graph.vertices()
-            if source_of(v.node) is None and (painting.is_deny(v) or v in context.excluded)
+            flat.source_key(node): node
+            for node in sorted({graph.nodes[v] for v in vertices_in(kept)})
+            if source_in(flat.metadata(node)) is None
         }
-        marks = {}
-        for vertex in painting.allowed():
-            source = refused.get(source_of(vertex.node) or "")
-            if source is not None and context.list_of(vertex) is ListName.INFER:
-                detail = f"the gradient of {source.node.name}, which is float32"
+        marks: dict[int, Mark] = {}
+        for vertex, source in sources.items():
+            node = refused.get(source or "")
+            if node is not None and context.list_of(vertex) is ListName.INFER:
+                detail = f"the gradient of {flat.node_names[node]}, which is float32"
                 marks[vertex] = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
         return painting.with_marks(marks)

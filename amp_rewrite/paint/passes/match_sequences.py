@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
@@ -21,7 +20,7 @@ class MatchSequences:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with every cluster in one color."""
-        marks: dict[Vertex, Mark] = {}
+        marks: dict[int, Mark] = {}
         for cluster in context.clusters:
             denied = next((v for v in cluster if painting.is_deny(v)), None)
             allowed = next((v for v in cluster if painting.is_allow(v)), None)

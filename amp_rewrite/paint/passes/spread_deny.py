@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -27,31 +27,16 @@ class SpreadDeny:
         """Return the painting with the denied vertices in it."""
         if context.lists.force_all:
             return painting
-        graph = context.type_graph.graph
-        roots, infer = self._roots(context)
-        upstream = walk(
-            [*roots, *infer],
-            graph.predecessors,
-            lambda v: context.list_of(v) is ListName.CLEAR,
-        )
-        reached = walk(roots, graph.successors, lambda v: v in upstream and not painting.is_deny(v))
+        graph = context.type_graph
+        roots = find_squares(context)
+        denied = vertices_in(context.on(ListName.DENY))
+        roots |= context.marks_of_entries(denied, Color.DENY, Reason.DENY_LIST)
+        infer = [v for v in vertices_in(context.on(ListName.INFER)) if v not in roots]
+        upstream = walk([*roots, *infer], graph.predecessors, context.on(ListName.CLEAR))
+        reached = walk(roots, graph.successors, graph.mask(upstream) & ~painting.deny)
         marks = {
             v: Mark(Color.DENY, Reason.DOWNSTREAM_OF_DENY, parent)
             for v, parent in reached.items()
             if parent is not None
         }
         return painting.with_marks(roots | marks)
-
-    def _roots(self, context: PaintContext) -> tuple[dict[Vertex, Mark], list[Vertex]]:
-        """Return the deny roots with their marks, and the infer roots."""
-        roots = find_squares(context)
-        infer: list[Vertex] = []
-        for vertex in context.type_graph.vertices():
-            name = context.list_of(vertex)
-            if name is ListName.DENY:
-                entry = context.entry(vertex.node)
-                why = None if entry is None else entry.why
-                roots[vertex] = Mark(Color.DENY, Reason.DENY_LIST, None, why)
-            elif name is ListName.INFER and vertex not in roots:
-                infer.append(vertex)
-        return roots, infer

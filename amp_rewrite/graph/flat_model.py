@@ -1,0 +1,175 @@
+"""onnx_ir.Model -> FlatGraph; the numbers lead back to the objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.flat import (
+    ABSENT,
+    MAIN,
+    Attribute,
+    Body,
+    FlatFunction,
+    FlatGraph,
+    Operator,
+    Tensor,
+)
+from amp_rewrite.graph.io.tensorproto import SparseTensor
+from amp_rewrite.graph.origin import training_names
+from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.graph.traverse import named_subgraphs
+
+_NUMBERS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
+"""Attribute of Constant -> the type of the tensor that it makes of numbers."""
+
+_GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+
+
+@dataclass
+class FlatModel(FlatGraph):
+    """The flat graph of an onnx_ir model, or of one of its functions.
+
+    Attributes:
+        model: The model.
+        nodes: By number, the node.
+        values: By number, the value.
+        graphs: By number, the graph.
+        number: Value -> its number.
+    """
+
+    model: ir.Model = field(kw_only=True)
+    nodes: list[ir.Node] = field(default_factory=list[ir.Node])
+    values: list[ir.Value] = field(default_factory=list[ir.Value])
+    graphs: list[ir.Graph] = field(default_factory=list[ir.Graph])
+    number: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
+    _called: dict[Operator, int] = field(default_factory=dict[Operator, int])
+
+    @classmethod
+    def of(cls, model: ir.Model) -> FlatModel:
+        """Return the flat graph of a model; the model must not change while it is used."""
+        functions: dict[Operator, FlatFunction] = {}
+        for key, function in model.functions.items():
+            inner = cls(function.opset_imports, model.ir_version, functions, model=model)
+            inner.add_graph(function.graph, Body())
+            defaults = {a.name: plain(a) for a in function.attributes.values() if a.value is not None}
+            functions[Operator(*key)] = FlatFunction(inner, defaults)
+        flat = cls(model.graph.opset_imports, model.ir_version, functions, model=model)
+        flat.add_graph(model.graph, Body())
+        names = training_names(model)
+        main = range(len(flat.values)) if names else ()
+        flat.bound = frozenset(
+            v for v in main if flat.home[v] == MAIN and flat.value_names[v] in names
+        )
+        return flat
+
+    def add_graph(self, graph: ir.Graph, body: Body) -> None:
+        """Add a graph and those inside it."""
+        number = len(self.bodies)
+        self.bodies.append(body)
+        self.graphs.append(graph)
+        body.inputs = [self._add_value(value, ABSENT, number) for value in graph.inputs]
+        for value in graph.initializers.values():
+            known = self.number.get(value)
+            body.initializers.append(
+                self._add_value(value, ABSENT, number) if known is None else known
+            )
+        for node in graph:
+            self._add_node(node, number, body)
+        body.outputs = [self.number[value] for value in graph.outputs]
+        body.end = len(self.nodes)
+
+    def _add_node(self, node: ir.Node, body_number: int, body: Body) -> None:
+        index, number = len(self.nodes), self.number
+        body.nodes.append(index)
+        self.nodes.append(node)
+        key = Operator(node.domain, node.op_type, node.overload)
+        operator = self._called.get(key)
+        if operator is None:
+            operator = self._called[key] = len(self.operators)
+            self.operators.append(key)
+        self.operator.append(operator)
+        self.node_names.append(node.name or "")
+        self.body_of.append(body_number)
+        self.inputs += [ABSENT if value is None else number[value] for value in node.inputs]
+        self.input_start.append(len(self.inputs))
+        self.outputs += [self._add_value(value, index, body_number) for value in node.outputs]
+        self.output_start.append(len(self.outputs))
+        if any(a.type in _GRAPHS for a in node.attributes.data.values()):
+            for name, graph in named_subgraphs(node):
+                inner = len(self.bodies)
+                self.add_graph(graph, Body(index, name))
+                self.finished.append(inner)
+
+    def _add_value(self, value: ir.Value, producer: int, home: int) -> int:
+        number = self.number[value] = len(self.values)
+        self.values.append(value)
+        self.value_names.append(value.name or "")
+        recorded = elements.from_ir(value.type)
+        if recorded is None and producer == ABSENT and value.const_value is not None:
+            recorded = elements.tensor(value.const_value.dtype)
+        self.recorded.append(recorded)
+        self.producer.append(producer)
+        self.home.append(home)
+        return number
+
+    def attributes(self, node: int) -> Mapping[str, Attribute]:
+        """Return the attributes of a node, in order."""
+        return {a.name: plain(a) for a in self.nodes[node].attributes.values()}
+
+    def metadata(self, node: int) -> Mapping[str, str]:
+        """Return the metadata of a node."""
+        return self.nodes[node].metadata_props
+
+    def step_description(self) -> Mapping[str, Any]:
+        """Return what the model's metadata say of the training step that it is; {} for none."""
+        return step_description(self.model)
+
+    def shape(self, value: int) -> Sequence[int | None] | None:
+        """Return the recorded shape of a value, None for a free dimension; None if unknown."""
+        shape = self.values[value].shape
+        return None if shape is None else [d if isinstance(d, int) else None for d in shape]
+
+    def initializer(self, value: int) -> Tensor | None:
+        """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
+        found = self.values[value]
+        tensor = found.const_value if found.is_initializer() else None
+        return None if isinstance(tensor, SparseTensor) else tensor
+
+    def held(self, node: int) -> Tensor | None:
+        """Return the dense tensor of numbers that a Constant node holds; None for any other."""
+        return held_tensor(self.nodes[node])
+
+
+def plain(attribute: ir.Attr) -> Attribute:
+    """Return an attribute of onnx_ir as flat graphs have it."""
+    value: Any = attribute.value
+    if attribute.is_ref() or attribute.type in _GRAPHS:
+        value = None
+    elif attribute.type is ir.AttributeType.TYPE_PROTO:
+        value = elements.from_ir(cast("ir.TypeAndShape", value).type)
+    return Attribute(attribute.type.value, value, attribute.ref_attr_name or "")
+
+
+def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the dense tensor of numbers that a Constant node holds; None for any other node."""
+    if node.op_type != "Constant" or node.domain != "":
+        return None
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            return None
+        if attribute.name == "value":
+            return attribute.as_tensor()
+        if attribute.name in _NUMBERS:
+            return ir.Tensor(np.array(attribute.value, _NUMBERS[attribute.name]))
+    return None
