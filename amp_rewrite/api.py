@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import InvariantError, StrictError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.graph.io.load import Source, load
@@ -23,9 +24,9 @@ from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.report.build_report import build_report
 from amp_rewrite.report.records import Report, shortcomings
-from amp_rewrite.rewriting.apply_plan import apply_plan
+from amp_rewrite.rewriting.apply_plan import apply_plan, remove_noop_casts
 from amp_rewrite.rewriting.casts import CastPlan, plan_casts
-from amp_rewrite.rewriting.cleanup import noop_casts, remove_noop_casts
+from amp_rewrite.rewriting.cleanup import noop_casts
 from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
 from amp_rewrite.rewriting.paint_context import lists_of, paint_context
 
@@ -40,7 +41,7 @@ class RewriteResult:
         context: What the painting passes knew; its type graph describes the model before.
         painting: The color of every vertex, and why.
         plan: What was changed.
-        removed: The model's own Casts that became no-ops and were removed.
+        removed: The model's own Casts, by node, that became no-ops and were removed.
         timings: Step -> seconds: "load", "type_graph", "painting", "casts".
     """
 
@@ -49,7 +50,7 @@ class RewriteResult:
     context: PaintContext
     painting: Painting
     plan: CastPlan
-    removed: tuple[ir.Node, ...]
+    removed: tuple[int, ...]
     timings: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -113,10 +114,11 @@ def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> Rewrite
     with clock.step("load"):
         if options.inline_functions:
             inline(model)
-        options.check_names(model)
+        flat = FlatModel.of(model)
+        options.check_names(flat)
     original = clone(model) if options.strict else None
     with clock.step("type_graph"):
-        context = paint_context(model, lists, options)
+        context = paint_context(flat, lists, options)
     with clock.step("painting"):
         painted = paint(context)
     with clock.step("casts"):
@@ -125,8 +127,8 @@ def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> Rewrite
         result = RewriteResult(
             model, options, painted.context, painted.painting, plan, removed, clock.timings
         )
-        apply_plan(model, plan)
-        remove_noop_casts(removed)
+        apply_plan(flat, plan, context.type_graph)
+        remove_noop_casts(flat, removed)
         if not plan.is_empty:
             describe_precision(model, options.precision)
     if original is not None:

@@ -50,7 +50,7 @@ def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -
         known = _values(graph)
         wanted = [_find(known, name) for name in names]
     wanted = list(dict.fromkeys(wanted))
-    free = AddedNames(model.graph)
+    free = AddedNames.of(model.graph)
     graph.outputs[:] = []
     fetches: list[Fetch] = []
     for value in wanted:

@@ -18,7 +18,7 @@ class Inserter:
 
     def __init__(self, model: ir.Model) -> None:
         """Note which values are outputs of which graph, so that these can be redirected."""
-        self.names = AddedNames(model.graph)
+        self.names = AddedNames.of(model.graph)
         self._main = model.graph
         self._ends: dict[ir.Value, list[tuple[ir.Graph, int]]] = defaultdict(list)
         self._first: dict[ir.Graph, ir.Node | None] = {}

@@ -8,12 +8,15 @@ goes to the cast behind it (a graph output) is called `<value>-Fp16-<n>-AutoMixe
 from __future__ import annotations
 
 import re
-
-import onnx_ir as ir
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.graph.names import FreeNames, names_in
 from amp_rewrite.graph.traverse import graphs_in
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 SUFFIX = "-AutoMixedPrecision"
 
@@ -24,10 +27,15 @@ _ADDED = re.compile(rf"(?P<value>.*)-(?:CastTo)?(?:{_LABELS})-\d+{SUFFIX}", re.D
 class AddedNames(FreeNames):
     """The names in use in a model, and the next free ones of what is added."""
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, names: Iterable[str | None]) -> None:
+        """Take the names of the nodes and values of a model."""
+        super().__init__(names, form=f"{{}}-{{}}{SUFFIX}")
+
+    @classmethod
+    def of(cls, graph: ir.Graph) -> AddedNames:
         """Collect the names of the nodes and values of a main graph and its subgraphs."""
         nodes = (node.name for inner in graphs_in(graph) for node in inner)
-        super().__init__((*names_in(graph), *nodes), form=f"{{}}-{{}}{SUFFIX}")
+        return cls((*names_in(graph), *nodes))
 
     def cast(self, value: str, to: DType) -> str:
         """Return a name for a value cast to a type; take it."""

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES
-from amp_rewrite.graph.flat import ABSENT, MAIN, Tensor
+from amp_rewrite.graph.flat import ABSENT, Tensor
 
 FIRST_IR_WITH_OVERRIDES = 4
 """Since this IR version an initializer that is also a graph input is a default, not a constant."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amp_rewrite.graph.elements import FLOAT32_TYPES
-from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Operator
+from amp_rewrite.graph.flat import Array, FlatGraph, Operator
 from amp_rewrite.graph.infer import FlatTypes
 from amp_rewrite.graph.ports import Ports, is_fixed
 from amp_rewrite.graph.schemas import Schema

@@ -56,10 +56,12 @@ class Tensor(Protocol):
     @property
     def dtype(self) -> Any:
         """The element type, equal to a number of onnx.TensorProto.DataType."""
+        ...
 
     @property
     def size(self) -> int:
         """How many elements it has."""
+        ...
 
     def numpy(self) -> Array:
         """Return the elements."""
@@ -105,6 +107,7 @@ class FlatGraph(ABC):
     Attributes:
         opsets: Domain -> opset.
         ir_version: The version of the file format.
+        metadata_props: The model's metadata.
         functions: The model's functions by what calls them.
         operators: The operators in use.
         bodies: The graphs; the main graph is the first.
@@ -120,11 +123,13 @@ class FlatGraph(ABC):
         recorded: By value, the type string that the file records, or None.
         producer: By value, the node that makes it, or ABSENT.
         home: By value, the graph that defines it.
+        metadata: Node -> its metadata, of those that have some.
         bound: The values of the main graph that training_info binds; they keep their types.
     """
 
     opsets: Mapping[str, int]
     ir_version: int = 0
+    metadata_props: Mapping[str, str] = field(default_factory=dict[str, str])
     functions: Mapping[Operator, FlatFunction] = field(default_factory=dict[Operator, FlatFunction])
     operators: list[Operator] = field(default_factory=list[Operator])
     bodies: list[Body] = field(default_factory=list[Body])
@@ -140,19 +145,12 @@ class FlatGraph(ABC):
     recorded: list[str | None] = field(default_factory=list["str | None"])
     producer: list[int] = field(default_factory=list[int])
     home: list[int] = field(default_factory=list[int])
+    metadata: dict[int, Mapping[str, str]] = field(default_factory=dict[int, "Mapping[str, str]"])
     bound: frozenset[int] = frozenset()
 
     @abstractmethod
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""
-
-    @abstractmethod
-    def metadata(self, node: int) -> Mapping[str, str]:
-        """Return the metadata of a node."""
-
-    @abstractmethod
-    def step_description(self) -> Mapping[str, Any]:
-        """Return what the model's metadata say of the training step that it is; {} for none."""
 
     @abstractmethod
     def shape(self, value: int) -> Sequence[int | None] | None:
@@ -193,6 +191,10 @@ class FlatGraph(ABC):
         """Return the opset in force for a node; 1 where its domain is not imported."""
         return self.opsets.get(self.called(node).domain, 1)
 
+    def metadata_of(self, node: int) -> Mapping[str, str]:
+        """Return the metadata of a node."""
+        return self.metadata.get(node, {})
+
     def inputs_of(self, node: int) -> list[int]:
         """Return the values that a node reads, ABSENT where an input is left out."""
         return self.inputs[self.input_start[node] : self.input_start[node + 1]]
@@ -202,7 +204,7 @@ class FlatGraph(ABC):
         return self.outputs[self.output_start[node] : self.output_start[node + 1]]
 
     def nodes_of(self, *operators: str) -> list[int]:
-        """Return the nodes that call some operators of ai.onnx, in order; functions do not count."""
+        """Return the nodes that call some operators of ai.onnx, not functions, in order."""
         wanted = {
             i
             for i, o in enumerate(self.operators)

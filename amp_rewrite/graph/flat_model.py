@@ -22,7 +22,6 @@ from amp_rewrite.graph.flat import (
 )
 from amp_rewrite.graph.io.tensorproto import SparseTensor
 from amp_rewrite.graph.origin import training_names
-from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.graph.traverse import named_subgraphs
 
 _NUMBERS = {
@@ -60,11 +59,19 @@ class FlatModel(FlatGraph):
         """Return the flat graph of a model; the model must not change while it is used."""
         functions: dict[Operator, FlatFunction] = {}
         for key, function in model.functions.items():
-            inner = cls(function.opset_imports, model.ir_version, functions, model=model)
+            inner = cls(function.opset_imports, functions=functions, model=model)
             inner.add_graph(function.graph, Body())
-            defaults = {a.name: plain(a) for a in function.attributes.values() if a.value is not None}
+            defaults = {
+                a.name: plain(a) for a in function.attributes.values() if a.value is not None
+            }
             functions[Operator(*key)] = FlatFunction(inner, defaults)
-        flat = cls(model.graph.opset_imports, model.ir_version, functions, model=model)
+        flat = cls(
+            model.graph.opset_imports,
+            model.ir_version,
+            model.metadata_props,
+            functions,
+            model=model,
+        )
         flat.add_graph(model.graph, Body())
         names = training_names(model)
         main = range(len(flat.values)) if names else ()
@@ -101,6 +108,8 @@ class FlatModel(FlatGraph):
         self.operator.append(operator)
         self.node_names.append(node.name or "")
         self.body_of.append(body_number)
+        if node.metadata_props:
+            self.metadata[index] = node.metadata_props
         self.inputs += [ABSENT if value is None else number[value] for value in node.inputs]
         self.input_start.append(len(self.inputs))
         self.outputs += [self._add_value(value, index, body_number) for value in node.outputs]
@@ -126,14 +135,6 @@ class FlatModel(FlatGraph):
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""
         return {a.name: plain(a) for a in self.nodes[node].attributes.values()}
-
-    def metadata(self, node: int) -> Mapping[str, str]:
-        """Return the metadata of a node."""
-        return self.nodes[node].metadata_props
-
-    def step_description(self) -> Mapping[str, Any]:
-        """Return what the model's metadata say of the training step that it is; {} for none."""
-        return step_description(self.model)
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""

@@ -27,6 +27,7 @@ Types = dict["ir.Value", str]
 """Value -> ONNX type string; a value whose type cannot be known is absent."""
 
 _Key = tuple[object, ...]
+_Inputs = tuple[str | None, ...]
 
 
 def infer(graph: FlatGraph) -> FlatTypes:
@@ -91,19 +92,19 @@ class _Inference:
             key = (operator[node], inputs, len(values))
             found = seen.get(key)
             if found is None:
-                self._node(node, key, values)
+                self._node(node, key, inputs, values)
             else:
                 for value, type_ in zip(values, found, strict=True):
                     types[value] = type_
 
-    def _node(self, node: int, key: tuple[int, tuple[str | None, ...], int], values: list[int]) -> None:
+    def _node(self, node: int, key: _Key, inputs: _Inputs, values: list[int]) -> None:
         types, recorded, names = self.types, self.graph.recorded, self.graph.value_names
         known = self._special(node)
         if known is None:
             known = self._by_schema(node)
-            if None not in known and None not in key[1]:
+            if None not in known and None not in inputs:
                 self.by_schema[key] = tuple(t for t in known if t is not None)
-        complete = None not in key[1]
+        complete = None not in inputs
         for value, type_ in zip(values, known, strict=True):
             types[value] = type_ or recorded[value]
             complete = complete and (types[value] is not None or not names[value])
@@ -210,7 +211,7 @@ class _Inference:
         waiting = self.incomplete
         progress = True
         while progress and waiting:
-            progress = any([self._unify(node) for node in waiting])
+            progress = sum(self._unify(node) for node in waiting) > 0
             waiting = [node for node in waiting if self._has_gaps(node)]
 
     def _has_gaps(self, node: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.keys import STEP_KEY
@@ -86,12 +86,21 @@ def check_description(model: ir.Model) -> None:
         )
 
 
-def step_description(model: ir.Model) -> dict[str, Any]:
+class Described(Protocol):
+    """What has metadata: a model of onnx_ir, or a flat graph."""
+
+    @property
+    def metadata_props(self) -> Mapping[str, str]:
+        """The metadata."""
+        ...
+
+
+def step_description(model: Described) -> dict[str, Any]:
     """Return what a training step says about itself; empty for any other model."""
     return json.loads(model.metadata_props.get(STEP_KEY, "{}"))
 
 
-def state_names(model: ir.Model) -> frozenset[str]:
+def state_names(model: Described) -> frozenset[str]:
     """Return the names of the states of a training step; none for any other model."""
     states = step_description(model).get("states", ())
     return frozenset(str(s["name"]) for s in states if isinstance(s, dict) and "name" in s)

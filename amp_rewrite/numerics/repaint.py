@@ -18,7 +18,9 @@ import onnx_ir as ir
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
@@ -49,15 +51,15 @@ class Repainter:
     Attributes:
         model: The float32 model; never modified.
         options: The options of the rewrite, with the lists read once.
+        flat: The numbers of the nodes and values of `model`.
         type_graph: The dataflow of `model`, without ties.
-        nodes: The nodes of `model` in execution order.
         index: Node -> its position.
     """
 
     model: ir.Model
     options: RewriteOptions
+    flat: FlatModel
     type_graph: TypeGraph
-    nodes: tuple[ir.Node, ...]
     index: Mapping[ir.Node, int]
     _lists: OpLists
 
@@ -71,15 +73,19 @@ class Repainter:
         model = load(source)
         if options.inline_functions:
             inline(model)  # nodes keep their positions in every rewrite
-        type_graph = build_type_graph(model)
-        nodes = tuple(type_graph.nodes)
-        index = {node: i for i, node in enumerate(nodes)}
-        return Repainter(model, options, type_graph, nodes, index, _read(options))
+        flat = FlatModel.of(model)
+        index = {node: i for i, node in enumerate(flat.nodes)}
+        return Repainter(model, options, flat, build_type_graph(flat), index, _read(options))
+
+    @property
+    def nodes(self) -> Sequence[ir.Node]:
+        """The nodes of `model` in execution order."""
+        return self.flat.nodes
 
     @cached_property
     def ends(self) -> frozenset[ir.Value]:
         """The graph inputs and outputs of `model` that become low where anything does."""
-        return low_ends(self.type_graph, self.options)
+        return frozenset(self.flat.values[v] for v in low_ends(self.type_graph, self.options))
 
     @property
     def low(self) -> DType:
@@ -104,31 +110,27 @@ class Repainter:
     def _context(self) -> PaintContext:
         """What the paintings of `model` know; what it remembers does not depend on node rules."""
         options = replace(self.options, lists=self._lists)
-        return paint_context(self.model, lists_of(options), options)
+        return paint_context(self.flat, lists_of(options), options)
 
     def low_slots(self, result: RewriteResult | PaintResult) -> frozenset[Slot]:
         """Return the slots that a rewrite or a painting made low."""
-        position = {n: i for i, n in enumerate(result.context.type_graph.nodes)}
+        graph = result.context.type_graph
         return frozenset(
-            Slot(position[v.node], variable)
+            Slot(graph.nodes[v], variable)
             for v in result.painting.allowed()
-            for variable in v.kind.variables
+            for variable in graph.kind_of(v).variables
         )
 
     def paintable(self, result: RewriteResult) -> frozenset[Slot]:
         """Return the slots that some node rules or other could leave low: a superset."""
-        context = result.context
+        context, graph = result.context, result.context.type_graph
         found: set[Slot] = set()
-        for i, (node, entry) in enumerate(context.type_graph.nodes.items()):
-            listed = context.entry(node)
+        for vertex in vertices_in(context.supported & context.processable):
+            listed = context.entry(graph.nodes[vertex])
             if listed is None or not (listed.list in _PAINTED or context.lists.force_all):
                 continue
-            found.update(
-                Slot(i, variable)
-                for v in entry.all
-                if context.supports(v) and context.process(v)
-                for variable in v.kind.variables
-            )
+            variables = graph.kind_of(vertex).variables
+            found.update(Slot(graph.nodes[vertex], variable) for variable in variables)
         return frozenset(found) | self.low_slots(result)
 
     def carriers(self, value: ir.Value) -> tuple[Slot, ...]:
@@ -146,22 +148,20 @@ class Repainter:
     @cached_property
     def _carriers(self) -> dict[ir.Value, tuple[Slot, ...]]:
         found: dict[ir.Value, list[Slot]] = {}
+        graph = self.type_graph
         for value, vertex in self._uses():
-            if vertex is not None and self.type_graph.is_float32(value):
-                slot = Slot(self.index[vertex.node], vertex.kind.variables[0])
-                slots = found.setdefault(value, [])
+            if vertex != ABSENT and graph.is_float32(value):
+                slot = Slot(graph.nodes[vertex], graph.kind_of(vertex).variables[0])
+                slots = found.setdefault(self.flat.values[value], [])
                 if slot not in slots:
                     slots.append(slot)
         return {value: tuple(slots) for value, slots in found.items()}
 
-    def _uses(self) -> Iterator[tuple[ir.Value, Vertex | None]]:
-        yield from self.type_graph.producers.items()
-        for node, entry in self.type_graph.nodes.items():
-            for value, vertex in zip(node.inputs, entry.inputs, strict=True):
-                if value is not None:
-                    yield value, vertex
-        for graph, vertices in self.type_graph.sinks.items():
-            yield from zip(graph.outputs, vertices, strict=True)
+    def _uses(self) -> Iterator[tuple[int, int]]:
+        yield from enumerate(self.type_graph.source)
+        yield from zip(self.flat.inputs, self.type_graph.reads, strict=True)
+        for number, vertices in self.type_graph.sinks.items():
+            yield from zip(self.flat.bodies[number].outputs, vertices, strict=True)
 
 
 def _read(options: RewriteOptions) -> OpLists:

@@ -160,9 +160,9 @@ class PaintContext:
         """A mask of the vertices that the level UNSAFE_FORCE_ALL paints."""
         force_all = self.lists.force_all
         return self.type_graph.where(
-            lambda k: force_all
-            and k.operator.domain == ""
-            and k.operator.op_type not in _NEVER_FORCED
+            lambda k: (
+                force_all and k.operator.domain == "" and k.operator.op_type not in _NEVER_FORCED
+            )
         )
 
     @cached_property

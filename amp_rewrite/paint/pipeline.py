@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Mark, Painting
 from amp_rewrite.paint.passes.deny_sequences import DenySequences
@@ -76,7 +75,7 @@ class PaintResult:
 
 def paint(context: PaintContext) -> PaintResult:
     """Paint a model: rounds of `paint_once` until nothing is left to exclude, then moved casts."""
-    context = context.excluding(KeepParts().run(context, Painting()).marks)
+    context = context.excluding(KeepParts().run(context, Painting.blank(context.type_graph)).marks)
     painting = paint_once(context)
     while kept := _kept(context, painting):
         context = context.excluding(kept)
@@ -87,19 +86,19 @@ def paint(context: PaintContext) -> PaintResult:
 
 def paint_once(context: PaintContext) -> Painting:
     """Return the colors of one round; nothing is painted if no allow operator is there."""
-    painting = Painting()
+    painting = Painting.blank(context.type_graph)
     for step in SEEDING:
         painting = step.run(context, painting)
-    if next(painting.allowed(), None) is None:
+    if not painting.allow.any():
         return painting
     for step in COLORING:
         painting = step.run(context, painting)
     return painting
 
 
-def _kept(context: PaintContext, painting: Painting) -> dict[Vertex, Mark]:
+def _kept(context: PaintContext, painting: Painting) -> dict[int, Mark]:
     """Return the marks of the vertices that must stay float32 and are not yet excluded."""
-    found: dict[Vertex, Mark] = {}
+    found: dict[int, Mark] = {}
     for step in KEEPING:
         found |= step.run(context, painting).changes(painting)
     return {vertex: mark for vertex, mark in found.items() if vertex not in context.excluded}

@@ -10,9 +10,7 @@ Parents = dict[int, int | None]
 """Visited vertex -> the vertex it was reached from; None for a root."""
 
 
-def walk(
-    roots: Iterable[int], neighbours: Callable[[int], Iterable[int]], enter: Array
-) -> Parents:
+def walk(roots: Iterable[int], neighbours: Callable[[int], Iterable[int]], enter: Array) -> Parents:
     """Return what a depth-first walk visits: every root, and else what the mask `enter` holds."""
     parents: Parents = dict.fromkeys(roots)
     may_enter = enter.tobytes()  # an entry of bytes is read faster than one of an array

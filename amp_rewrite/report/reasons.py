@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext, admitting_opset
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
 
-def why(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:
+def why(context: PaintContext, painting: Painting, vertex: int) -> Mark:
     """Return the mark of a vertex, or one that says why no pass gave it any."""
     mark = painting.marks.get(vertex)
     if mark is not None:
@@ -19,8 +18,8 @@ def why(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:
     return _by_list(context, vertex) or _by_position(context, painting, vertex)
 
 
-def _by_list(context: PaintContext, vertex: Vertex) -> Mark | None:
-    entry = context.entry(vertex.node)
+def _by_list(context: PaintContext, vertex: int) -> Mark | None:
+    entry = context.entry(context.type_graph.nodes[vertex])
     if entry is None:
         return Mark(Color.NONE, Reason.UNKNOWN_OPERATOR, None, "no op list knows the operator")
     if entry.list is ListName.UNLISTED:
@@ -31,24 +30,25 @@ def _by_list(context: PaintContext, vertex: Vertex) -> Mark | None:
     )
 
 
-def _with_opset(context: PaintContext, vertex: Vertex, mark: Mark) -> Mark:
+def _with_opset(context: PaintContext, vertex: int, mark: Mark) -> Mark:
     """Add to a type that the schema does not admit yet from which opset on it does."""
     if mark.reason is not Reason.TYPE_UNSUPPORTED or mark.detail is not None:
         return mark
-    opset = admitting_opset(vertex, context.low)
+    kind = context.type_graph.kind_of(vertex)
+    opset = admitting_opset(kind, context.low)
     if opset is None:
         return mark
     detail = (
-        f"{vertex.node.op_type} admits it since opset {opset}, the model imports "
-        f"{vertex.kind.opset}; onnx.version_converter raises it"
+        f"{kind.operator.op_type} admits it since opset {opset}, the model imports "
+        f"{kind.opset}; onnx.version_converter raises it"
     )
     return mark._replace(detail=detail)
 
 
-def _by_position(context: PaintContext, painting: Painting, vertex: Vertex) -> Mark:
-    if next(painting.allowed(), None) is None:
+def _by_position(context: PaintContext, painting: Painting, vertex: int) -> Mark:
+    if not painting.allow.any():
         return Mark(Color.NONE, Reason.NO_ALLOW)
-    if context.is_variable_read(vertex):
+    if context.variable_reads[vertex]:
         return Mark(Color.NONE, Reason.VARIABLE_READ)
     clear = context.list_of(vertex) is ListName.CLEAR
     return Mark(Color.NONE, Reason.NOT_NEXT if clear else Reason.NOT_BETWEEN)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.origin import hand_over_output
 from amp_rewrite.graph.tensors import ConvertedTensor
 from amp_rewrite.rewriting.casts import CastPlan, PlannedCast, PlannedWeight, Use
@@ -18,40 +21,43 @@ OPSET_OF_CASTS = 13
 """The opset to import for a model that uses no operator of ai.onnx: Cast knows bfloat16 since."""
 
 
-def apply_plan(model: ir.Model, plan: CastPlan) -> None:
-    """Change `model` as `plan` says; the plan must have been made for this very model."""
-    if plan.is_empty:
-        return
-    _Applier(model, plan, plan.names).run()
+def apply_plan(flat: FlatModel, plan: CastPlan, type_graph: TypeGraph) -> None:
+    """Change the model behind a flat graph as `plan` says, which was made for that graph."""
+    if not plan.is_empty:
+        _Applier(flat, plan, type_graph).run()
 
 
 @dataclass
 class _Applier:
-    model: ir.Model
+    flat: FlatModel
     plan: CastPlan
-    names: AddedNames
+    type_graph: TypeGraph
     last_at_start: dict[ir.Graph, ir.Node] = field(default_factory=dict)
 
     def run(self) -> None:
         """Retype, then convert, then cast."""
-        low = self.plan.low
-        for vertex in self.plan.vertices:
-            retype_attributes(vertex, low, self.plan.fills.get(vertex, 0.0))
-        for vertex in self.plan.vertices:
-            pin_attributes(vertex.node)
-        for value in (*self.plan.retyped, *(v for v in self.plan.ends if v.is_graph_input())):
-            retype_value(value, low)
+        low, values, graph = self.plan.low, self.flat.values, self.type_graph
+        touched = [(self.flat.nodes[graph.nodes[v]], v) for v in self.plan.vertices]
+        for node, vertex in touched:
+            fill = self.plan.fills.get(vertex, 0.0)
+            retype_attributes(node, graph.kind_of(vertex), low, fill)
+        for node, _ in touched:
+            pin_attributes(node)
+        inputs = [v for v in self.plan.ends if self.flat.is_input(v)]
+        for number in (*self.plan.retyped, *inputs):
+            retype_value(values[number], low)
         for weight in self.plan.weights:
             self._convert(weight)
         if self.plan.casts:
-            self.model.graph.opset_imports.setdefault("", OPSET_OF_CASTS)
-        for cast in self.plan.casts:
-            self._cast(cast)
+            self.flat.model.graph.opset_imports.setdefault("", OPSET_OF_CASTS)
+        for planned in self.plan.casts:
+            self._cast(planned)
 
     def _convert(self, weight: PlannedWeight) -> None:
-        value, low = weight.value, self.plan.low
+        value, low = self.flat.values[weight.value], self.plan.low
         name = weight.name if weight.keep_float32 else value.name
-        tensor = ConvertedTensor(weight.tensor, low, saturate=weight.saturate, name=name)
+        source = cast("ir.TensorProtocol", weight.tensor)
+        tensor = ConvertedTensor(source, low, saturate=weight.saturate, name=name)
         node = value.producer()
         if weight.keep_float32:
             copy = self._copy_constant(weight, tensor)
@@ -65,7 +71,7 @@ class _Applier:
 
     def _copy_constant(self, weight: PlannedWeight, tensor: ConvertedTensor) -> ir.Value:
         """Add a low-precision copy beside a constant that something still reads as float32."""
-        value = weight.value
+        value = self.flat.values[weight.value]
         node, graph = value.producer(), value.graph
         copy = _like(value, weight.name, self.plan.low)
         if node is not None:
@@ -76,24 +82,24 @@ class _Applier:
             copy.const_value = tensor
             copy.type = ir.TensorType(self.plan.low.ir)
             graph.register_initializer(copy)
-            if self.model.ir_version < FIRST_IR_WITH_OVERRIDES and value.is_graph_input():
+            if self.flat.ir_version < FIRST_IR_WITH_OVERRIDES and value.is_graph_input():
                 graph.inputs.append(copy)
         return copy
 
-    def _cast(self, cast: PlannedCast) -> None:
-        value = cast.value
-        if cast.existing is not None:
-            node = cast.existing
+    def _cast(self, planned: PlannedCast) -> None:
+        value = self.flat.values[planned.value]
+        if planned.existing != ABSENT:
+            node = self.flat.nodes[planned.existing]
             if node.graph is not None:
                 node.graph.remove(node)
-            if node.outputs[0].type is None and any(use.graph is not None for use in cast.uses):
-                node.outputs[0].type = ir.TensorType(cast.to.ir)  # a graph output has to say it
+            if node.outputs[0].type is None and any(use.body != ABSENT for use in planned.uses):
+                node.outputs[0].type = ir.TensorType(planned.to.ir)  # a graph output has to say it
         else:
-            to = ir.AttrInt64("to", cast.to.ir.value)
-            output = _like(value, cast.name, cast.to)
-            node = ir.Node("", "Cast", [value], [to], outputs=[output], name=cast.name)
+            to = ir.AttrInt64("to", planned.to.ir.value)
+            output = _like(value, planned.name, planned.to)
+            node = ir.Node("", "Cast", [value], [to], outputs=[output], name=planned.name)
         self._insert(node, value)
-        self._redirect(cast.uses, value, node.outputs[0])
+        self._redirect(planned.uses, value, node.outputs[0])
 
     def _insert(self, node: ir.Node, value: ir.Value) -> None:
         """Put a node right after the producer of a value, or at the start of the value's graph."""
@@ -115,19 +121,31 @@ class _Applier:
 
     def _redirect(self, uses: tuple[Use, ...], old: ir.Value, new: ir.Value) -> None:
         for use in uses:
-            if use.node is not None:
-                use.node.replace_input_with(use.index, new)
-            elif use.graph is not None:
-                self._replace_output(use.graph, use.index, old, new)
+            if use.node != ABSENT:
+                self.flat.nodes[use.node].replace_input_with(use.index, new)
+            else:
+                self._replace_output(self.flat.graphs[use.body], use.index, old, new)
 
     def _replace_output(self, graph: ir.Graph, index: int, old: ir.Value, new: ir.Value) -> None:
         """Make `new` a graph output; in the main graph it takes over the output's name."""
         graph.outputs[index] = new
-        if graph is self.model.graph and old.producer() is not None and not old.is_graph_output():
+        model = self.flat.model
+        if graph is model.graph and old.producer() is not None and not old.is_graph_output():
             dtype = self.plan.low if new.dtype == FLOAT32.ir else FLOAT32
-            internal = self.names.inner(old.name or "", dtype)
-            hand_over_output(self.model, old, new)
+            internal = self.plan.names.inner(old.name or "", dtype)
+            hand_over_output(model, old, new)
             old.name = internal
+
+
+def remove_noop_casts(flat: FlatModel, casts: tuple[int, ...]) -> None:
+    """Let the consumers of no-op Casts read what the Casts read, and remove the Casts."""
+    for node in (flat.nodes[number] for number in casts):
+        source, output = node.inputs[0], node.outputs[0]
+        if source is None or node.graph is None:
+            continue
+        for use in tuple(output.uses()):
+            use.node.replace_input_with(use.idx, source)
+        node.graph.remove(node, safe=True)
 
 
 def _like(value: ir.Value, name: str, dtype: DType) -> ir.Value:

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import onnx_ir as ir
+import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.flat import ABSENT, MAIN, Array, Tensor
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
@@ -27,25 +28,25 @@ class Use:
     """One consumer of a value: an input of a node, or an output of a graph.
 
     Attributes:
-        node: The consuming node, or None for a graph output.
+        node: The consuming node, or ABSENT for a graph output.
         index: Which input of the node, or which output of the graph.
-        graph: The graph whose output it is, or None for a node.
-        vertex: The consuming vertex; None for an output of the main or of an opaque graph.
+        body: The graph whose output it is, or ABSENT for a node.
+        vertex: The consuming vertex; ABSENT for an output of the main or of an opaque graph.
     """
 
-    node: ir.Node | None
+    node: int
     index: int
-    graph: ir.Graph | None = None
-    vertex: Vertex | None = None
+    body: int = ABSENT
+    vertex: int = ABSENT
 
-    @property
-    def name(self) -> str:
-        """The consumer as the report spells it: "MatMul_3/T", or the graph output's name."""
-        if self.vertex is not None:
-            return self.vertex.name
-        if self.graph is not None:
-            return self.graph.outputs[self.index].name or ""
-        return "" if self.node is None else f"{self.node.name}/in[{self.index}]"
+    def name(self, type_graph: TypeGraph) -> str:
+        """Return the consumer as the report spells it: "MatMul_3/T", or the graph output's name."""
+        flat = type_graph.flat
+        if self.vertex != ABSENT:
+            return type_graph.name(self.vertex)
+        if self.body != ABSENT:
+            return flat.value_names[flat.bodies[self.body].outputs[self.index]]
+        return f"{flat.node_names[self.node]}/in[{self.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +55,17 @@ class PlannedCast:
 
     Attributes:
         value: The value to cast.
-        source: Its name in the model as given.
         to: The type to cast to.
         uses: The uses that will read the cast.
         name: The name of the Cast and of its output.
-        existing: A Cast of the model that already does it, or None.
+        existing: A Cast of the model that already does it, or ABSENT.
     """
 
-    value: ir.Value
-    source: str
+    value: int
     to: DType
     uses: tuple[Use, ...]
     name: str
-    existing: ir.Node | None = None
+    existing: int = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,8 @@ class PlannedWeight:
         name: The name of the copy if both are kept.
     """
 
-    value: ir.Value
-    tensor: ir.TensorProtocol
+    value: int
+    tensor: Tensor
     uses: tuple[Use, ...]
     keep_float32: bool
     saturate: float
@@ -109,10 +108,10 @@ class CastPlan:
     low: DType
     casts: tuple[PlannedCast, ...]
     weights: tuple[PlannedWeight, ...]
-    vertices: tuple[Vertex, ...]
-    fills: Mapping[Vertex, float]
-    retyped: tuple[ir.Value, ...]
-    ends: tuple[ir.Value, ...]
+    vertices: tuple[int, ...]
+    fills: Mapping[int, float]
+    retyped: tuple[int, ...]
+    ends: tuple[int, ...]
     names: AddedNames
 
     @property
@@ -137,112 +136,114 @@ class _Planner:
     type_graph: TypeGraph
     context: PaintContext
     painting: Painting
-    ends: tuple[ir.Value, ...] = ()
-    low_values: set[ir.Value] = field(default_factory=set)
-    allowed: set[Vertex] = field(default_factory=set)
-    outputs: Counter[ir.Value] = field(default_factory=Counter)
+    ends: tuple[int, ...] = ()
+    outputs: Counter[int] = field(default_factory=Counter[int])
+
+    def __post_init__(self) -> None:
+        self.flat, self.allowed = self.type_graph.flat, self.painting.allow
 
     def plan(self) -> CastPlan:
         """Collect every use that wants another type than its value has, and group by value."""
-        low = self.context.low
-        self.allowed = set(self.painting.allowed())
-        retyped = [v for v, p in self.type_graph.producers.items() if p in self.allowed]
+        low, flat = self.context.low, self.flat
         self.ends = self._converted_ends()
-        inputs = set(self.type_graph.model.graph.inputs)
-        self.low_values = {*retyped, *(v for v in self.ends if v in inputs)}
-        names = AddedNames(self.type_graph.model.graph)
+        # ABSENT, the last entry, is not low.
+        self.is_low = np.append(self.allowed, np.False_)[np.array(self.type_graph.source, np.int64)]
+        retyped = tuple(np.flatnonzero(self.is_low).tolist())
+        inputs = set(flat.main.inputs)
+        self.is_low[[v for v in self.ends if v in inputs]] = True
+        names = AddedNames((*flat.value_names, *flat.node_names))
         casts: list[PlannedCast] = []
         weights: list[PlannedWeight] = []
         for value, uses in self._mismatches().items():
-            to = FLOAT32 if value in self.low_values else low
+            to = FLOAT32 if self.is_low[value] else low
             tensor = None
             if self.context.converts_weights and to is low:
                 tensor = constant_tensor(self.type_graph, value)
-            name = names.cast(value.name or "", to)
+            name = names.cast(flat.value_names[value], to)
             if tensor is None:
                 existing = self._existing_cast(value, to, uses)
-                casts.append(PlannedCast(value, value.name or "", to, tuple(uses), name, existing))
+                casts.append(PlannedCast(value, to, tuple(uses), name, existing))
             else:
                 weights.append(self._weight(value, tensor, uses, name))
-        vertices = tuple(v for v in self.type_graph.vertices() if v in self.allowed)
-        fills = {
-            v: fill_saturation(self.context, v)
-            for v in vertices
-            if v.node.op_type == "ConstantOfShape"
-        }
+        vertices = tuple(vertices_in(self.allowed))
+        fillers = [v for n in flat.nodes_of("ConstantOfShape") for v in self._vertices_of(n)]
+        fills = {v: fill_saturation(self.context, v) for v in fillers if self.allowed[v]}
         return CastPlan(
-            low, tuple(casts), tuple(weights), vertices, fills, tuple(retyped), self.ends, names
+            low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, names
         )
 
-    def _converted_ends(self) -> tuple[ir.Value, ...]:
-        """Return the graph inputs and outputs that give up their type; none in a float32 model."""
-        graph, ends = self.type_graph.model.graph, self.context.low_ends
-        if not self.allowed:
-            return ()
-        return tuple(dict.fromkeys(v for v in (*graph.inputs, *graph.outputs) if v in ends))
+    def _vertices_of(self, node: int) -> range:
+        return self.type_graph.vertices_of(node)
 
-    def _mismatches(self) -> dict[ir.Value, list[Use]]:
+    def _converted_ends(self) -> tuple[int, ...]:
+        """Return the graph inputs and outputs that give up their type; none in a float32 model."""
+        main, ends = self.flat.main, self.context.low_ends
+        if not self.allowed.any():
+            return ()
+        return tuple(dict.fromkeys(v for v in (*main.inputs, *main.outputs) if v in ends))
+
+    def _mismatches(self) -> dict[int, list[Use]]:
         """Return value -> the uses that want the other type, in execution order."""
-        found: dict[ir.Value, list[Use]] = {}
-        low_values, allowed = self.low_values, self.allowed
-        for node, entry in self.type_graph.nodes.items():
-            for index, vertex in enumerate(entry.inputs):
-                if vertex is None:
-                    continue
-                value = node.inputs[index]
-                if (vertex in allowed) != (value in low_values) and value is not None:
-                    if value in low_values and self._reads_any_type(node):
-                        continue
-                    found.setdefault(value, []).append(Use(node, index, None, vertex))
-        for graph, vertices in self._graph_outputs():
-            self.outputs.update(graph.outputs)
-            for index, (value, vertex) in enumerate(zip(graph.outputs, vertices, strict=True)):
-                if self._wants_low(graph, value, vertex) != (value in low_values):
-                    found.setdefault(value, []).append(Use(None, index, graph, vertex))
+        flat, found = self.flat, dict[int, list[Use]]()
+        reads = np.array(self.type_graph.reads, np.int64)
+        values = np.array(flat.inputs, np.int64)
+        differs = (reads != ABSENT) & (self._wants(reads) != self._has(values))
+        for slot in np.flatnonzero(differs).tolist():
+            value, node = flat.inputs[slot], flat.reader(slot)
+            if self.is_low[value] and self._reads_any_type(node):
+                continue
+            use = Use(node, flat.index(slot), vertex=self.type_graph.reads[slot])
+            found.setdefault(value, []).append(use)
+        for number, vertices in self._graph_outputs():
+            outputs = flat.bodies[number].outputs
+            self.outputs.update(outputs)
+            for index, (value, vertex) in enumerate(zip(outputs, vertices, strict=True)):
+                wants_low = value in self.ends if number == MAIN else self._is_allowed(vertex)
+                if wants_low != self.is_low[value]:
+                    found.setdefault(value, []).append(Use(ABSENT, index, number, vertex))
         return {v: uses for v, uses in found.items() if self.type_graph.is_float32(v)}
 
-    def _graph_outputs(self) -> Iterator[tuple[ir.Graph, list[Vertex | None]]]:
-        main = self.type_graph.model.graph
-        yield main, [None] * len(main.outputs)
+    def _wants(self, vertices: Array) -> Array:
+        """Return whether each of some vertices wants the low type; ABSENT does not."""
+        return np.append(self.allowed, np.False_)[vertices]
+
+    def _has(self, values: Array) -> Array:
+        """Return whether each of some values has the low type; ABSENT has not."""
+        return np.append(self.is_low, np.False_)[values]
+
+    def _is_allowed(self, vertex: int) -> bool:
+        return vertex != ABSENT and bool(self.allowed[vertex])
+
+    def _graph_outputs(self) -> Iterator[tuple[int, list[int]]]:
+        yield MAIN, [ABSENT] * len(self.flat.main.outputs)
         yield from self.type_graph.sinks.items()
 
-    def _wants_low(self, graph: ir.Graph, value: ir.Value, vertex: Vertex | None) -> bool:
-        if graph is self.type_graph.model.graph:
-            return value in self.ends
-        return vertex in self.allowed
-
-    def _reads_any_type(self, node: ir.Node) -> bool:
+    def _reads_any_type(self, node: int) -> bool:
         """Tell whether a node is a Cast of the model: widening first would change nothing."""
-        return node.op_type == "Cast" and node.domain == "" and self._cast_reads_low(node)
+        called, schema = self.flat.called(node), self.type_graph.ports_of(node).schema
+        if called[:2] != ("", "Cast") or schema is None:
+            return False
+        return tensor_type(self.context.low.ir) in schema.variables.get("T1", frozenset())
 
-    def _cast_reads_low(self, node: ir.Node) -> bool:
-        schema = self.type_graph.nodes[node].ports.schema
-        admitted = frozenset() if schema is None else schema.variables.get("T1", frozenset())
-        return tensor_type(self.context.low.ir) in admitted
-
-    def _existing_cast(self, value: ir.Value, to: DType, uses: list[Use]) -> ir.Node | None:
+    def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
         """Return a Cast of the same value, in its own scope, that already gives the type.
 
         A Cast that takes an output's place is always a new one: the model's own keeps its name.
         """
-        main = self.type_graph.model.graph
-        if any(use.graph is main for use in uses):
-            return None
-        home = value.graph or (None if value.producer() is None else value.producer().graph)  # pyright: ignore[reportOptionalMemberAccess]
-        for use in value.uses():
-            node = use.node
-            if node.op_type != "Cast" or node.domain != "" or node.graph is not home:
+        flat = self.flat
+        if any(use.body == MAIN for use in uses):
+            return ABSENT
+        for node in flat.readers(value):
+            if flat.called(node)[:2] != ("", "Cast") or flat.body_of[node] != flat.home[value]:
                 continue
-            target = attribute_type(node.attributes, "to")
-            if target == tensor_type(to.ir) and node.outputs[0] not in self.low_values:
+            target = attribute_type(flat.attributes(node), "to")
+            if target == tensor_type(to.ir) and not self.is_low[flat.outputs_of(node)[0]]:
                 return node
-        return None
+        return ABSENT
 
-    def _weight(
-        self, value: ir.Value, tensor: ir.TensorProtocol, uses: list[Use], name: str
-    ) -> PlannedWeight:
-        total = len(value.uses()) + self.outputs[value]
-        vertices = [use.vertex for use in uses if use.vertex is not None]
+    def _weight(self, value: int, tensor: Tensor, uses: list[Use], name: str) -> PlannedWeight:
+        total = len(self.flat.uses(value)) + self.outputs[value]
+        vertices = [use.vertex for use in uses if use.vertex != ABSENT]
         stats = self.context.measured.stats(value, tensor)
         return PlannedWeight(
             value,

@@ -16,7 +16,7 @@ from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.paint.node_rules import NodeRules
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
+    from amp_rewrite.graph.flat import FlatGraph
 
 Lists = OpLists | str | Path | Sequence[str | Path] | None
 Names = Collection[str]
@@ -155,13 +155,13 @@ class RewriteOptions:
             allow=tuple(_pattern("allow_nodes", p) for p in self.allow_nodes),
         )
 
-    def check_names(self, model: ir.Model) -> None:
+    def check_names(self, model: FlatGraph) -> None:
         """Reject names and patterns that fit nothing in the model.
 
         Raises:
             OptionError: `preserve`, `keep_io_types`, `deny_nodes` or `allow_nodes` names nothing.
         """
-        nodes = {node.name or "" for node in model.graph.all_nodes()}
+        nodes = set(model.node_names)
         _require_known("preserve", self.preserve, nodes, "a node name")
         for option in ("deny_nodes", "allow_nodes"):
             for pattern in getattr(self, option):
@@ -173,7 +173,7 @@ class RewriteOptions:
                         remedy="`amp-rewrite explain MODEL` lists the node names",
                     )
         if not isinstance(self.keep_io_types, bool):
-            ends = {v.name or "" for v in (*model.graph.inputs, *model.graph.outputs)}
+            ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
             _require_known("keep_io_types", self.keep_io_types, ends, "a graph input or output")
 
 

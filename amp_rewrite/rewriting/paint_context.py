@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 
-import onnx_ir as ir
-
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
@@ -19,7 +18,7 @@ from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.rewriting.options import RewriteOptions
 
 
-def paint_context(model: ir.Model, lists: OpLists, options: RewriteOptions) -> PaintContext:
+def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> PaintContext:
     """Return what the painting of a model knows; `lists` are those of `lists_of`."""
     provider = targets.find(options.target).kernels
     kernels = None if provider is None else KernelTable.load(provider)
@@ -33,7 +32,7 @@ def paint_context(model: ir.Model, lists: OpLists, options: RewriteOptions) -> P
         kernels,
         options.rules,
         infer_after_allow=options.infer_after_allow,
-        variables=frozenset(v for v in model.graph.inputs if v.name in names),
+        variables=frozenset(v for v in model.main.inputs if model.value_names[v] in names),
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
         low_ends=low_ends(type_graph, options),
@@ -53,17 +52,17 @@ def lists_of(options: RewriteOptions) -> OpLists:
     )
 
 
-def low_ends(type_graph: TypeGraph, options: RewriteOptions) -> frozenset[ir.Value]:
+def low_ends(type_graph: TypeGraph, options: RewriteOptions) -> frozenset[int]:
     """Return the float32 graph inputs and outputs that give up their type if anything does."""
     keep = options.keep_io_types
     if keep is True:
         return frozenset()
     kept = set(keep or ())
-    graph = type_graph.model.graph
+    flat = type_graph.flat
     return frozenset(
         v
-        for v in (*graph.inputs, *graph.outputs)
-        if type_graph.types.get(v) == tensor_type(FLOAT32.ir)
-        and v.name not in kept
-        and not v.is_initializer()
+        for v in (*flat.main.inputs, *flat.main.outputs)
+        if type_graph.types[v] == tensor_type(FLOAT32.ir)
+        and flat.value_names[v] not in kept
+        and not flat.is_initializer(v)
     )

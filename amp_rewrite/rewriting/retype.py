@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.dataflow import Vertex
+from amp_rewrite.graph.dataflow import VertexKind
 from amp_rewrite.graph.elements import from_ir, to_ir, with_element
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait, has
@@ -34,18 +34,18 @@ Source: the operators' texts in https://onnx.ai/onnx/operators/.
 """
 
 
-def retype_attributes(vertex: Vertex, low: DType, saturate: float = 0.0) -> None:
-    """Make the attributes of a vertex's node name the low type; the node is modified.
+def retype_attributes(node: ir.Node, kind: VertexKind, low: DType, saturate: float = 0.0) -> None:
+    """Make the attributes of a node name the low type of one of its vertices; it is modified.
 
     Args:
-        vertex: The vertex.
+        node: The node.
+        kind: The kind of the vertex.
         low: The low type.
         saturate: The magnitude at which a ConstantOfShape's constant ends; 0 for no end.
     """
-    node = vertex.node
     if node.domain != "":
         return
-    for variable in vertex.kind.variables:
+    for variable in kind.variables:
         name = TYPE_ATTRIBUTES.get((node.op_type, variable))
         if name is not None:
             node.attributes[name] = ir.AttrInt64(name, low.ir.value)

@@ -12,27 +12,28 @@ from collections.abc import Iterable
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import filled_tensor
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.tensors import WeightStats
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.masks import is_added
 
 
 def saturation(
-    type_graph: TypeGraph, stats: WeightStats, readers: Iterable[Vertex], low: DType
+    type_graph: TypeGraph, stats: WeightStats, readers: Iterable[int], low: DType
 ) -> float:
     """Return the magnitude at which elements out of range end; 0 lets them become infinite."""
-    masked = [v for v in readers if v.node.op_type != "Clip"]
+    masked = [v for v in readers if type_graph.operator_of(v).op_type != "Clip"]
     if not masked or not stats.overflow(low):
         return 0.0
     return low.max / 2 if any(is_added(type_graph, v) for v in masked) else low.max
 
 
-def fill_saturation(context: PaintContext, vertex: Vertex) -> float:
+def fill_saturation(context: PaintContext, vertex: int) -> float:
     """Return `saturation` for the constant that a ConstantOfShape repeats."""
-    value = vertex.node.outputs[0]
-    tensor = filled_tensor(context.type_graph, value)
+    graph = context.type_graph
+    value = graph.flat.outputs_of(graph.nodes[vertex])[0]
+    tensor = filled_tensor(graph, value)
     if tensor is None:
         return 0.0
     stats = context.measured.stats(value, tensor)
-    return saturation(context.type_graph, stats, [vertex], context.low)
+    return saturation(graph, stats, [vertex], context.low)

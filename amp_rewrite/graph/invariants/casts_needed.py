@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from amp_rewrite.graph.added import is_added_cast
+from amp_rewrite.graph.flat_model import plain
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.invariants.violation import Violation, graphs, place
 from amp_rewrite.graph.special_types import attribute_type
@@ -33,7 +34,7 @@ def check_no_duplicate_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
     seen: dict[tuple[str, ir.Value | None, str | None], str | None] = {}
     found: list[Violation] = []
     for scope, node in _added_casts(rewritten):
-        key = scope, node.inputs[0], attribute_type(node.attributes, "to")
+        key = scope, node.inputs[0], _target(node)
         if key in seen:
             message = f"does the same as {seen[key]}"
             found.append(Violation("no-duplicate-casts", place(scope, node.name), message))
@@ -48,8 +49,13 @@ def check_no_useless_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
     for scope, node in _added_casts(rewritten):
         where, source, output = place(scope, node.name), node.inputs[0], node.outputs[0]
         known = None if source is None else types.get(source)
-        if known is not None and known == attribute_type(node.attributes, "to"):
+        if known is not None and known == _target(node):
             found.append(Violation("no-useless-casts", where, f"its input is {known} already"))
         if not output.uses() and not output.is_graph_output():
             found.append(Violation("no-useless-casts", where, "nothing reads it"))
     return tuple(found)
+
+
+def _target(node: ir.Node) -> str | None:
+    """Return the type that a Cast casts to."""
+    return attribute_type({a.name: plain(a) for a in node.attributes.values()}, "to")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, row_of
 from amp_rewrite.numerics.ranges.probe import Prober
 
@@ -44,23 +45,25 @@ def same_elements(value: ir.Value) -> ir.Value:
     return value
 
 
-def sensitive_values(type_graph: TypeGraph) -> frozenset[ir.Value]:
+def sensitive_values(type_graph: TypeGraph) -> frozenset[int]:
     """Return the values whose small elements must not become zero: divisors and logarithms."""
+    flat = type_graph.flat
+    poles = [row_of(called).pole for called in flat.operators]
     stack = [
         value
-        for node in type_graph.nodes
-        for index, value in enumerate(node.inputs)
-        if value is not None and index == row_of(node).pole
+        for node, called in enumerate(flat.operator)
+        for index, value in enumerate(flat.inputs_of(node))
+        if value != ABSENT and index == poles[called]
     ]
-    found: set[ir.Value] = set()
+    found: set[int] = set()
     while stack:
         value = stack.pop()
         if value in found or not type_graph.is_float32(value):
             continue
         found.add(value)
-        node = value.producer()
-        if node is not None and has(node, *_PASSING_ON):
-            stack += [v for v in node.inputs if v is not None]
+        node = flat.producer[value]
+        if node != ABSENT and has(flat.called(node), *_PASSING_ON):
+            stack += [v for v in flat.inputs_of(node) if v != ABSENT]
     return frozenset(found)
 
 

@@ -140,9 +140,9 @@ class RangeMeter:
         model = load(self.painter.model)
         prober = Prober(model)
         twins = _twins(self.painter, model)
-        sensitive = sensitive_values(self.painter.type_graph)
+        sensitive, number = sensitive_values(self.painter.type_graph), self.painter.flat.number
         for i, value in enumerate(self.values):
-            careful = value in sensitive
+            careful = number[value] in sensitive
             _probe_value(prober, twins.values[value], i, self.painter.low, careful=careful)
         for i in self.sums:
             node = twins.nodes[i]
@@ -232,9 +232,9 @@ def _has_slot(node: int, slots: frozenset[tuple[int, str]]) -> bool:
 
 
 def _is_measurable(painter: Repainter, value: ir.Value) -> bool:
-    types = painter.type_graph.types
-    is_tensor = types.get(value) == f"tensor({FLOAT32.onnx})"
-    return is_tensor and constant_tensor(painter.type_graph, value) is None
+    graph, number = painter.type_graph, painter.flat.number[value]
+    is_tensor = graph.types[number] == f"tensor({FLOAT32.onnx})"
+    return is_tensor and constant_tensor(graph, number) is None
 
 
 def _reachable_graphs(graph: ir.Graph, model: ir.Model) -> frozenset[ir.Graph]:

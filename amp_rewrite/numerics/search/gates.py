@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import onnx_ir as ir
@@ -18,7 +19,9 @@ from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, spans
+from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, weight_stats
@@ -136,6 +139,7 @@ class _Builder:
     model: ir.Model
     painter: Repainter
     slots: tuple[Slot, ...]
+    flat: FlatModel = field(init=False)
     type_graph: TypeGraph = field(init=False)
     rounded: dict[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
     gates: dict[Slot, ir.Value] = field(default_factory=dict[Slot, ir.Value])
@@ -143,28 +147,27 @@ class _Builder:
 
     def __post_init__(self) -> None:
         """Look at the copy before anything is changed."""
-        self.type_graph = build_type_graph(self.model)
+        self.flat = FlatModel.of(self.model)
+        self.type_graph = build_type_graph(self.flat)
         self.low: DType = self.painter.low
 
     def run(self) -> dict[NodeValue, ir.Value]:
         """Insert the gates; return what each float32 output of a node has become."""
-        nodes = tuple(self.type_graph.nodes.items())
-        position = {node: i for i, (node, _) in enumerate(nodes)}
+        flat, graph = self.flat, self.type_graph
         reads = [
-            (node, k, self._slot(vertex, position))
-            for node, entry in nodes
-            for k, (value, vertex) in enumerate(zip(node.inputs, entry.inputs, strict=True))
-            if value is not None and vertex is not None
+            (flat.nodes[flat.reader(position)], flat.index(position), self._slot(vertex))
+            for position, vertex in enumerate(graph.reads)
+            if vertex != ABSENT
         ]
         writes = [
-            ((i, k), value, self._slot(vertex, position), is_exact(node))
-            for i, (node, entry) in enumerate(nodes)
-            for k, (value, vertex) in enumerate(zip(node.outputs, entry.outputs, strict=True))
-            if vertex is not None
+            ((i, k), node.outputs[k], self._slot(vertex), is_exact(node))
+            for i, (node, part) in enumerate(zip(flat.nodes, spans(flat.output_start), strict=True))
+            for k, vertex in enumerate(graph.writes[part])
+            if vertex != ABSENT
         ]
         sinks = [
-            (graph, k, self._slot(vertex, position))
-            for graph, vertices in self.type_graph.sinks.items()
+            (flat.graphs[number], k, self._slot(vertex))
+            for number, vertices in graph.sinks.items()
             for k, vertex in enumerate(vertices)
         ]
         wanted = set(self.slots)
@@ -176,15 +179,16 @@ class _Builder:
         for node, k, slot in reads:
             if slot in wanted:
                 self._round_read(node, k, slot)
-        for graph, k, slot in sinks:
+        for body, k, slot in sinks:
             if slot in wanted:
-                graph.outputs[k] = self._gated(graph.outputs[k], slot, graph)
+                body.outputs[k] = self._gated(body.outputs[k], slot, body)
         return results
 
-    def _slot(self, vertex: Vertex | None, position: dict[ir.Node, int]) -> Slot:
-        if vertex is None:
+    def _slot(self, vertex: int) -> Slot:
+        if vertex == ABSENT:
             return Slot(-1, "")
-        return Slot(position[vertex.node], vertex.kind.variables[0])
+        graph = self.type_graph
+        return Slot(graph.nodes[vertex], graph.kind_of(vertex).variables[0])
 
     def _add_gates(self) -> None:
         if not self.slots:
@@ -225,7 +229,8 @@ class _Builder:
         return gated
 
     def _is_tensor(self, value: ir.Value) -> bool:
-        known = self.type_graph.types.get(value)
+        number = self.flat.number.get(value)
+        known = None if number is None else self.type_graph.types[number]
         return known is None or known == f"tensor({FLOAT32.onnx})"
 
     def _gated(
@@ -263,8 +268,10 @@ class _Builder:
 
     def _round(self, value: ir.Value) -> ir.Value:
         """Add the rounded value next to where a value is made."""
-        tensor = constant_tensor(self.type_graph, value)
-        made = [self._constant(value, tensor)] if tensor is not None else self._casts(value)
+        number = self.flat.number.get(value)
+        tensor = None if number is None else constant_tensor(self.type_graph, number)
+        held = cast("ir.TensorProtocol | None", tensor)
+        made = self._casts(value) if held is None else [self._constant(value, held)]
         producer, home = value.producer(), value.graph
         if producer is not None and isinstance(producer.graph, ir.Graph):
             producer.graph.insert_after(producer, made)
@@ -280,9 +287,9 @@ class _Builder:
         return [narrow, widen]
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Node:
-        readers = [u.node for u in value.uses()]
-        nodes = self.type_graph.nodes
-        vertices = [v for n in readers if n in nodes for v in nodes[n].all]
+        graph = self.type_graph
+        readers = self.flat.readers(self.flat.number[value])
+        vertices = [v for n in readers for v in graph.vertices_of(n)]
         saturate = saturation(self.type_graph, weight_stats(tensor), vertices, self.low)
         low = ConvertedTensor(tensor, self.low, saturate=saturate, name=value.name or "constant")
         with np.errstate(over="ignore"):

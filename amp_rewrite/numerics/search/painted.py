@@ -9,6 +9,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import LOW, DType, Precision
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.numerics.repaint import Repainter, Slot
 
@@ -60,16 +61,14 @@ def painted_slots(painter: Repainter, rewritten: ir.Model) -> frozenset[Slot]:
 
 
 def _low_slots(painter: Repainter, index: int, twin: ir.Node, types: Types) -> set[Slot]:
-    node = painter.nodes[index]
-    entry = painter.type_graph.nodes[node]
-    ports = [
-        *zip(entry.inputs, twin.inputs, strict=False),
-        *zip(entry.outputs, twin.outputs, strict=False),
-    ]
+    graph, flat = painter.type_graph, painter.flat
+    reads = graph.reads[flat.input_start[index] : flat.input_start[index + 1]]
+    writes = graph.writes[flat.output_start[index] : flat.output_start[index + 1]]
+    ports = [*zip(reads, twin.inputs, strict=False), *zip(writes, twin.outputs, strict=False)]
     return {
-        Slot(index, vertex.kind.variables[0])
+        Slot(index, graph.kind_of(vertex).variables[0])
         for vertex, value in ports
-        if vertex is not None and value is not None and _is_low(types.get(value), painter.low)
+        if vertex != ABSENT and value is not None and _is_low(types.get(value), painter.low)
     }
 
 

@@ -11,7 +11,6 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
-
 QUANTIZED = frozenset(
     number
     for name, number in TensorProto.DataType.items()

@@ -34,6 +34,6 @@ class FollowAllow:
             leader = next((v for v in inputs if v in marks or painting.is_allow(v)), None)
             if leader is None or any(painting.is_deny(v) for v in inputs):
                 continue
-            if part_in(graph.flat.metadata(graph.nodes[vertex])) is not Part.GRADIENT:
+            if part_in(graph.flat.metadata_of(graph.nodes[vertex])) is not Part.GRADIENT:
                 marks[vertex] = Mark(Color.ALLOW, Reason.FOLLOWS, leader)
         return painting.with_marks(marks)

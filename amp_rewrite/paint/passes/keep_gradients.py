@@ -25,14 +25,14 @@ class KeepGradients:
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices."""
         graph, flat = context.type_graph, context.type_graph.flat
-        sources = {v: source_in(flat.metadata(graph.nodes[v])) for v in painting.allowed()}
+        sources = {v: source_in(flat.metadata_of(graph.nodes[v])) for v in painting.allowed()}
         if not any(sources.values()):
             return painting
         kept = painting.deny | graph.mask(context.excluded)
         refused = {
             flat.source_key(node): node
             for node in sorted({graph.nodes[v] for v in vertices_in(kept)})
-            if source_in(flat.metadata(node)) is None
+            if source_in(flat.metadata_of(node)) is None
         }
         marks: dict[int, Mark] = {}
         for vertex, source in sources.items():

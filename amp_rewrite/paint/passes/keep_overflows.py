@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor, default_tensor, filled_tensor
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, Tensor
 from amp_rewrite.graph.tensors import WeightStats, chunks
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.paint.context import PaintContext
@@ -54,7 +54,7 @@ class _Step(NamedTuple):
         is_whole: Whether it arrives unchanged, rather than added to or multiplied by something.
     """
 
-    vertex: Vertex
+    vertex: int
     is_low: bool
     is_whole: bool
 
@@ -65,8 +65,8 @@ class _Search:
 
     context: PaintContext
     painting: Painting
-    marks: dict[Vertex, Mark] = field(default_factory=dict)
-    _masks: dict[Vertex, bool] = field(default_factory=dict)
+    marks: dict[int, Mark] = field(default_factory=dict[int, Mark])
+    _masks: dict[int, bool] = field(default_factory=dict[int, bool])
 
     @property
     def type_graph(self) -> TypeGraph:
@@ -75,16 +75,17 @@ class _Search:
 
     def constants(self) -> None:
         """Mark what a constant reaches unless it gives the same result with it replaced."""
-        is_allow, low = self.painting.is_allow, self.context.low
+        low = self.context.low
+        concerned = self.painting.allow | self.type_graph.called(_CARRYING)
         for value, tensor, readers in _read_constants(self.type_graph):
-            if not any(is_allow(v) or operator(v.node) in _CARRYING for v in readers):
+            if not concerned[readers].any():
                 continue
             stats = self.context.measured.stats(value, tensor)
             if not stats.overflow(low):
                 continue
             least = _overflows_below_only(tensor, low)
             for step in self._reached(readers, least):
-                if is_allow(step.vertex) and not self._tolerates(step, value, least):
+                if self.painting.is_allow(step.vertex) and not self._tolerates(step, value, least):
                     self.marks[step.vertex] = self._mark(value, stats)
 
     def defaults(self) -> None:
@@ -93,92 +94,85 @@ class _Search:
         A state of a training step is such an input. It is cast at run time, which saturates
         nothing: a mask of -3.4e38 would become minus infinity.
         """
-        nodes = self.type_graph.nodes
-        for value in self.type_graph.model.graph.inputs:
-            tensor = default_tensor(self.type_graph, value)
-            found = [nodes[use.node].inputs[use.idx] for use in value.uses()]
-            readers = [v for v in found if v is not None and self.painting.is_allow(v)]
-            if tensor is None or not readers:
+        for value in self.type_graph.flat.main.inputs:
+            readers = [v for v in self.type_graph.readers(value) if self.painting.is_allow(v)]
+            tensor = default_tensor(self.type_graph, value) if readers else None
+            if tensor is None:
                 continue
             stats = self.context.measured.stats(value, tensor)
             if stats.overflow(self.context.low):
                 self.marks |= dict.fromkeys(readers, self._mark(value, stats))
 
-    def _reached(self, readers: Iterable[Vertex], least: bool) -> Iterator[_Step]:
+    def _reached(self, readers: Iterable[int], least: bool) -> Iterator[_Step]:
         """Yield the vertices that a constant reaches; float32 arithmetic hands on masks only."""
         stack = [_Step(vertex, self.context.converts_weights, True) for vertex in readers]
         seen = set(stack)
         while stack:
             step = stack.pop()
             yield step
-            vertex = step.vertex
-            is_low = self.painting.is_allow(vertex)
-            if operator(vertex.node) in _HANDING_ON:
+            called = operator(self.type_graph.operator_of(step.vertex))
+            is_low = self.painting.is_allow(step.vertex)
+            if called in _HANDING_ON:
                 behind = (step.is_low and is_low, step.is_whole)
-            elif least and not is_low and operator(vertex.node) in MASKING:
+            elif least and not is_low and called in MASKING:
                 behind = (False, False)
             else:
                 continue
-            new = [_Step(v, *behind) for v in self.type_graph.graph.successors(vertex)]
+            new = [_Step(v, *behind) for v in self.type_graph.successors(step.vertex)]
             stack += [s for s in dict.fromkeys(new) if s not in seen]
             seen.update(new)
 
-    def _tolerates(self, step: _Step, value: ir.Value, least: bool) -> bool:
+    def _tolerates(self, step: _Step, value: int, least: bool) -> bool:
         """Tell whether a vertex gives the same result with the constant out of range replaced.
 
         A mask that arrives as float32 is cast at run time and becomes infinite. What else is
         computed with a constant may well be in range.
         """
-        node = step.vertex.node
-        if node.op_type == "Clip" and node.domain == "":
-            return node.inputs[0] is not value
+        flat, node = self.type_graph.flat, self.type_graph.nodes[step.vertex]
+        if flat.called(node)[:2] == ("", "Clip"):
+            return flat.inputs_of(node)[0] != value
         is_mask = least and self._is_mask(step.vertex)
         return (is_mask and step.is_low) if step.is_whole else not is_mask
 
-    def _is_mask(self, vertex: Vertex) -> bool:
+    def _is_mask(self, vertex: int) -> bool:
         if vertex not in self._masks:
             self._masks[vertex] = ends_in_ordering(self.type_graph, vertex)
         return self._masks[vertex]
 
-    def _mark(self, value: ir.Value, stats: WeightStats) -> Mark:
-        low = self.context.low
-        detail = (
-            f"constant {value.name} reaches {stats.max_abs:.4g}, {low.name} ends at {low.max:.6g}"
-        )
+    def _mark(self, value: int, stats: WeightStats) -> Mark:
+        low, name = self.context.low, self.type_graph.flat.value_names[value]
+        detail = f"constant {name} reaches {stats.max_abs:.4g}, {low.name} ends at {low.max:.6g}"
         return Mark(Color.NONE, Reason.CONSTANT_OVERFLOW, None, detail, value)
 
 
-def _read_constants(
-    type_graph: TypeGraph,
-) -> Iterator[tuple[ir.Value, ir.TensorProtocol, list[Vertex]]]:
+def _read_constants(type_graph: TypeGraph) -> Iterator[tuple[int, Tensor, list[int]]]:
     """Yield the float32 constants, with the vertices that read or repeat them."""
-    model, nodes = type_graph.model, type_graph.nodes
-    owners = _owners(type_graph)
-    values = [v for g in model.graphs() for v in g.initializers.values()]
-    makers = [n for n in nodes if has(n, Trait.HOLDS) and n.outputs]
-    for value in (*values, *(n.outputs[0] for n in makers)):
+    flat, owners = type_graph.flat, _owners(type_graph)
+    holders = {i for i, called in enumerate(flat.operators) if has(called, Trait.HOLDS)}
+    makers = [n for n, called in enumerate(flat.operator) if called in holders]
+    values = [value for body in flat.bodies for value in body.initializers]
+    values += [flat.outputs_of(n)[0] for n in makers if flat.outputs_of(n)]
+    for value in values:
         tensor = filled_tensor(type_graph, value) if type_graph.is_float32(value) else None
         if tensor is None:
             continue
-        found = [nodes[use.node].inputs[use.idx] for use in value.uses()]
+        found = type_graph.readers(value)
         if constant_tensor(type_graph, value) is None:  # a ConstantOfShape repeats it
-            found.append(type_graph.producers.get(value))
-        if value.is_graph_output():
-            found += owners.get(value, ())
-        yield value, tensor, [v for v in found if v is not None]
+            found.append(type_graph.source[value])
+        found += owners.get(value, ())
+        yield value, tensor, [v for v in found if v != ABSENT]
 
 
-def _owners(type_graph: TypeGraph) -> dict[ir.Value, list[Vertex]]:
+def _owners(type_graph: TypeGraph) -> dict[int, list[int]]:
     """Return, for each output of a subgraph, the owner's vertices that receive it."""
-    owners: dict[ir.Value, list[Vertex]] = {}
-    for graph, vertices in type_graph.sinks.items():
-        for value, vertex in zip(graph.outputs, vertices, strict=True):
-            if vertex is not None:
-                owners.setdefault(value, []).append(vertex)
+    owners: dict[int, list[int]] = {}
+    for number, vertices in type_graph.sinks.items():
+        for value, vertex in zip(type_graph.flat.bodies[number].outputs, vertices, strict=True):
+            owners.setdefault(value, []).append(vertex)
     return owners
 
 
-def _overflows_below_only(tensor: ir.TensorProtocol, low: DType) -> bool:
+def _overflows_below_only(tensor: Tensor, low: DType) -> bool:
     """Tell whether every finite element out of range is negative."""
     limit = np.float32(low.overflow)
     return not any(bool(((c >= limit) & np.isfinite(c)).any()) for c in chunks(tensor))

@@ -14,17 +14,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import onnx_ir as ir
-
-from amp_rewrite.graph.dataflow import Vertex
-from amp_rewrite.graph.part import Part, part_of, source_key, source_of
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.part import Part, part_in, source_in
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -45,14 +43,15 @@ class KeepParts:
         return painting.with_marks(_Search(context, parts).run()) if parts else painting
 
 
-def _parts(context: PaintContext) -> Iterator[tuple[ir.Node, Part]]:
+def _parts(context: PaintContext) -> Iterator[tuple[int, Part]]:
     """Yield the nodes that belong to a part; in a subgraph, by default, that of its owner."""
-    owners: dict[ir.Graph, Part | None] = {}
-    for node in context.type_graph.nodes:
-        inherited = None if node.graph is None else owners.get(node.graph)  # pyright: ignore[reportArgumentType] functions are boundaries
-        part = part_of(node) or inherited
-        for graph in subgraphs(node):
-            owners[graph] = part
+    flat = context.type_graph.flat
+    if not flat.metadata:
+        return
+    owners: dict[int, Part | None] = {}
+    for node, body in enumerate(flat.body_of):
+        part = part_in(flat.metadata_of(node)) or owners.get(body)
+        owners |= dict.fromkeys(flat.bodies_in(node), part)
         if part is not None:
             yield node, part
 
@@ -60,90 +59,96 @@ def _parts(context: PaintContext) -> Iterator[tuple[ir.Node, Part]]:
 class _Search:
     """One search in one model."""
 
-    def __init__(self, context: PaintContext, parts: dict[ir.Node, Part]) -> None:
+    def __init__(self, context: PaintContext, parts: dict[int, Part]) -> None:
         self._context, self._parts = context, parts
-        self._graph = context.type_graph.graph
-        self._marks: dict[Vertex, Mark] = {}
+        self._graph, self._flat = context.type_graph, context.type_graph.flat
+        self._marks: dict[int, Mark] = {}
 
-    def run(self) -> dict[Vertex, Mark]:
+    def run(self) -> dict[int, Mark]:
         """Return the marks."""
         loss = self._loss()
-        sources = {source_key(n) for n in (*loss, *self._parts) if n in loss or self._stays(n)}
-        for node, vertices in self._context.type_graph.nodes.items():
+        before_gradients = {n for n in (*loss, *self._parts) if n in loss or self._stays(n)}
+        sources = {self._flat.source_key(n) for n in before_gradients}
+        for node in range(self._flat.n_nodes):
+            vertices, is_gradient = self._graph.vertices_of(node), self._is_gradient(node)
             if node in loss:
-                self._mark(vertices.all, "the loss")
+                self._mark(vertices, "the loss")
             elif self._stays(node):
-                self._mark(vertices.all, f"part {self._parts[node]} of the training step")
-            elif self._parts.get(node) is Part.GRADIENT and source_of(node) in sources:
-                self._mark(vertices.all, "the gradient of the loss")
-            elif self._parts.get(node) is Part.GRADIENT and has(node, Trait.SEQUENCE):
-                self._mark(vertices.all, "gradients of any type pass here (GATE_GRAPH)")
+                self._mark(vertices, f"part {self._parts[node]} of the training step")
+            elif is_gradient and self._source(node) in sources:
+                self._mark(vertices, "the gradient of the loss")
+            elif is_gradient and has(self._flat.called(node), Trait.SEQUENCE):
+                self._mark(vertices, "gradients of any type pass here (GATE_GRAPH)")
+        self._gradients = [v for v, n in enumerate(self._graph.nodes) if self._is_gradient(n)]
         self._reductions()
         self._counts()
         self._sums()
         return self._marks
 
-    def _mark(self, vertices: tuple[Vertex, ...], detail: str) -> None:
+    def _mark(self, vertices: Iterable[int], detail: str) -> None:
         mark = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
         self._marks |= dict.fromkeys(vertices, mark)
 
-    def _loss(self) -> set[ir.Node]:
+    def _loss(self) -> set[int]:
         """Return the nodes behind the last allow-list operators on the way to the loss."""
-        name = step_description(self._context.type_graph.model).get("loss")
-        producers = self._context.type_graph.producers
-        roots = [v for value, v in producers.items() if value.name == name]
-        fast = [v for v in self._graph if self._is_fast(v) and v not in roots]
-        before = walk(fast, self._graph.predecessors, lambda _: True)
-        reached = walk(roots, self._graph.predecessors, lambda v: v not in before)
-        return {v.node for v in reached if self._is_forward(v)}
+        graph, nodes = self._graph, self._graph.nodes
+        values = self._flat.values_called(step_description(self._flat).get("loss") or "")
+        roots = [v for v in (graph.source[value] for value in values) if v != ABSENT]
+        listed = vertices_in(self._context.on(ListName.ALLOW))
+        fast = [v for v in listed if self._is_forward(nodes[v]) and v not in roots]
+        anywhere = graph.where(lambda _: True)
+        before = walk(fast, graph.predecessors, anywhere)
+        reached = walk(roots, graph.predecessors, anywhere & ~graph.mask(before))
+        return {nodes[v] for v in reached if self._is_forward(nodes[v])}
 
     def _reductions(self) -> None:
         """Mark sums over axes, and the rules of gradients that go on computing with one."""
-        blocks: dict[str | None, list[Vertex]] = {}
-        for vertex in self._graph:
-            if self._is_gradient(vertex) and vertex not in self._marks:
-                blocks.setdefault(source_of(vertex.node), []).append(vertex)
+        blocks: dict[str | None, list[int]] = {}
+        for vertex in self._gradients:
+            if vertex not in self._marks:
+                blocks.setdefault(self._source(self._graph.nodes[vertex]), []).append(vertex)
+        sums_up = self._graph.having(Trait.SUMS_UP)
+        arithmetic = self._context.on(ListName.INFER, ListName.DENY)
         for block in blocks.values():
-            sums = [v for v in block if has(v.node, Trait.SUMS_UP)]
+            sums = [v for v in block if sums_up[v]]
             inside = set(block)
             used = any(s in inside for v in sums for s in self._graph.successors(v))
-            listed = (ListName.INFER, ListName.DENY)
-            arithmetic = [v for v in block if self._context.list_of(v) in listed]
-            marked = arithmetic if used else sums
-            self._mark(tuple(marked), "a sum over axes in a gradient")
+            marked = [v for v in block if arithmetic[v]] if used else sums
+            self._mark(marked, "a sum over axes in a gradient")
 
     def _counts(self) -> None:
         """Mark what divides by, or otherwise computes with, a number of elements."""
-        counts = {v for v in self._graph if self._is_count(v)}
-        for vertex in self._graph:
-            before = list(self._graph.predecessors(vertex))
-            if vertex in self._marks or not self._is_gradient(vertex) or not before:
+        counts = {v for v in self._gradients if self._is_count(v)}
+        for vertex in self._gradients:
+            before = self._graph.predecessors(vertex)
+            if vertex in self._marks or not before:
                 continue
             if any(v in counts for v in before):
                 self._mark((vertex,), "it computes with a number of elements")
             if all(v in counts for v in before):
                 counts.add(vertex)
 
-    def _is_count(self, vertex: Vertex) -> bool:
+    def _is_count(self, vertex: int) -> bool:
         """Tell whether a vertex is the result of a Cast of integers."""
-        node = vertex.node
-        if node.op_type != "Cast" or not self._is_gradient(vertex):
+        if self._graph.operator_of(vertex).op_type != "Cast":
             return False
-        given = self._context.type_graph.types.get(node.inputs[0]) if node.inputs[0] else None
-        return given in _INTEGERS
+        given = self._flat.inputs_of(self._graph.nodes[vertex])[0]
+        return given != ABSENT and self._graph.types[given] in _INTEGERS
 
     def _sums(self) -> None:
         """Mark sums of gradients that only float32 parts read, directly or moved elsewhere."""
-        for vertex in self._graph:
-            is_sum = has(vertex.node, Trait.ADDS) and self._is_gradient(vertex)
-            if is_sum and vertex not in self._marks and self._ends_in_float32(vertex.node):
+        adds = self._graph.having(Trait.ADDS)
+        for vertex in self._gradients:
+            is_sum = adds[vertex] and vertex not in self._marks
+            if is_sum and self._ends_in_float32(self._graph.nodes[vertex]):
                 self._mark((vertex,), "the sum of the gradients that arrive at a variable")
 
-    def _ends_in_float32(self, node: ir.Node) -> bool:
+    def _ends_in_float32(self, node: int) -> bool:
         stack, found = [node], False
         while stack:
-            for user in {use.node for value in stack.pop().outputs for use in value.uses()}:
-                vertices = self._context.type_graph.nodes[user].all
+            values = self._flat.outputs_of(stack.pop())
+            for user in {n for value in values for n in self._flat.readers(value)}:
+                vertices = self._graph.vertices_of(user)
                 if self._stays(user):
                     found = True
                 elif vertices and all(self._passes_on(v) for v in vertices):
@@ -152,20 +157,20 @@ class _Search:
                     return False
         return found
 
-    def _passes_on(self, vertex: Vertex) -> bool:
+    def _passes_on(self, vertex: int) -> bool:
+        is_gradient = self._is_gradient(self._graph.nodes[vertex])
         clear = self._context.list_of(vertex) is ListName.CLEAR
-        return clear and self._is_gradient(vertex) and vertex not in self._marks
+        return clear and is_gradient and vertex not in self._marks
 
-    def _stays(self, node: ir.Node) -> bool:
+    def _stays(self, node: int) -> bool:
         part = self._parts.get(node)
         return part is not None and part.stays_float32
 
-    def _is_gradient(self, vertex: Vertex) -> bool:
-        return self._parts.get(vertex.node) is Part.GRADIENT
+    def _is_gradient(self, node: int) -> bool:
+        return self._parts.get(node) is Part.GRADIENT
 
-    def _is_forward(self, vertex: Vertex) -> bool:
-        return self._parts.get(vertex.node) in (None, Part.RANDOM)
+    def _is_forward(self, node: int) -> bool:
+        return self._parts.get(node) in (None, Part.RANDOM)
 
-    def _is_fast(self, vertex: Vertex) -> bool:
-        """Tell whether a vertex is an allow-list operator of the forward model."""
-        return self._is_forward(vertex) and self._context.list_of(vertex) is ListName.ALLOW
+    def _source(self, node: int) -> str | None:
+        return source_in(self._flat.metadata_of(node))

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import Operator, Tensor
 from amp_rewrite.graph.tensors import chunks
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.paint.context import PaintContext
@@ -44,8 +44,11 @@ class KeepUnderflows:
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a reader's mark names its constant."""
         search = _Search(context.type_graph, context.low, painting)
+        looked_at = context.type_graph.called(_FACTORS.keys() | _GUARDS.keys())
         for vertex in painting.allowed():
-            operator = vertex.node.op_type
+            if not looked_at[vertex]:
+                continue
+            operator = context.type_graph.operator_of(vertex).op_type
             for index in _FACTORS.get(operator, ()):
                 search.factor(vertex, index)
             for index in _GUARDS.get(operator, ()):
@@ -65,40 +68,53 @@ class _Search:
     type_graph: TypeGraph
     low: DType
     painting: Painting
-    readers: dict[Vertex, Mark] = field(default_factory=dict)
-    behind: dict[Vertex, Mark] = field(default_factory=dict)
-    _magnitudes: dict[ir.Value, float] = field(default_factory=dict)
+    readers: dict[int, Mark] = field(default_factory=dict[int, Mark])
+    behind: dict[int, Mark] = field(default_factory=dict[int, Mark])
+    _magnitudes: dict[int, float] = field(default_factory=dict[int, float])
 
-    def factor(self, vertex: Vertex, index: int) -> None:
+    def factor(self, vertex: int, index: int) -> None:
         """Mark a vertex that multiplies with, or divides by, a constant that becomes zero."""
-        value = _read_by(self.type_graph, vertex, index)
+        value = self._read_by(vertex, index)
         if value is not None and self._magnitude(value):
-            role = "divides" if (vertex.node.op_type, index) == ("Div", 1) else "multiplies"
+            is_divisor = (self.type_graph.operator_of(vertex).op_type, index) == ("Div", 1)
+            role = "divides" if is_divisor else "multiplies"
             self.readers[vertex] = self._mark(value, role)
 
-    def guard(self, vertex: Vertex, index: int) -> None:
+    def guard(self, vertex: int, index: int) -> None:
         """Mark a vertex whose constant keeps another operator away from zero, and the way there."""
-        value = _read_by(self.type_graph, vertex, index)
+        value = self._read_by(vertex, index)
         if value is None or not self._magnitude(value):
             return
-        paths = list(
-            _paths_to_upset(self.type_graph, vertex.node, self._magnitude(value), self.low)
-        )
+        graph, names = self.type_graph, self.type_graph.flat.node_names
+        start = graph.nodes[vertex]
+        paths = list(_paths_to_upset(graph, start, self._magnitude(value), self.low))
         if not paths:
             return
-        self.readers[vertex] = self._mark(value, f"keeps {paths[0][-1].name} away from zero")
+        self.readers[vertex] = self._mark(value, f"keeps {names[paths[0][-1]]} away from zero")
         for node in (node for path in paths for node in path):
-            for other in self.type_graph.nodes[node].all:
-                if other is not vertex and self.painting.is_allow(other):
-                    self.behind[other] = self._mark(value, f"{node.op_type} needs the sum", vertex)
+            for other in graph.vertices_of(node):
+                if other != vertex and self.painting.is_allow(other):
+                    role = f"{graph.flat.called(node).op_type} needs the sum"
+                    self.behind[other] = self._mark(value, role, vertex)
 
-    def _mark(self, value: ir.Value, role: str, because: Vertex | None = None) -> Mark:
-        fact = f"constant {value.name} = {self._magnitude(value):.3g} rounds to zero"
+    def _mark(self, value: int, role: str, because: int | None = None) -> Mark:
+        name = self.type_graph.flat.value_names[value]
+        fact = f"constant {name} = {self._magnitude(value):.3g} rounds to zero"
         detail = f"{fact} in {self.low.name}, and {role}"
         read = value if because is None else None
         return Mark(Color.NONE, Reason.CONSTANT_UNDERFLOW, because, detail, read)
 
-    def _magnitude(self, value: ir.Value) -> float:
+    def _read_by(self, vertex: int, index: int) -> int | None:
+        """Return the constant that a vertex reads at an input of its node, or None."""
+        graph, flat = self.type_graph, self.type_graph.flat
+        slot = flat.input_start[graph.nodes[vertex]] + index
+        if slot >= flat.input_start[graph.nodes[vertex] + 1] or graph.reads[slot] != vertex:
+            return None
+        value = flat.inputs[slot]
+        is_constant = value in self._magnitudes or constant_tensor(graph, value) is not None
+        return value if is_constant else None
+
+    def _magnitude(self, value: int) -> float:
         """Return a constant's largest magnitude if all of it rounds to zero, else 0."""
         if value not in self._magnitudes:
             tensor = constant_tensor(self.type_graph, value)
@@ -106,18 +122,7 @@ class _Search:
         return self._magnitudes[value]
 
 
-def _read_by(type_graph: TypeGraph, vertex: Vertex, index: int) -> ir.Value | None:
-    """Return the constant that a vertex reads at an input of its node, or None."""
-    node = vertex.node
-    if node.domain != "" or index >= len(node.inputs):
-        return None
-    value = node.inputs[index]
-    if value is None or type_graph.nodes[node].inputs[index] is not vertex:
-        return None
-    return value if constant_tensor(type_graph, value) is not None else None
-
-
-def _largest_if_zero(tensor: ir.TensorProtocol | None, low: DType) -> float:
+def _largest_if_zero(tensor: Tensor | None, low: DType) -> float:
     if tensor is None or tensor.size > LARGEST:
         return 0.0
     arrays = [np.abs(chunk) for chunk in chunks(tensor)]
@@ -126,26 +131,28 @@ def _largest_if_zero(tensor: ir.TensorProtocol | None, low: DType) -> float:
 
 
 def _paths_to_upset(
-    type_graph: TypeGraph, node: ir.Node, magnitude: float, low: DType
-) -> Iterator[list[ir.Node]]:
+    type_graph: TypeGraph, node: int, magnitude: float, low: DType
+) -> Iterator[list[int]]:
     """Yield the nodes from behind a guard to each operator that zero would upset."""
-    stack: list[tuple[ir.Node, list[ir.Node], float]] = [(node, [], magnitude)]
+    flat = type_graph.flat
+    stack: list[tuple[int, list[int], float]] = [(node, [], magnitude)]
     seen = {node}
     while stack:
         current, path, size = stack.pop()
-        for use in current.outputs[0].uses():
-            reader = use.node
-            if reader in seen or reader.domain != "" or reader not in type_graph.nodes:
+        for slot in flat.uses(flat.outputs_of(current)[0]):
+            reader = flat.reader(slot)
+            called = flat.called(reader)
+            if reader in seen or called.domain != "":
                 continue
             seen.add(reader)
-            if _is_upset(reader, use.idx):
+            if _is_upset(called, flat.index(slot)):
                 yield [*path, reader]
-            if reader.op_type == "Sqrt" and math.sqrt(size) <= low.smallest_subnormal / 2:
+            if called.op_type == "Sqrt" and math.sqrt(size) <= low.smallest_subnormal / 2:
                 stack.append((reader, [*path, reader], math.sqrt(size)))
-            elif has(reader, Trait.MOVES, Trait.CHANGES_SIGN):
+            elif has(called, Trait.MOVES, Trait.CHANGES_SIGN):
                 stack.append((reader, [*path, reader], size))
 
 
-def _is_upset(node: ir.Node, index: int) -> bool:
-    """Tell whether zero in the place of a small number upsets a node at an input."""
-    return row_of(node).pole == index or (index == 0 and has(node, Trait.STEEP_AT_ZERO))
+def _is_upset(called: Operator, index: int) -> bool:
+    """Tell whether zero in the place of a small number upsets an operator at an input."""
+    return row_of(called).pole == index or (index == 0 and has(called, Trait.STEEP_AT_ZERO))

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
-import onnx_ir as ir
+import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph, Vertex
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
@@ -59,12 +61,12 @@ class _Search:
     type_graph: TypeGraph
     context: PaintContext
     painting: Painting
-    low: set[Vertex] = field(default_factory=set)
-    changed: dict[Vertex, Vertex | None] = field(default_factory=dict)
-    _movable: dict[Vertex, bool] = field(default_factory=dict)
+    low: set[int] = field(default_factory=set[int])
+    changed: dict[int, None] = field(default_factory=dict[int, None])
 
     def __post_init__(self) -> None:
         self.low = set(self.painting.allowed())
+        self.flat = self.type_graph.flat
 
     def sweep(self) -> bool:
         """Try every vertex next to a cast once; tell whether anything changed."""
@@ -77,7 +79,7 @@ class _Search:
                 progress = True
         return progress
 
-    def marks(self) -> dict[Vertex, Mark]:
+    def marks(self) -> dict[int, Mark]:
         """Return the marks of the vertices whose color changed."""
         return {
             v: Mark(Color.ALLOW if v in self.low else Color.NONE, Reason.CAST_MOVED)
@@ -85,27 +87,32 @@ class _Search:
             if (v in self.low) != self.painting.is_allow(v)
         }
 
-    def _next_to_casts(self) -> list[Vertex]:
-        found: dict[Vertex, None] = {}
-        for one, other in self.type_graph.graph.edges:
-            if (one in self.low) != (other in self.low):
-                found |= dict.fromkeys(v for v in (one, other) if self._is_movable(v))
-        found |= dict.fromkeys(v for v in self._at_ends() if self._is_movable(v))
+    def _next_to_casts(self) -> list[int]:
+        is_low, edges = self.type_graph.mask(self.low), self._edges
+        crossing = edges[is_low[edges[:, 0]] != is_low[edges[:, 1]]]
+        found = dict.fromkeys(v for v in crossing.ravel().tolist() if self._movable[v])
+        found |= dict.fromkeys(v for v in self._at_ends() if self._movable[v])
         return list(found)
 
-    def _at_ends(self) -> Iterator[Vertex]:
-        """Yield the low vertices next to a graph input or output."""
-        graph, nodes = self.type_graph.model.graph, self.type_graph.nodes
-        readers = [nodes[use.node].inputs[use.idx] for v in graph.inputs for use in v.uses()]
-        writers = [self.type_graph.producers.get(value) for value in graph.outputs]
-        return (v for v in (*readers, *writers) if v is not None and v in self.low)
+    @cached_property
+    def _edges(self) -> Array:
+        """The edges, those of one vertex together."""
+        edges = self.type_graph.edges
+        return edges[np.argsort(edges[:, 0], kind="stable")]
 
-    def _best_run(self, start: Vertex) -> list[Vertex]:
+    def _at_ends(self) -> Iterator[int]:
+        """Yield the low vertices next to a graph input or output."""
+        graph, main = self.type_graph, self.flat.main
+        readers = [vertex for value in main.inputs for vertex in graph.readers(value)]
+        writers = [graph.source[value] for value in main.outputs]
+        return (v for v in (*readers, *writers) if v in self.low)
+
+    def _best_run(self, start: int) -> list[int]:
         """Return the run from `start` whose change of color saves most; empty if none saves."""
-        best: list[Vertex] = []
+        best: list[int] = []
         saved = Cost(0, 0)
         for forward in (True, False):
-            run: list[Vertex] = []
+            run: list[int] = []
             for vertex in self._run(start, forward):
                 run.append(vertex)
                 if self._is_neutral(vertex):
@@ -115,31 +122,32 @@ class _Search:
                     saved, best = change, [*run]
         return best
 
-    def _is_neutral(self, vertex: Vertex) -> bool:
+    def _is_neutral(self, vertex: int) -> bool:
         """Tell whether a cast costs the same on either side: one way in, one way out, one size."""
-        node = vertex.node
-        graph = self.type_graph.graph
-        if len(node.inputs) != 1 or graph.in_degree(vertex) != 1 or graph.out_degree(vertex) != 1:
+        graph, flat = self.type_graph, self.flat
+        inputs = flat.inputs_of(graph.nodes[vertex])
+        ways = len(graph.predecessors(vertex)), len(graph.successors(vertex))
+        if len(inputs) != 1 or ways != (1, 1):
             return False
-        source, output = node.inputs[0], node.outputs[0]
-        if source is None or output.is_graph_output() or len(source.uses()) != 1:
+        source, output = inputs[0], flat.outputs_of(graph.nodes[vertex])[0]
+        if source == ABSENT or flat.is_output(output) or len(flat.uses(source)) != 1:
             return False
-        return len(output.uses()) == 1 and _elements(source) == _elements(output)
+        return len(flat.uses(output)) == 1 and self._elements(source) == self._elements(output)
 
-    def _run(self, start: Vertex, forward: bool) -> Iterator[Vertex]:
+    def _run(self, start: int, forward: bool) -> Iterator[int]:
         """Yield `start` and its movable neighbours of the same color, while there is one way."""
-        graph = self.type_graph.graph
+        graph = self.type_graph
         step = graph.successors if forward else graph.predecessors
         color, seen, current = start in self.low, {start}, start
         for _ in range(LONGEST_RUN):
             yield current
             ways = [v for v in step(current) if (v in self.low) == color and v not in seen]
-            if len(ways) != 1 or not self._is_movable(ways[0]):
+            if len(ways) != 1 or not self._movable[ways[0]]:
                 return
             current = ways[0]
             seen.add(current)
 
-    def _change(self, run: list[Vertex]) -> Cost | None:
+    def _change(self, run: list[int]) -> Cost | None:
         """Return how the cost changes if a run changes color; None if it may not."""
         values = dict.fromkeys(v for vertex in run for v in self._values(vertex))
         before = self._total(values)
@@ -148,89 +156,83 @@ class _Search:
         self._flip(run)
         if after is None:
             return None
-        known = all(v.shape is not None and v.shape.is_static() for v in values)
+        known = all(self._is_static(v) for v in values)
         elements = after.elements - before.elements if known else 0
         return Cost(after.casts - before.casts, elements)
 
-    def _is_allowed(self, run: list[Vertex]) -> bool:
+    def _is_allowed(self, run: list[int]) -> bool:
         """Tell whether the vertices of a run that are low now feed low consumers only."""
-        return not any(
-            v in self.low
-            and (
-                has(v.node, Trait.JUMPS)
-                or any(not self._reads_low(value) for value in v.node.outputs)
-            )
-            for v in run
-        )
+        graph = self.type_graph
+        for vertex in self.low.intersection(run):
+            if has(graph.operator_of(vertex), Trait.JUMPS):
+                return False
+            if not all(self._reads_low(v) for v in self.flat.outputs_of(graph.nodes[vertex])):
+                return False
+        return True
 
-    def _reads_low(self, value: ir.Value) -> bool:
+    def _reads_low(self, value: int) -> bool:
         return not self.type_graph.is_float32(value) or all(self._consumers(value))
 
-    def _flip(self, run: Iterable[Vertex]) -> None:
+    def _flip(self, run: Iterable[int]) -> None:
         self.low.symmetric_difference_update(run)
 
-    def _total(self, values: Iterable[ir.Value]) -> Cost:
+    def _total(self, values: Iterable[int]) -> Cost:
         casts = elements = 0
         for value in values:
-            source = self.type_graph.producers.get(value)
-            is_low = source in self.low
+            is_low = self.type_graph.source[value] in self.low
             if all(wants == is_low for wants in self._consumers(value)):
                 continue
             if not is_low and self._is_free(value):
                 continue
             casts += 1
-            elements += _elements(value)
+            elements += self._elements(value)
         return Cost(casts, elements)
 
-    def _is_free(self, value: ir.Value) -> bool:
+    def _is_free(self, value: int) -> bool:
         """Tell whether casting costs nothing: a constant is converted in the file or folded."""
         return constant_tensor(self.type_graph, value) is not None
 
-    def _consumers(self, value: ir.Value) -> Iterator[bool]:
+    def _consumers(self, value: int) -> Iterator[bool]:
         """Yield, for each consumer of a float32 value, whether it wants the low type."""
-        nodes = self.type_graph.nodes
-        for use in value.uses():
-            vertex = nodes[use.node].inputs[use.idx]
-            if vertex is not None and use.node.op_type != "Cast":
-                yield vertex in self.low
-        if value.is_graph_output():
-            graph = value.graph
-            if graph is None or graph is self.type_graph.model.graph:
+        flat, reads = self.flat, self.type_graph.reads
+        for slot in flat.uses(value):
+            if reads[slot] != ABSENT and flat.called(flat.reader(slot)).op_type != "Cast":
+                yield reads[slot] in self.low
+        if flat.is_output(value):
+            home = flat.home[value]
+            if home == MAIN:
                 yield value in self.context.low_ends
             else:
-                sinks = self.type_graph.sinks.get(graph, [])
-                for output, sink in zip(graph.outputs, sinks, strict=False):
-                    if output is value:
+                sinks = self.type_graph.sinks[home]
+                for output, sink in zip(flat.bodies[home].outputs, sinks, strict=True):
+                    if output == value:
                         yield sink in self.low
 
-    def _values(self, vertex: Vertex) -> Iterator[ir.Value]:
-        entry = self.type_graph.nodes[vertex.node]
-        for value, port in zip(vertex.node.inputs, entry.inputs, strict=True):
-            if port is vertex and value is not None:
-                yield value
-        for value, port in zip(vertex.node.outputs, entry.outputs, strict=True):
-            if port is vertex:
-                yield value
+    def _values(self, vertex: int) -> Iterator[int]:
+        graph, flat, node = self.type_graph, self.flat, self.type_graph.nodes[vertex]
+        for slot in range(flat.input_start[node], flat.input_start[node + 1]):
+            if graph.reads[slot] == vertex:
+                yield flat.inputs[slot]
+        for slot in range(flat.output_start[node], flat.output_start[node + 1]):
+            if graph.writes[slot] == vertex:
+                yield flat.outputs[slot]
 
-    def _is_movable(self, vertex: Vertex) -> bool:
-        if vertex not in self._movable:
-            context = self.context
-            self._movable[vertex] = (
-                context.list_of(vertex) is ListName.CLEAR
-                and not has(vertex.node, Trait.SUBGRAPHS)
-                and vertex.kind.type == "tensor(float)"
-                and not context.is_forced(vertex)
-                and vertex not in self.type_graph.handles
-                and context.process(vertex)
-                and context.supports(vertex)
-                and not context.is_variable_read(vertex)
-            )
-        return self._movable[vertex]
+    @cached_property
+    def _movable(self) -> Array:
+        """A mask of the vertices whose color may change."""
+        context, graph = self.context, self.type_graph
+        moves = graph.where(
+            lambda k: k.type == "tensor(float)" and not has(k.operator, Trait.SUBGRAPHS)
+        )
+        moves &= context.on(ListName.CLEAR) & context.processable & context.supported
+        sequences = graph.mask(vertex for edge in graph.handles for vertex in edge)
+        return moves & ~context.forced & ~sequences & ~context.variable_reads
 
+    def _is_static(self, value: int) -> bool:
+        shape = self.flat.shape(value)
+        return shape is not None and None not in shape
 
-def _elements(value: ir.Value) -> int:
-    """Return how many elements a value has; 0 if its recorded shape does not say."""
-    if value.shape is None:
-        return 0
-    dims = [d for d in value.shape if isinstance(d, int)]
-    return math.prod(dims) if len(dims) == len(value.shape) else 0
+    def _elements(self, value: int) -> int:
+        """Return how many elements a value has; 0 if its recorded shape does not say."""
+        shape = self.flat.shape(value)
+        return math.prod(d or 0 for d in shape) if shape is not None and None not in shape else 0

@@ -27,5 +27,7 @@ class SeedAllow:
         seeds = (listed | context.forced) & context.processable & ~painting.deny
         forced = Mark(Color.ALLOW, Reason.FORCED, None, "level UNSAFE_FORCE_ALL")
         marks = dict.fromkeys(vertices_in(seeds & ~listed), forced)
-        marks |= context.marks_of_entries(vertices_in(seeds & listed), Color.ALLOW, Reason.ALLOW_LIST)
+        marks |= context.marks_of_entries(
+            vertices_in(seeds & listed), Color.ALLOW, Reason.ALLOW_LIST
+        )
         return painting.with_marks(dict(sorted(marks.items())))
