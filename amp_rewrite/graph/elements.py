@@ -7,6 +7,7 @@ translated (source: the type strings of `onnx.defs.OpSchema`).
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ _NAMES: dict[int, str] = {
 }
 _NUMBERS: dict[str, int] = {name: number for number, name in _NAMES.items()}
 
+NUMBERS: frozenset[int] = frozenset(TensorProto.DataType.values())
+"""The numbers of all element types; that of UNDEFINED is one, too."""
+
 _RETYPABLE = ("tensor({})", "seq(tensor({}))", "optional(tensor({}))", "optional(seq(tensor({})))")
 FLOAT32_TYPES: frozenset[str] = frozenset(p.format(FLOAT32.onnx) for p in _RETYPABLE)
 """Every type whose element is float32 and that a rewrite may retype."""
@@ -34,6 +38,16 @@ def tensor(number: int) -> str:
         number: Its element type, a number of TensorProto.DataType or a member of onnx_ir.DataType.
     """
     return f"tensor({_NAMES[number]})"
+
+
+@cache
+def bits(number: int) -> int:
+    """Return how many bits an element takes; the name of its type says so."""
+    found = re.search(r"\d+", _NAMES[number])
+    return int(found[0]) if found else _UNNUMBERED[_NAMES[number]]
+
+
+_UNNUMBERED = {"bool": 8, "double": 64, "float": 32}
 
 
 @cache

@@ -153,6 +153,10 @@ class FlatGraph(ABC):
         """Return the attributes of a node, in order."""
 
     @abstractmethod
+    def signature(self, node: int) -> tuple[tuple[str, int, bool], ...]:
+        """Return the name and type of each attribute, and whether it is a reference."""
+
+    @abstractmethod
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""
 

@@ -136,6 +136,11 @@ class FlatModel(FlatGraph):
         """Return the attributes of a node, in order."""
         return {a.name: plain(a) for a in self.nodes[node].attributes.values()}
 
+    def signature(self, node: int) -> tuple[tuple[str, int, bool], ...]:
+        """Return the name and type of each attribute, and whether it is a reference."""
+        found = self.nodes[node].attributes.data.values()
+        return tuple([(a.name, a.type.value, a.is_ref()) for a in found])
+
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""
         shape = self.values[value].shape

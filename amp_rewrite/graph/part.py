@@ -60,13 +60,13 @@ def source_key(node: ir.Node) -> str:
     return node.name or str(node.outputs[0].name)
 
 
-def check_marks(node: ir.Node, where: str) -> None:
-    """Refuse a node that says of itself what no step says.
+def check_marks(metadata: Mapping[str, str], where: str) -> None:
+    """Refuse a node whose metadata say what no step says.
 
     Raises:
         GraphError: There is no such part, or its number among the sums is none.
     """
-    part = node.metadata_props.get(PART_KEY, Part.LOSS)
+    part = metadata.get(PART_KEY, Part.LOSS)
     if part not in _PARTS:
         raise GraphError(
             f"the metadata {PART_KEY!r} name an unknown part",
@@ -75,7 +75,7 @@ def check_marks(node: ir.Node, where: str) -> None:
             expected=" or ".join(Part),
             remedy="build the step again, or with this version",
         )
-    order = node.metadata_props.get(ORDER_KEY, "0")
+    order = metadata.get(ORDER_KEY, "0")
     if not order.isdecimal():
         raise GraphError(
             f"the metadata {ORDER_KEY!r} are not a number",

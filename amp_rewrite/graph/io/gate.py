@@ -17,49 +17,51 @@ without raising a version. What onnx's checker refuses besides does no harm here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import onnx_ir as ir
 from onnx import AttributeProto
 
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements, schemas
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatFunction, FlatGraph, Operator
 from amp_rewrite.graph.part import check_marks
 from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.graph.step_metadata import check_description
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.graph.traverse import graphs_in, named_subgraphs
 
-_WITH_GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+_WITH_GRAPHS = frozenset({AttributeProto.GRAPH, AttributeProto.GRAPHS})
 _INTERNAL = "__"  # attributes whose names begin so are a runtime's own; onnx lets them pass, too
-_FLOAT = elements.tensor(FLOAT32.ir)
-_LOW = frozenset(elements.tensor(low.ir) for low in LOW.values())
+_FLOAT = elements.tensor(FLOAT32.number)
+_LOW = frozenset(elements.tensor(low.number) for low in LOW.values())
 """Types that pass as float32: runtimes have kernels for more of them than schemas admit."""
 
 _SCAN_WITHOUT_LENGTHS = 9  # the opset
 _REMEDY = "export the model again, or repair the node"
 
+_Signature = tuple[tuple[str, int, bool], ...]
+"""The name and type of each attribute, and whether it is a reference."""
 
-def admit(model: ir.Model) -> None:
+
+def admit(model: FlatGraph) -> None:
     """Refuse a model that does not keep to the schemas; modifies nothing.
 
     Raises:
         GraphError: It does not; the message names the node.
     """
     check_description(model)
-    calls = {key: _Signature.of(function) for key, function in model.functions.items()}
-    gate = _Gate(model.graph.opset_imports, calls, in_function=False)
-    gate.note_types(model.graph.inputs)
-    gate.check(model.graph, "main graph")
-    for function in model.functions.values():
-        gate = _Gate(function.opset_imports, calls, in_function=True)
-        gate.check(function.graph, f"function {function.domain}::{function.name}")
+    calls = {key: _Call.of(function) for key, function in model.functions.items()}
+    gate = _Gate(model, calls, in_function=False)
+    gate.note_types(model.main.inputs)
+    gate.check(MAIN, "main graph")
+    for key, function in model.functions.items():
+        gate = _Gate(function.graph, calls, in_function=True)
+        gate.check(MAIN, f"function {key.domain}::{key.op_type}")
 
 
 @dataclass(frozen=True)
-class _Signature:
+class _Call:
     """What a call of a model-local function must keep to.
 
     Attributes:
@@ -70,22 +72,19 @@ class _Signature:
 
     n_inputs: int
     n_outputs: int
-    types: Mapping[str, ir.AttributeType]
+    types: Mapping[str, int]
 
     @classmethod
-    def of(cls, function: ir.Function) -> _Signature:
-        """Read the signature off a function: by defaults, and by what refers to attributes."""
-        types = {a.name: a.type for a in function.attributes.values() if a.value is not None}
-        for attribute in _references(function.graph):
-            types.setdefault(str(attribute.ref_attr_name), attribute.type)
-        return cls(len(function.inputs), len(function.outputs), types)
-
-
-def _references(graph: ir.Graph) -> Iterator[ir.Attr]:
-    """Yield what refers to attributes of a function inside one of its graphs."""
-    for inner in graphs_in(graph):
-        for node in inner:
-            yield from (a for a in node.attributes.values() if a.is_ref())
+    def of(cls, function: FlatFunction) -> _Call:
+        """Read off a function: by defaults, and by what refers to attributes."""
+        graph = function.graph
+        types = {name: attribute.kind for name, attribute in function.defaults.items()}
+        for node in range(graph.n_nodes):
+            if any(is_reference for _, _, is_reference in graph.signature(node)):
+                for attribute in graph.attributes(node).values():
+                    if attribute.reference:
+                        types.setdefault(attribute.reference, attribute.kind)
+        return cls(len(graph.main.inputs), len(graph.main.outputs), types)
 
 
 @dataclass
@@ -93,101 +92,104 @@ class _Gate:
     """Checks the graphs that share one set of opset imports.
 
     Attributes:
-        opsets: Domain -> version.
-        calls: The signatures of the model's functions.
-        in_function: Whether the graphs belong to a function.
-        passed: What distinguishes nodes here -> whether such nodes hold graphs. A model has few
-            kinds of nodes, so that checking one costs a look into this table.
+        graph: The model, or one of its functions.
+        calls: The model's functions.
+        in_function: Whether the graph is one of a function.
+        passed: What distinguishes nodes here. A model has few kinds of nodes, so that checking one
+            costs a look into this set.
         types: The types of the model's inputs and of initializers. What a file records of other
             values is often wrong, and is computed anew.
     """
 
-    opsets: Mapping[str, int]
-    calls: Mapping[ir.OperatorIdentifier, _Signature]
+    graph: FlatGraph
+    calls: Mapping[Operator, _Call]
     in_function: bool
-    passed: dict[tuple[object, ...], bool] = field(default_factory=dict)
-    types: dict[ir.Value | None, str] = field(default_factory=dict)
+    passed: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
+    types: dict[int, str] = field(default_factory=dict[int, str])
 
-    def check(self, graph: ir.Graph, where: str) -> None:
+    def check(self, body: int, where: str) -> None:
         """Check a graph and those inside it."""
-        self.note_types(graph.initializers.values())
-        passed, type_of = self.passed, self.types.get
-        for node in graph:
-            attributes = node.attributes.data
+        graph, passed, type_of = self.graph, self.passed, self.types.get
+        self.note_types(graph.bodies[body].initializers)
+        first, behind = graph.input_start, graph.output_start
+        for node in graph.bodies[body].nodes:
+            read = graph.inputs[first[node] : first[node + 1]]
+            signature = graph.signature(node)
             kind = (
-                node.domain,
-                node.op_type,
-                node.overload,
-                len(node.outputs),
-                tuple([None if value is None else type_of(value, "") for value in node.inputs]),
-                tuple([(a.name, a.type, a.is_ref()) for a in attributes.values()]),
+                graph.operator[node],
+                behind[node + 1] - behind[node],
+                tuple([None if value < 0 else type_of(value, "") for value in read]),
+                signature,
             )
-            has_graphs = passed.get(kind)
-            if has_graphs is None:
-                has_graphs = passed[kind] = self._check_node(node, where)
-            if has_graphs:
+            if kind not in passed:
+                self._check_node(node, where)
+                passed.add(kind)
+            if signature and any(type_ in _WITH_GRAPHS for _, type_, _ in signature):
                 self._check_subgraphs(node, where)
-            if node.metadata_props:
-                check_marks(node, _place(node, where))
+            if node in graph.metadata:
+                check_marks(graph.metadata[node], self._place(node, where))
 
-    def note_types(self, values: Iterable[ir.Value]) -> None:
+    def note_types(self, values: Iterable[int]) -> None:
         """Take note of values whose types are certain."""
-        types = ((value, elements.from_ir(value.type)) for value in values)
-        self.types.update((value, type_) for value, type_ in types if type_ is not None)
+        recorded = ((value, self.graph.recorded[value]) for value in values)
+        self.types.update((value, type_) for value, type_ in recorded if type_ is not None)
 
-    def _check_node(self, node: ir.Node, where: str) -> bool:
-        """Check what nodes of one kind share; return whether they hold graphs."""
-        attributes = node.attributes.values()
-        call = self.calls.get(node.op_identifier())
+    def _place(self, node: int, where: str) -> str:
+        op_type = self.graph.called(node).op_type
+        return f"{where}, node {self.graph.node_names[node]!r} ({op_type})"
+
+    def _check_node(self, node: int, where: str) -> None:
+        """Check what nodes of one kind share."""
+        call, place = self.calls.get(self.graph.called(node)), self._place(node, where)
         if call is not None:
-            _check_call(node, call, where)
+            self._check_call(node, call, place)
         else:
-            schema = self._schema(node, where)
+            schema, called = self._schema(node, place), self.graph.called(node)
             if schema is not None:
-                _check_attributes(node, schema, where)
-                _check_arity(node, schema, where)
-                self._check_types(node, schema, where)
-        for attribute in attributes:
-            if attribute.is_ref() and not (self.in_function and attribute.type not in _WITH_GRAPHS):
+                _check_attributes(called, self.graph.signature(node), schema, place)
+                self._check_arity(node, schema, place)
+                self._check_types(node, schema, place)
+        for name, type_, is_reference in self.graph.signature(node):
+            if is_reference and not (self.in_function and type_ not in _WITH_GRAPHS):
                 raise GraphError(
-                    f"attribute {attribute.name!r} refers to a function's attribute",
-                    where=_place(node, where),
+                    f"attribute {name!r} refers to a function's attribute",
+                    where=place,
                     expected="such references in functions only, and not for graphs",
                 )
-        return any(a.type in _WITH_GRAPHS for a in attributes)
 
-    def _schema(self, node: ir.Node, where: str) -> Schema | None:
+    def _schema(self, node: int, place: str) -> Schema | None:
         """Return the schema that binds a node, or None."""
-        if node.domain == schemas.CONTRIB_DOMAIN:
+        called = self.graph.called(node)
+        if called.domain == schemas.CONTRIB_DOMAIN:
             return None
-        opset = self.opsets.get(node.domain)
-        if opset is None and node.op_type in schemas.names(node.domain):
+        opset = self.graph.opsets.get(called.domain)
+        if opset is None and called.op_type in schemas.names(called.domain):
             raise GraphError(
-                f"nothing imports an opset of {node.domain or 'ai.onnx'}",
-                where=_place(node, where),
+                f"nothing imports an opset of {called.domain or 'ai.onnx'}",
+                where=place,
                 expected="an opset_import of every domain in use",
                 remedy="export the model again",
             )
-        schema = schemas.find(node.domain, node.op_type, opset or 1)
-        if schema is None and has(node, Trait.SUBGRAPHS):
+        schema = schemas.find(called.domain, called.op_type, opset or 1)
+        if schema is None and has(called, Trait.SUBGRAPHS):
             raise GraphError(
-                f"{node.op_type} is not an operator of opset {opset}",
-                where=_place(node, where),
+                f"{called.op_type} is not an operator of opset {opset}",
+                where=place,
                 expected="a newer opset_import",
                 remedy="export the model again",
             )
         return None if schema is None or schema.deprecated else schema
 
-    def _check_subgraphs(self, node: ir.Node, where: str) -> None:
-        for name, graph in named_subgraphs(node):
-            inside = f"{_place(node, where)}, attribute {name!r}"
-            if node.domain == "":
-                _check_ends(node, graph, self.opsets.get("", 1), inside)
-            self.check(graph, inside)
+    def _check_subgraphs(self, node: int, where: str) -> None:
+        for number in self.graph.bodies_in(node):
+            inside = f"{self._place(node, where)}, attribute {self.graph.bodies[number].name!r}"
+            if self.graph.called(node).domain == "":
+                self._check_ends(node, number, inside)
+            self.check(number, inside)
 
-    def _check_types(self, node: ir.Node, schema: Schema, where: str) -> None:
+    def _check_types(self, node: int, schema: Schema, place: str) -> None:
         entered: dict[str, str] = {}
-        for index, value in enumerate(node.inputs):
+        for index, value in enumerate(self.graph.inputs_of(node)):
             type_, port = self.types.get(value), schema.input_port(index)
             if type_ is None or port is None:
                 continue
@@ -196,7 +198,7 @@ class _Gate:
             if type_ not in admitted:
                 raise GraphError(
                     f"input {port.name!r} has an impossible type",
-                    where=_place(node, where),
+                    where=place,
                     found=type_,
                     expected=" or ".join(sorted(admitted)),
                     remedy="insert a Cast, or raise the model's opset",
@@ -204,133 +206,125 @@ class _Gate:
             if port.homogeneous and entered.setdefault(port.variable, type_) != type_:
                 raise GraphError(
                     f"input {port.name!r} has another type than what enters beside it",
-                    where=_place(node, where),
+                    where=place,
                     found=f"{type_} and {entered[port.variable]}",
                     expected="one type",
                     remedy="cast one of them",
                 )
 
+    def _check_call(self, node: int, call: _Call, place: str) -> None:
+        for word, ends, limit in (
+            ("inputs", self.graph.inputs_of(node), call.n_inputs),
+            ("outputs", self.graph.outputs_of(node), call.n_outputs),
+        ):
+            if len(ends) > limit:
+                raise GraphError(
+                    f"a call has more {word} than the function",
+                    where=place,
+                    found=len(ends),
+                    expected=f"at most {limit}",
+                )
+        for name, type_, _ in self.graph.signature(node):
+            expected = call.types.get(name, type_)
+            if type_ != expected:
+                raise _wrong_type(name, type_, expected, place)
 
-def _check_call(node: ir.Node, function: _Signature, where: str) -> None:
-    for word, ends, limit in (
-        ("inputs", node.inputs, function.n_inputs),
-        ("outputs", node.outputs, function.n_outputs),
-    ):
-        if len(ends) > limit:
+    def _check_arity(self, node: int, schema: Schema, place: str) -> None:
+        inputs = self.graph.inputs_of(node)
+        for word, ends, (least, most) in (
+            ("inputs", inputs, schema.n_inputs),
+            ("outputs", self.graph.outputs_of(node), schema.n_outputs),
+        ):
+            if not least <= len(ends) <= most:
+                limits = str(least) if least == most else f"{least} to {most}"
+                raise GraphError(
+                    f"wrong number of {word}",
+                    where=place,
+                    found=len(ends),
+                    expected=f"at least {least}" if most == schemas.UNLIMITED else limits,
+                    remedy=_REMEDY,
+                )
+        for port, value in zip(schema.inputs, inputs, strict=False):
+            if value == ABSENT and not port.optional and not port.variadic:
+                raise GraphError(f"input {port.name!r} is missing", where=place, remedy=_REMEDY)
+
+    def _check_ends(self, node: int, number: int, where: str) -> None:
+        """Check that a subgraph takes what its operator hands over, and gives enough.
+
+        Loop: (iteration, condition, carried...) -> (condition, carried..., scan outputs...).
+        Scan: (states..., scan inputs...) -> (states..., scan outputs...); Scan-8 gets lengths, too.
+        SequenceMap: (inputs...) -> (outputs...). If: () -> (outputs...).
+        """
+        graph, body = self.graph, self.graph.bodies[number]
+        n_inputs, n_outputs = len(graph.inputs_of(node)), len(graph.outputs_of(node))
+        match graph.called(node).op_type:
+            case "If":
+                takes, gives = 0, n_outputs
+            case "Loop":
+                takes, gives = n_inputs, 1 + max(n_outputs, n_inputs - 2)
+            case "Scan":
+                takes = n_inputs - (graph.opsets.get("", 1) < _SCAN_WITHOUT_LENGTHS)
+                gives = max(n_outputs, takes - self._scanned(node, takes, where))
+            case "SequenceMap":
+                takes, gives = n_inputs, n_outputs
+            case _:
+                return
+        if len(body.inputs) != takes or len(body.outputs) < gives:
             raise GraphError(
-                f"a call has more {word} than the function",
-                where=_place(node, where),
-                found=len(ends),
-                expected=f"at most {limit}",
+                "the subgraph does not fit its node",
+                where=where,
+                found=f"{len(body.inputs)} inputs and {len(body.outputs)} outputs",
+                expected=f"{takes} inputs and at least {gives} outputs",
+                remedy=_REMEDY,
             )
-    for attribute in node.attributes.values():
-        expected = function.types.get(attribute.name, attribute.type)
-        if attribute.type != expected:
-            raise _wrong_type(node, attribute, expected, where)
 
-
-def _check_attributes(node: ir.Node, schema: Schema, where: str) -> None:
-    for attribute in node.attributes.values():
-        known = schema.attributes.get(attribute.name)
-        if known is None and not attribute.name.startswith(_INTERNAL):
+    def _scanned(self, node: int, most: int, where: str) -> int:
+        """Return how many inputs a Scan walks along; all of them if its function is to tell."""
+        attribute = self.graph.attributes(node)["num_scan_inputs"]
+        count = most if attribute.reference else attribute.value
+        if not 1 <= count <= most:
             raise GraphError(
-                f"unknown attribute {attribute.name!r}",
-                where=_place(node, where),
+                "num_scan_inputs is out of range", where=where, found=count, expected=f"1 to {most}"
+            )
+        return count
+
+
+def _check_attributes(called: Operator, signature: _Signature, schema: Schema, place: str) -> None:
+    present = [name for name, _, _ in signature]
+    for name, type_, _ in signature:
+        known = schema.attributes.get(name)
+        if known is None and not name.startswith(_INTERNAL):
+            raise GraphError(
+                f"unknown attribute {name!r}",
+                where=place,
                 expected=" or ".join(sorted(schema.attributes)) or "none",
                 remedy=_REMEDY,
             )
-        if known is not None and attribute.type != known.type:
-            raise _wrong_type(node, attribute, known.type, where)
+        if known is not None and type_ != known.type:
+            raise _wrong_type(name, type_, known.type, place)
     for name, known in sorted(schema.attributes.items()):
-        if known.required and name not in node.attributes:
+        if known.required and name not in present:
             raise GraphError(
                 f"attribute {name!r} is missing",
-                where=_place(node, where),
+                where=place,
                 expected=AttributeProto.AttributeType.Name(known.type),
                 remedy=_REMEDY,
             )
-    if node.op_type == "Constant" and node.domain == "" and len(node.attributes) != 1:
+    if called[:2] == ("", "Constant") and len(present) != 1:
         raise GraphError(
             "a Constant needs exactly one value",
-            where=_place(node, where),
-            found=" and ".join(node.attributes) or "none",
+            where=place,
+            found=" and ".join(present) or "none",
             remedy=_REMEDY,
         )
 
 
-def _wrong_type(node: ir.Node, attribute: ir.Attr, expected: int, where: str) -> GraphError:
+def _wrong_type(name: str, type_: int, expected: int, place: str) -> GraphError:
+    words = AttributeProto.AttributeType.Name
     return GraphError(
-        f"attribute {attribute.name!r} has the wrong type",
-        where=_place(node, where),
-        found="none" if attribute.type is ir.AttributeType.UNDEFINED else attribute.type.name,
-        expected=AttributeProto.AttributeType.Name(expected),
+        f"attribute {name!r} has the wrong type",
+        where=place,
+        found="none" if type_ == AttributeProto.UNDEFINED else words(type_),  # pyright: ignore[reportArgumentType] it is one
+        expected=words(expected),  # pyright: ignore[reportArgumentType] it is one
         remedy=_REMEDY,
     )
-
-
-def _check_arity(node: ir.Node, schema: Schema, where: str) -> None:
-    for word, ends, (least, most) in (
-        ("inputs", node.inputs, schema.n_inputs),
-        ("outputs", node.outputs, schema.n_outputs),
-    ):
-        if not least <= len(ends) <= most:
-            limits = str(least) if least == most else f"{least} to {most}"
-            raise GraphError(
-                f"wrong number of {word}",
-                where=_place(node, where),
-                found=len(ends),
-                expected=f"at least {least}" if most == schemas.UNLIMITED else limits,
-                remedy=_REMEDY,
-            )
-    for port, value in zip(schema.inputs, node.inputs, strict=False):
-        if value is None and not port.optional and not port.variadic:
-            raise GraphError(
-                f"input {port.name!r} is missing",
-                where=_place(node, where),
-                remedy=_REMEDY,
-            )
-
-
-def _check_ends(node: ir.Node, graph: ir.Graph, opset: int, where: str) -> None:
-    """Check that a subgraph takes what its operator hands over, and gives enough.
-
-    Loop: (iteration, condition, carried...) -> (condition, carried..., scan outputs...).
-    Scan: (states..., scan inputs...) -> (states..., scan outputs...); Scan-8 gets lengths, too.
-    SequenceMap: (inputs...) -> (outputs...). If: () -> (outputs...).
-    """
-    n_inputs, n_outputs = len(node.inputs), len(node.outputs)
-    match node.op_type:
-        case "If":
-            takes, gives = 0, n_outputs
-        case "Loop":
-            takes, gives = n_inputs, 1 + max(n_outputs, n_inputs - 2)
-        case "Scan":
-            takes = n_inputs - (opset < _SCAN_WITHOUT_LENGTHS)
-            gives = max(n_outputs, takes - _scanned(node, takes, where))
-        case "SequenceMap":
-            takes, gives = n_inputs, n_outputs
-        case _:
-            return
-    if len(graph.inputs) != takes or len(graph.outputs) < gives:
-        raise GraphError(
-            "the subgraph does not fit its node",
-            where=where,
-            found=f"{len(graph.inputs)} inputs and {len(graph.outputs)} outputs",
-            expected=f"{takes} inputs and at least {gives} outputs",
-            remedy=_REMEDY,
-        )
-
-
-def _scanned(node: ir.Node, most: int, where: str) -> int:
-    """Return how many inputs a Scan walks along; all of them if its function is to tell."""
-    attribute = node.attributes["num_scan_inputs"]
-    count = most if attribute.is_ref() else attribute.as_int()
-    if not 1 <= count <= most:
-        raise GraphError(
-            "num_scan_inputs is out of range", where=where, found=count, expected=f"1 to {most}"
-        )
-    return count
-
-
-def _place(node: ir.Node, where: str) -> str:
-    return f"{where}, node {node.name!r} ({node.op_type})"

@@ -10,11 +10,13 @@ from google.protobuf.message import DecodeError
 
 from amp_rewrite.errors import AmpError, GraphError, LoadError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.magic import describe
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.origin import paused_gc
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.versions import check_versions
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -40,7 +42,7 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     with paused_gc():
         if isinstance(source, ir.Model):
             copied = clone(source)
-            admit(copied)
+            admit(FlatModel.of(copied))
             return copied
         folder = None if base_dir is None else os.fspath(base_dir)
         if isinstance(source, onnx.ModelProto):
@@ -99,8 +101,9 @@ def _build(proto: onnx.ModelProto, folder: str | None, where: str) -> ir.Model:
     """Check the versions and build the model; errors say which file they are about."""
     try:
         check_versions(proto)
-        model = read_model(proto, folder)
-        admit(model)
+        flat = FlatProto.of(proto, folder)
+        admit(flat)
+        model = read_model(flat).model
     except AmpError as error:
         raise type(error)(
             error.what,

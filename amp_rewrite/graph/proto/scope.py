@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import onnx
-import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
 
@@ -31,11 +30,11 @@ class Scope:
     proto: Proto
     where: str
     outer: Scope | None = None
-    values: dict[str, ir.Value] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
     borrowed: set[str] = field(default_factory=set)
     current: int = 0
 
-    def resolve(self, name: str) -> ir.Value:
+    def resolve(self, name: str) -> int:
         """Return the innermost value called `name` that is not of this graph.
 
         Raises:
@@ -56,7 +55,7 @@ class Scope:
             scope.borrowed.add(name)
             scope = scope.outer
 
-    def define(self, name: str, value: ir.Value) -> None:
+    def define(self, name: str, value: int) -> None:
         """Add a value.
 
         Raises:

@@ -5,12 +5,34 @@ from __future__ import annotations
 import math
 import os
 import stat
+from typing import NamedTuple
 
 import onnx
-import onnx_ir as ir
 
 from amp_rewrite.errors import LoadError
-from amp_rewrite.graph.io.typeproto import props, text
+from amp_rewrite.graph.elements import bits
+from amp_rewrite.graph.proto.messages import props
+
+
+class Location(NamedTuple):
+    """Where the data of a tensor lie.
+
+    Attributes:
+        folder: The folder of the model.
+        location: The file, relative to the folder.
+        offset: The first byte.
+        length: How many bytes.
+    """
+
+    folder: str
+    location: str
+    offset: int
+    length: int
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return os.path.join(self.folder, self.location)
 
 
 class ExternalFiles:
@@ -21,10 +43,8 @@ class ExternalFiles:
         self.base_dir = None if base_dir is None else os.path.abspath(base_dir)
         self._sizes: dict[str, int] = {}
 
-    def tensor(
-        self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, where: str
-    ) -> ir.ExternalTensor:
-        """Return the tensor that `proto` refers to.
+    def locate(self, proto: onnx.TensorProto, size: int, where: str) -> Location:
+        """Return where the data of a tensor of `size` elements lie.
 
         Raises:
             LoadError: The file is missing, too short or outside the folder, or the reference is
@@ -41,14 +61,14 @@ class ExternalFiles:
         if not location or "\0" in location:
             raise LoadError("external data without a location", where=where, found=repr(location))
         offset = _number(entries, "offset", 0, where)
-        expected = math.ceil(size * dtype.bitwidth / 8)
+        expected = math.ceil(size * bits(proto.data_type) / 8)
         length = _number(entries, "length", expected, where)
         if length != expected:
             raise LoadError(
                 "the length of external data does not match type and dimensions",
                 where=where,
                 found=f"{length} bytes in {location!r}",
-                expected=f"{expected} bytes for {dtype.name} {list(proto.dims)}",
+                expected=f"{expected} bytes for {_type_name(proto)} {list(proto.dims)}",
             )
         available = self._size(location, where)
         if offset + length > available:
@@ -59,17 +79,7 @@ class ExternalFiles:
                 expected=f"{length} bytes from offset {offset}",
                 remedy="copy the data file again",
             )
-        return ir.ExternalTensor(
-            location,
-            offset,
-            length,
-            dtype,
-            shape=ir.Shape(proto.dims),
-            name=proto.name,
-            doc_string=text(proto.doc_string) if proto.HasField("doc_string") else None,
-            metadata_props=props(proto.metadata_props) or None,
-            base_dir=self.base_dir,
-        )
+        return Location(self.base_dir, location, offset, length)
 
     def _size(self, location: str, where: str) -> int:
         """Return the size of a data file, after checking where it lies."""
@@ -102,6 +112,10 @@ class ExternalFiles:
         if not stat.S_ISREG(status.st_mode):
             raise LoadError("external data must be a regular file", where=where, found=repr(path))
         return status.st_size
+
+
+def _type_name(proto: onnx.TensorProto) -> str:
+    return onnx.TensorProto.DataType.Name(proto.data_type)  # pyright: ignore[reportArgumentType] it is one
 
 
 def _is_inside(path: str, folder: str) -> bool:

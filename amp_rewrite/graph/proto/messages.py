@@ -1,0 +1,83 @@
+"""Texts, metadata, types and shapes as protobuf messages have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph import elements
+
+_MAX_DEPTH = 64
+_CONTAINERS = {"sequence_type": "seq", "optional_type": "optional"}
+
+
+def text(value: str | bytes) -> str:
+    """Return a text field; bytes that are not UTF-8 (protobuf hands out bytes) are replaced."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+def props(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
+    """Return metadata entries as a dictionary."""
+    return {text(entry.key): text(entry.value) for entry in entries}
+
+
+def varint(number: int) -> bytes:
+    """Return a number as protobuf encodes it."""
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def check_element(number: int, where: str) -> None:
+    """Refuse a number that is not an element type.
+
+    Raises:
+        GraphError: ONNX has no such type.
+    """
+    if number not in elements.NUMBERS:
+        raise GraphError(
+            "unknown element type", where=where, found=number, expected="a TensorProto.DataType"
+        )
+
+
+def type_string(proto: onnx.TypeProto, where: str, depth: int = 0) -> str | None:
+    """Return the type string of a TypeProto, or None for what has none: maps, opaque types.
+
+    Raises:
+        GraphError: The element type is unknown, or the type is nested too deep.
+    """
+    if depth > _MAX_DEPTH:
+        raise GraphError("the type is nested too deep", where=where, expected=f"<= {_MAX_DEPTH}")
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type" or kind == "sparse_tensor_type":
+        number = (
+            proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
+        ).elem_type
+        check_element(number, where)
+        if number == onnx.TensorProto.UNDEFINED:
+            return None
+        dense = elements.tensor(number)
+        return dense if kind == "tensor_type" else f"sparse_{dense}"
+    if kind not in _CONTAINERS:
+        return None
+    inner = type_string(getattr(proto, kind).elem_type, where, depth + 1)
+    return None if inner is None else f"{_CONTAINERS[kind]}({inner})"
+
+
+def shape_of(info: onnx.ValueInfoProto) -> list[int | None] | None:
+    """Return the shape that a declaration records, None for a dimension that is not a number."""
+    proto: Any = info.type
+    while proto.WhichOneof("value") in _CONTAINERS:
+        proto = getattr(proto, proto.WhichOneof("value")).elem_type
+    kind = proto.WhichOneof("value")
+    leaf = None if kind is None else getattr(proto, kind)
+    if kind not in ("tensor_type", "sparse_tensor_type") or not leaf.HasField("shape"):
+        return None
+    known = [d.HasField("dim_value") and d.dim_value >= 0 for d in leaf.shape.dim]
+    return [d.dim_value if k else None for d, k in zip(leaf.shape.dim, known, strict=True)]

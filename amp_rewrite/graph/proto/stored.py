@@ -1,0 +1,198 @@
+"""Tensors as files store them, in a message or beside it: checked, and read when asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.elements import bits
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.proto.external import ExternalFiles, Location
+from amp_rewrite.graph.proto.messages import check_element
+
+_MAX_ELEMENTS = 1 << 60
+_MAX_RANK = 64
+_MAX_DENSE = 1 << 28  # elements: 1 GiB of float32
+
+_INT32 = "int32_data"
+_FIELDS: dict[int, str] = {
+    TensorProto.FLOAT: "float_data",
+    TensorProto.COMPLEX64: "float_data",
+    TensorProto.DOUBLE: "double_data",
+    TensorProto.COMPLEX128: "double_data",
+    TensorProto.INT64: "int64_data",
+    TensorProto.UINT32: "uint64_data",
+    TensorProto.UINT64: "uint64_data",
+}
+"""The typed field in which each element type is stored; the others use int32_data."""
+_ALL_FIELDS = (*dict.fromkeys(_FIELDS.values()), _INT32)
+_PER_ELEMENT = {TensorProto.COMPLEX64: 2, TensorProto.COMPLEX128: 2}
+_PACKED = {2: 4, 4: 2}  # bit width -> elements in one entry of int32_data
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A dense tensor that was checked.
+
+    Attributes:
+        proto: Its message.
+        location: Where its data lie, or None if they are in the message.
+    """
+
+    proto: TensorProto
+    location: Location | None = None
+
+    @property
+    def dtype(self) -> int:
+        """The element type, a number of TensorProto.DataType."""
+        return self.proto.data_type
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The lengths of its axes."""
+        return tuple(self.proto.dims)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.proto.dims)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes ONNX stores for it; 0 for strings."""
+        return (
+            0 if self.dtype == TensorProto.STRING else math.ceil(self.size * bits(self.dtype) / 8)
+        )
+
+    def numpy(self) -> Array:
+        """Return the elements."""
+        if self.location is None:
+            return numpy_helper.to_array(self.proto)
+        with open(self.location.path, "rb") as file:
+            file.seek(self.location.offset)
+            held = TensorProto(data_type=self.dtype, dims=self.dims)
+            held.raw_data = file.read(self.location.length)
+        return numpy_helper.to_array(held)
+
+
+def check_tensor(proto: TensorProto, files: ExternalFiles, where: str) -> StoredTensor:
+    """Return a tensor whose message and file were checked; no data are copied or read.
+
+    Raises:
+        GraphError: Type, dimensions and stored data do not agree.
+        LoadError: Its external data are missing, too short or outside the model's folder.
+    """
+    number = proto.data_type
+    check_element(number, where)
+    if number == TensorProto.UNDEFINED:
+        raise GraphError("the tensor has no element type", where=where)
+    size = _size(proto.dims, where)
+    if proto.HasField("segment"):
+        raise GraphError(
+            "the tensor is stored in segments", where=where, remedy="store it in one piece"
+        )
+    if proto.data_location == TensorProto.EXTERNAL:
+        if number == TensorProto.STRING:
+            raise GraphError("strings cannot be external data", where=where)
+        return StoredTensor(proto, files.locate(proto, size, where))
+    if number == TensorProto.STRING:
+        _expect(len(proto.string_data), size, "strings", where)
+    else:
+        _check_data(proto, size, where)
+    return StoredTensor(proto)
+
+
+def _size(dims: Sequence[int], where: str) -> int:
+    if any(dim < 0 for dim in dims):
+        raise GraphError(
+            "the tensor has a negative dimension", where=where, found=list(dims), expected=">= 0"
+        )
+    if len(dims) > _MAX_RANK:
+        raise GraphError(
+            "the tensor has too many dimensions",
+            where=where,
+            found=len(dims),
+            expected=f"at most {_MAX_RANK}, as numpy",
+        )
+    size = math.prod(dims)
+    if size > _MAX_ELEMENTS:
+        raise GraphError("the tensor is impossibly large", where=where, found=list(dims))
+    return size
+
+
+def _check_data(proto: TensorProto, size: int, where: str) -> None:
+    number = proto.data_type
+    if proto.HasField("raw_data"):
+        _expect(len(proto.raw_data), math.ceil(size * bits(number) / 8), "bytes", where)
+        return
+    field = _FIELDS.get(number, _INT32)
+    per_entry = _PACKED.get(bits(number), 1)
+    expected = math.ceil(size * _PER_ELEMENT.get(number, 1) / per_entry)
+    stray = next((f for f in _ALL_FIELDS if f != field and len(getattr(proto, f))), None)
+    if stray is not None:
+        raise GraphError(
+            "the data of a tensor are of another type",
+            where=where,
+            found=f"entries of {stray}",
+            expected=field,
+        )
+    _expect(len(getattr(proto, field)), expected, f"entries of {field}", where)
+
+
+def _expect(found: int, expected: int, unit: str, where: str) -> None:
+    if found != expected:
+        raise GraphError(
+            "the data of a tensor do not match its dimensions",
+            where=where,
+            found=f"{found} {unit}",
+            expected=expected,
+            remedy="the file may be damaged: export the model again",
+        )
+
+
+def check_sparse(proto: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> None:
+    """Check a sparse tensor.
+
+    Raises:
+        GraphError: Values, indices and dimensions do not agree.
+    """
+    values = check_tensor(proto.values, files, where)
+    indices = check_tensor(proto.indices, files, where)
+    size = _size(proto.dims, where)
+    if size > _MAX_DENSE:
+        raise GraphError(
+            "a sparse tensor is too large to be read as a dense one",
+            where=where,
+            found=list(proto.dims),
+            expected=f"at most {_MAX_DENSE} elements",
+        )
+    if any(t.location is not None or t.dtype == TensorProto.STRING for t in (values, indices)):
+        raise GraphError("a sparse tensor of strings or of external data", where=where)
+    _check_indices(indices, values, tuple(proto.dims), size, where)
+
+
+def _check_indices(
+    indices: StoredTensor, values: StoredTensor, dims: tuple[int, ...], size: int, where: str
+) -> None:
+    shape, count = indices.dims, values.size
+    if len(values.dims) != 1 or shape not in {(count,), (count, len(dims))}:
+        raise GraphError(
+            "indices and values of a sparse tensor do not agree",
+            where=where,
+            found=f"indices {list(shape)}, values {list(values.dims)}",
+            expected=f"indices [{count}] or [{count}, {len(dims)}]",
+        )
+    if indices.dtype != TensorProto.INT64:
+        name = TensorProto.DataType.Name(indices.dtype)  # pyright: ignore[reportArgumentType] checked
+        raise GraphError("indices must be int64", where=where, found=name)
+    array: Any = indices.numpy()
+    limits = np.array(dims if array.ndim == 2 else size)
+    if count and ((array < 0) | (array >= limits)).any():
+        raise GraphError("an index of a sparse tensor is out of range", where=where, expected=dims)
