@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from amp_rewrite.graph.streams import Stream
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ABSENT = -1
@@ -163,6 +165,10 @@ class FlatGraph(ABC):
     @abstractmethod
     def initializer(self, value: int) -> Tensor | None:
         """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
+
+    @abstractmethod
+    def elements(self, tensor: Tensor) -> Stream:
+        """Return the elements of one of the model's tensors; nothing is read yet."""
 
     @abstractmethod
     def held(self, node: int) -> Tensor | None:

@@ -22,6 +22,8 @@ from amp_rewrite.graph.flat import (
 )
 from amp_rewrite.graph.io.tensorproto import SparseTensor
 from amp_rewrite.graph.origin import training_names
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.tensors import elements as elements_of
 from amp_rewrite.graph.traverse import named_subgraphs
 
 _NUMBERS = {
@@ -151,6 +153,10 @@ class FlatModel(FlatGraph):
         found = self.values[value]
         tensor = found.const_value if found.is_initializer() else None
         return None if isinstance(tensor, SparseTensor) else tensor
+
+    def elements(self, tensor: Tensor) -> Stream:
+        """Return the elements of one of the model's tensors; nothing is read yet."""
+        return elements_of(cast("ir.TensorProtocol", tensor))
 
     def held(self, node: int) -> Tensor | None:
         """Return the dense tensor of numbers that a Constant node holds; None for any other."""

@@ -65,7 +65,16 @@ def _misfits(found: Any, expected: Mapping[str, _Fits]) -> list[str]:
     return [key for key, fits in expected.items() if key in found and not fits(found[key])]
 
 
-def check_description(model: ir.Model) -> None:
+class Described(Protocol):
+    """What has metadata: a model of onnx_ir, or a flat graph."""
+
+    @property
+    def metadata_props(self) -> Mapping[str, str]:
+        """The metadata."""
+        ...
+
+
+def check_description(model: Described) -> None:
     """Refuse a model that describes itself as a training step, but not as this package does.
 
     Raises:
@@ -84,15 +93,6 @@ def check_description(model: ir.Model) -> None:
             expected="what build_step wrote",
             remedy="build the step again",
         )
-
-
-class Described(Protocol):
-    """What has metadata: a model of onnx_ir, or a flat graph."""
-
-    @property
-    def metadata_props(self) -> Mapping[str, str]:
-        """The metadata."""
-        ...
 
 
 def step_description(model: Described) -> dict[str, Any]:

@@ -139,17 +139,3 @@ def weight_stats(tensor: ir.TensorProtocol) -> WeightStats:
         LoadError: The external data cannot be read.
     """
     return measure(elements(tensor))
-
-
-class MeasuredConstants:
-    """The statistics of constants; each is measured once, when first asked for."""
-
-    def __init__(self) -> None:
-        """Start with nothing measured."""
-        self._stats: dict[ir.Value, WeightStats] = {}
-
-    def stats(self, value: ir.Value, tensor: ir.TensorProtocol) -> WeightStats:
-        """Return the statistics of a constant with these contents."""
-        if value not in self._stats:
-            self._stats[value] = weight_stats(tensor)
-        return self._stats[value]

@@ -122,3 +122,17 @@ def measure(stream: Stream) -> WeightStats:
     if stream.count <= _SHARE:
         return share(0)
     return merged(in_order(share, range(0, stream.count, _SHARE)))
+
+
+class MeasuredConstants:
+    """The statistics of constants, by value; each is measured once, when first asked for."""
+
+    def __init__(self) -> None:
+        """Start with nothing measured."""
+        self._stats: dict[int, WeightStats] = {}
+
+    def stats(self, value: int, stream: Stream) -> WeightStats:
+        """Return the statistics of a constant with these contents."""
+        if value not in self._stats:
+            self._stats[value] = measure(stream)
+        return self._stats[value]

@@ -12,11 +12,11 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
-from amp_rewrite.graph.flat import Array, Attribute
+from amp_rewrite.graph.flat import Array, Attribute, Tensor
 from amp_rewrite.graph.ports import schema_variable
-from amp_rewrite.graph.tensors import MeasuredConstants
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
+from amp_rewrite.graph.weight_stats import MeasuredConstants, WeightStats
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.paint.node_rules import NodeRules
@@ -91,6 +91,10 @@ class PaintContext:
     def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices stay float32 as well."""
         return replace(self, excluded={**self.excluded, **marks})
+
+    def stats(self, value: int, tensor: Tensor) -> WeightStats:
+        """Return the statistics of a constant with these contents."""
+        return self.measured.stats(value, self.type_graph.flat.elements(tensor))
 
     def entry(self, node: int) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""

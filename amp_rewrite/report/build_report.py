@@ -8,7 +8,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.part import part_in
-from amp_rewrite.graph.tensors import WeightStats
+from amp_rewrite.graph.weight_stats import WeightStats
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
@@ -152,7 +152,7 @@ def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
 
 def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
     for weight in plan.weights:
-        stats = context.measured.stats(weight.value, weight.tensor)
+        stats = context.stats(weight.value, weight.tensor)
         if stats.overflow(plan.low):
             action = "saturated" if weight.saturate else "unbounded"
             yield _range(context, weight, stats.overflow(plan.low), action)
@@ -160,14 +160,14 @@ def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
 
 def _flushed(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
     for weight in plan.weights:
-        stats = context.measured.stats(weight.value, weight.tensor)
+        stats = context.stats(weight.value, weight.tensor)
         if stats.flushed_to_zero(plan.low):
             yield _range(context, weight, stats.flushed_to_zero(plan.low), "flushed")
 
 
 def _range(context: PaintContext, weight: PlannedWeight, count: int, action: str) -> RangeRecord:
     graph = context.type_graph
-    largest = context.measured.stats(weight.value, weight.tensor).max_abs
+    largest = context.stats(weight.value, weight.tensor).max_abs
     consumers = tuple(dict.fromkeys(use.name(graph) for use in weight.uses))
     return RangeRecord(graph.flat.value_names[weight.value], count, largest, action, consumers)
 
@@ -181,7 +181,7 @@ def _kept(context: PaintContext, reason: Reason) -> Iterator[RangeRecord]:
             consumers.setdefault(mark.constant, []).append(type_graph.name(vertex))
     for value, names in consumers.items():
         tensor = filled_tensor(type_graph, value) or default_tensor(type_graph, value)
-        stats = WeightStats() if tensor is None else context.measured.stats(value, tensor)
+        stats = WeightStats() if tensor is None else context.stats(value, tensor)
         count = stats.overflow(low) or stats.flushed_to_zero(low)
         yield RangeRecord(
             type_graph.flat.value_names[value], count, stats.max_abs, "kept", tuple(names)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import filled_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.tensors import WeightStats
+from amp_rewrite.graph.weight_stats import WeightStats
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.masks import is_added
 
@@ -35,5 +35,5 @@ def fill_saturation(context: PaintContext, vertex: int) -> float:
     tensor = filled_tensor(graph, value)
     if tensor is None:
         return 0.0
-    stats = context.measured.stats(value, tensor)
+    stats = context.stats(value, tensor)
     return saturation(graph, stats, [vertex], context.low)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -31,6 +31,7 @@ from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import props, shape_of, text, type_string
 from amp_rewrite.graph.proto.scope import Scope
 from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.versions import opset_imports
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
@@ -142,11 +143,9 @@ class FlatProto(FlatGraph):
         )
         unnamed = _Reader(flat).model_graph(proto.graph)
         found = [_read_function(flat, function) for function in proto.functions]
-        check_functions([(key, function.graph) for key, function, _ in found])
-        functions.update((key, function) for key, function, _ in found)
-        graphs = [flat, *(function.graph for _, function, _ in found)]
-        waiting = [(flat, unnamed), *((f.graph, left) for _, f, left in found)]
-        _name_nodes(graphs, waiting)
+        check_functions([(function.key, function.graph) for function in found])
+        functions.update((f.key, FlatFunction(f.graph, f.defaults)) for f in found)
+        _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in found)])
         bound = {
             binding.key
             for info in proto.training_info
@@ -180,6 +179,13 @@ class FlatProto(FlatGraph):
     def initializer(self, value: int) -> Tensor | None:
         """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
         return self.tensors.get(value)
+
+    def elements(self, tensor: Tensor) -> Stream:
+        """Return the elements of one of the model's tensors; nothing is read yet."""
+        if isinstance(tensor, StoredTensor):
+            return tensor.stream
+        flat = tensor.numpy().reshape(-1)
+        return Stream(flat.size, flat.dtype, flat)
 
     def held(self, node: int) -> Tensor | None:
         """Return the dense tensor of numbers that a Constant node holds; None for any other."""
@@ -496,25 +502,30 @@ _CHECKS: Mapping[int, tuple[Callable[[Any], Iterable[Any]], Callable[..., object
 """Type of an attribute -> the messages in it, and what checks one."""
 
 
-def _read_function(
-    model: FlatProto, proto: onnx.FunctionProto
-) -> tuple[Operator, FlatFunction, list[tuple[int, str]]]:
+class _Function(NamedTuple):
+    """A function that was read: what calls it, its body, its defaults, its nodes without a name."""
+
+    key: Operator
+    graph: FlatProto
+    defaults: Mapping[str, Attribute]
+    unnamed: list[tuple[int, str]]
+
+
+def _read_function(model: FlatProto, proto: onnx.FunctionProto) -> _Function:
     key = Operator(text(proto.domain), text(proto.name), text(proto.overload))
     where = f"function {key.domain}::{key.op_type}"
     opsets = opset_imports(proto.opset_import, where)
     flat = FlatProto(opsets, functions=model.functions, proto=model.proto, files=model.files)
     unnamed = _Reader(flat).function(proto, where)
     defaults = {text(a.name): plain(a, model.files) for a in proto.attribute_proto}
-    return key, FlatFunction(flat, defaults), unnamed
+    return _Function(key, flat, defaults, unnamed)
 
 
-def _name_nodes(
-    graphs: Iterable[FlatGraph], unnamed: Iterable[tuple[FlatProto, list[tuple[int, str]]]]
-) -> None:
+def _name_nodes(graphs: Sequence[tuple[FlatProto, list[tuple[int, str]]]]) -> None:
     """Give the nodes without a name one that reports can use; it is not written."""
-    names = FreeNames(name for graph in graphs for name in graph.node_names)
-    for flat, nodes in unnamed:
-        for node, base in nodes:
+    names = FreeNames(name for flat, _ in graphs for name in flat.node_names)
+    for flat, unnamed in graphs:
+        for node, base in unnamed:
             flat.node_names[node] = names.take(base, first=2)
             flat.given.add(node)
 

@@ -76,8 +76,10 @@ def shape_of(info: onnx.ValueInfoProto) -> list[int | None] | None:
     while proto.WhichOneof("value") in _CONTAINERS:
         proto = getattr(proto, proto.WhichOneof("value")).elem_type
     kind = proto.WhichOneof("value")
-    leaf = None if kind is None else getattr(proto, kind)
-    if kind not in ("tensor_type", "sparse_tensor_type") or not leaf.HasField("shape"):
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        return None
+    leaf: Any = getattr(proto, kind)
+    if not leaf.HasField("shape"):
         return None
     known = [d.HasField("dim_value") and d.dim_value >= 0 for d in leaf.shape.dim]
     return [d.dim_value if k else None for d, k in zip(leaf.shape.dim, known, strict=True)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.helper
 from onnx import TensorProto, numpy_helper
 
 from amp_rewrite.errors import GraphError
@@ -16,6 +17,7 @@ from amp_rewrite.graph.elements import bits
 from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.proto.external import ExternalFiles, Location
 from amp_rewrite.graph.proto.messages import check_element
+from amp_rewrite.graph.streams import FileRange, Stream
 
 _MAX_ELEMENTS = 1 << 60
 _MAX_RANK = 64
@@ -33,7 +35,7 @@ _FIELDS: dict[int, str] = {
 }
 """The typed field in which each element type is stored; the others use int32_data."""
 _ALL_FIELDS = (*dict.fromkeys(_FIELDS.values()), _INT32)
-_PER_ELEMENT = {TensorProto.COMPLEX64: 2, TensorProto.COMPLEX128: 2}
+_PER_ELEMENT: dict[int, int] = {TensorProto.COMPLEX64: 2, TensorProto.COMPLEX128: 2}
 _PACKED = {2: 4, 4: 2}  # bit width -> elements in one entry of int32_data
 
 
@@ -72,14 +74,19 @@ class StoredTensor:
         )
 
     def numpy(self) -> Array:
-        """Return the elements."""
-        if self.location is None:
-            return numpy_helper.to_array(self.proto)
-        with open(self.location.path, "rb") as file:
-            file.seek(self.location.offset)
-            held = TensorProto(data_type=self.dtype, dims=self.dims)
-            held.raw_data = file.read(self.location.length)
-        return numpy_helper.to_array(held)
+        """Return the elements; what is in a file is read."""
+        folder = "" if self.location is None else self.location.folder
+        return numpy_helper.to_array(self.proto, folder)
+
+    @property
+    def stream(self) -> Stream:
+        """The elements, which are read when they are needed; whole bytes only."""
+        numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
+        if self.location is not None:
+            place = FileRange(self.location.path, self.location.offset)
+            return Stream(self.size, numpy.newbyteorder("<"), place, name=self.proto.name)
+        flat = np.ascontiguousarray(self.numpy()).reshape(-1)
+        return Stream(self.size, numpy, flat, name=self.proto.name)
 
 
 def check_tensor(proto: TensorProto, files: ExternalFiles, where: str) -> StoredTensor:

@@ -19,8 +19,9 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor, default_tensor, filled_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Tensor
-from amp_rewrite.graph.tensors import WeightStats, chunks
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.graph.weight_stats import WeightStats
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.masks import MASKING, ends_in_ordering
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -80,10 +81,10 @@ class _Search:
         for value, tensor, readers in _read_constants(self.type_graph):
             if not concerned[readers].any():
                 continue
-            stats = self.context.measured.stats(value, tensor)
+            stats = self.context.stats(value, tensor)
             if not stats.overflow(low):
                 continue
-            least = _overflows_below_only(tensor, low)
+            least = _overflows_below_only(self.type_graph.flat.elements(tensor), low)
             for step in self._reached(readers, least):
                 if self.painting.is_allow(step.vertex) and not self._tolerates(step, value, least):
                     self.marks[step.vertex] = self._mark(value, stats)
@@ -99,7 +100,7 @@ class _Search:
             tensor = default_tensor(self.type_graph, value) if readers else None
             if tensor is None:
                 continue
-            stats = self.context.measured.stats(value, tensor)
+            stats = self.context.stats(value, tensor)
             if stats.overflow(self.context.low):
                 self.marks |= dict.fromkeys(readers, self._mark(value, stats))
 
@@ -172,7 +173,7 @@ def _owners(type_graph: TypeGraph) -> dict[int, list[int]]:
     return owners
 
 
-def _overflows_below_only(tensor: Tensor, low: DType) -> bool:
+def _overflows_below_only(constant: Stream, low: DType) -> bool:
     """Tell whether every finite element out of range is negative."""
     limit = np.float32(low.overflow)
-    return not any(bool(((c >= limit) & np.isfinite(c)).any()) for c in chunks(tensor))
+    return not any(bool(((c >= limit) & np.isfinite(c)).any()) for c in constant.blocks())

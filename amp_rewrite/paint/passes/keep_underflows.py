@@ -20,8 +20,8 @@ import numpy as np
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import Operator, Tensor
-from amp_rewrite.graph.tensors import chunks
+from amp_rewrite.graph.flat import Operator
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -118,14 +118,15 @@ class _Search:
         """Return a constant's largest magnitude if all of it rounds to zero, else 0."""
         if value not in self._magnitudes:
             tensor = constant_tensor(self.type_graph, value)
-            self._magnitudes[value] = _largest_if_zero(tensor, self.low)
+            elements = None if tensor is None else self.type_graph.flat.elements(tensor)
+            self._magnitudes[value] = _largest_if_zero(elements, self.low)
         return self._magnitudes[value]
 
 
-def _largest_if_zero(tensor: Tensor | None, low: DType) -> float:
-    if tensor is None or tensor.size > LARGEST:
+def _largest_if_zero(constant: Stream | None, low: DType) -> float:
+    if constant is None or constant.count > LARGEST:
         return 0.0
-    arrays = [np.abs(chunk) for chunk in chunks(tensor)]
+    arrays = [np.abs(chunk) for chunk in constant.blocks()]
     largest = max((float(a.max()) for a in arrays if a.size), default=0.0)
     return largest if largest <= low.smallest_subnormal / 2 else 0.0
 
