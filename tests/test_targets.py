@@ -65,8 +65,8 @@ def npu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, ROW))
 
 
-def low_nodes(result: amp.RewriteResult) -> set[str | None]:
-    return {vertex.node.name for vertex in result.painting.allowed()}
+def low_nodes(result: amp.RewriteResult) -> set[str]:
+    return {result.context.type_graph.node_name(v) for v in result.painting.allowed()}
 
 
 @pytest.mark.usefixtures("npu")

@@ -112,7 +112,8 @@ class FlatModel(FlatGraph):
         self.body_of.append(body_number)
         if node.metadata_props:
             self.metadata[index] = node.metadata_props
-        self.inputs += [ABSENT if value is None else number[value] for value in node.inputs]
+        # What is not defined yet counts as left out: invariants look at models that are not sorted.
+        self.inputs += [ABSENT if v is None else number.get(v, ABSENT) for v in node.inputs]
         self.input_start.append(len(self.inputs))
         self.outputs += [self._add_value(value, index, body_number) for value in node.outputs]
         self.output_start.append(len(self.outputs))

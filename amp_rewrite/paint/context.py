@@ -81,6 +81,7 @@ class PaintContext:
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
+    _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
     _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @cached_property
@@ -241,6 +242,11 @@ class PaintContext:
         return by_name
 
     def _refused_by_rules(self, name: str) -> Mark | None:
+        if name not in self._refusals:
+            self._refusals[name] = self._match_rules(name)
+        return self._refusals[name]
+
+    def _match_rules(self, name: str) -> Mark | None:
         if name in self.rules.preserve:
             return _refusal(Reason.PRESERVED, f"node {name} is in preserve")
         pattern = self.rules.denied_by(name) if self.rules.deny else None

@@ -16,9 +16,7 @@ from amp_rewrite.graph.origin import hand_over_output
 from amp_rewrite.graph.tensors import ConvertedTensor
 from amp_rewrite.rewriting.casts import CastPlan, PlannedCast, PlannedWeight, Use
 from amp_rewrite.rewriting.retype import pin_attributes, retype_attributes, retype_value
-
-OPSET_OF_CASTS = 13
-"""The opset to import for a model that uses no operator of ai.onnx: Cast knows bfloat16 since."""
+from amp_rewrite.rewriting.typed_attributes import OPSET_OF_CASTS
 
 
 def apply_plan(flat: FlatModel, plan: CastPlan, type_graph: TypeGraph) -> None:

@@ -1,4 +1,4 @@
-"""Attributes that repeat an element type and must agree with the paint."""
+"""Types that nodes and values of onnx_ir record, made to agree with the paint."""
 
 from __future__ import annotations
 
@@ -10,28 +10,7 @@ from amp_rewrite.graph.dataflow import VertexKind
 from amp_rewrite.graph.elements import from_ir, to_ir, with_element
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait, has
-
-# operators: which of their attributes repeat the type of which variable.
-TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
-    ("Bernoulli", "T2"): "dtype",
-    ("BlackmanWindow", "T2"): "output_datatype",
-    ("Cast", "T2"): "to",
-    ("DequantizeLinear", "T3"): "output_dtype",
-    ("EyeLike", "T2"): "dtype",
-    ("HammingWindow", "T2"): "output_datatype",
-    ("HannWindow", "T2"): "output_datatype",
-    ("LayerNormalization", "U"): "stash_type",
-    ("MelWeightMatrix", "T3"): "output_datatype",
-    ("RandomNormal", "T"): "dtype",
-    ("RandomNormalLike", "T2"): "dtype",
-    ("RandomUniform", "T"): "dtype",
-    ("RandomUniformLike", "T2"): "dtype",
-    ("SequenceEmpty", "S"): "dtype",
-}
-"""(operator, variable) -> the attribute that names the variable's element type.
-
-Source: the operators' texts in https://onnx.ai/onnx/operators/.
-"""
+from amp_rewrite.rewriting.typed_attributes import typed_attributes
 
 
 def retype_attributes(node: ir.Node, kind: VertexKind, low: DType, saturate: float = 0.0) -> None:
@@ -43,13 +22,9 @@ def retype_attributes(node: ir.Node, kind: VertexKind, low: DType, saturate: flo
         low: The low type.
         saturate: The magnitude at which a ConstantOfShape's constant ends; 0 for no end.
     """
-    if node.domain != "":
-        return
-    for variable in kind.variables:
-        name = TYPE_ATTRIBUTES.get((node.op_type, variable))
-        if name is not None:
-            node.attributes[name] = ir.AttrInt64(name, low.ir.value)
-    if node.op_type == "ConstantOfShape":
+    for name in typed_attributes(kind):
+        node.attributes[name] = ir.AttrInt64(name, low.number)
+    if kind.operator[:2] == ("", "ConstantOfShape"):
         _retype_fill(node, low, saturate)
 
 

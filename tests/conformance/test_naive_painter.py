@@ -36,10 +36,12 @@ def differences(model: Any, lists: OpLists, precision: str, target: str, **optio
     tie = None if kernels is None else kernel_ties(kernels, low)
     type_graph = build_type_graph(amp.load(model), tie)
     variables = options.pop("variables", ())
-    inputs = frozenset(v for v in type_graph.model.graph.inputs if v.name in variables)
+    flat = type_graph.flat
+    inputs = frozenset(v for v in flat.main.inputs if flat.value_names[v] in variables)
     context = PaintContext(type_graph, lists, low, kernels, variables=inputs, **options)
     found, expected = set(paint_once(context).allowed()), NaivePainter(context).paint()
-    return sorted(v.name for v in found - expected), sorted(v.name for v in expected - found)
+    name = type_graph.name
+    return sorted(map(name, found - expected)), sorted(map(name, expected - found))
 
 
 @pytest.mark.parametrize("name", sorted(CASES))

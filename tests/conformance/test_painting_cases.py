@@ -51,9 +51,10 @@ def types_after(result: Any) -> dict[str, str]:
             if value is not None and value in types:
                 element = types[value].rsplit("(", 1)[-1].rstrip(")")
                 found.setdefault(f"{node.name}/{name}", NAMES.get(element, element))
+    names = result.context.type_graph.flat.node_names
     for node in result.removed:
         for variable in ("T1", "T2"):
-            found[f"{node.name}/{variable}"] = result.options.precision
+            found[f"{names[node]}/{variable}"] = result.options.precision
     return found
 
 

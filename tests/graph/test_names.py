@@ -44,14 +44,14 @@ def test_the_names_of_a_graph_are_those_inside_it_too() -> None:
 
 def test_what_is_added_has_a_name_that_no_node_and_no_value_has() -> None:
     graph = ir.from_onnx_text(_NESTED).graph
-    names = AddedNames(graph)
+    names = AddedNames.of(graph)
     first = names.cast("x", FLOAT16)
     assert (first, origin(first)) == ("x-CastToFp16-0-AutoMixedPrecision", "x")
     inner = next(n for n in graph.all_nodes() if n.name == "inner")
     inner.name = names.cast("x", FLOAT16)
     assert is_added(inner)
-    assert AddedNames(graph).number("x-CastToFp16") == first
-    assert AddedNames(graph).part("x", "CastToFp16") == first
+    assert AddedNames.of(graph).number("x-CastToFp16") == first
+    assert AddedNames.of(graph).part("x", "CastToFp16") == first
     assert names.inner("x", FLOAT32) == "x-Fp32-0-AutoMixedPrecision"
-    names = AddedNames(graph)
+    names = AddedNames.of(graph)
     assert [names.cast("x", FLOAT16) for _ in range(2)][1] == "x-CastToFp16-2-AutoMixedPrecision"

@@ -13,6 +13,7 @@ from rewriting import assert_close, feeds_of, rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.graph.elements import element
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import infer_types
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -68,16 +69,19 @@ def runs(model: onnx.ModelProto) -> bool:
 def check_ports(result: amp.RewriteResult) -> None:
     """Check that every port of every node of the original has the type that it was painted."""
     types, low = infer_types(result.model), result.options.low.number
-    removed = set(result.removed)
-    for node, entry in result.context.type_graph.nodes.items():
-        if node in removed or node.op_type == "Constant":
+    graph, flat = result.context.type_graph, result.context.type_graph.flat
+    rewritten_nodes = {node.name: node for node in result.model.graph.all_nodes()}
+    for number, name in enumerate(flat.node_names):
+        if number in result.removed or flat.called(number).op_type == "Constant":
             continue
-        is_cast = node.op_type == "Cast"
-        inputs = () if is_cast else zip(node.inputs, entry.inputs, strict=True)
-        for value, vertex in (*inputs, *zip(node.outputs, entry.outputs, strict=True)):
-            if vertex is not None and value is not None:
+        node = rewritten_nodes[name]
+        reads = graph.reads[flat.input_start[number] : flat.input_start[number + 1]]
+        writes = graph.writes[flat.output_start[number] : flat.output_start[number + 1]]
+        inputs = () if node.op_type == "Cast" else zip(node.inputs, reads, strict=True)
+        for value, vertex in (*inputs, *zip(node.outputs, writes, strict=True)):
+            if vertex != ABSENT and value is not None:
                 is_low = element(types[value]) == low
-                assert is_low == result.painting.is_allow(vertex), f"{vertex} {value}"
+                assert is_low == result.painting.is_allow(vertex), f"{graph.name(vertex)} {value}"
 
 
 @given(**ARGUMENTS)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-import onnx_ir as ir
 from onnx import TensorProto
 
-from amp_rewrite.graph.dataflow import Vertex
 from amp_rewrite.graph.elements import element
+from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 
@@ -30,19 +29,25 @@ class NaivePainter:
     def __init__(self, context: PaintContext) -> None:
         self.context = context
         self.type_graph = context.type_graph
-        self.vertices = list(context.type_graph.vertices())
+        self.flat = context.type_graph.flat
+        self.vertices = range(len(context.type_graph))
         self.list_of = {v: context.list_of(v) for v in self.vertices}
-        self.process = {v: context.process(v) for v in self.vertices}
-        self.forced = {v for v in self.vertices if context.is_forced(v)}
-        self.allow: set[Vertex] = set()
-        self.deny: set[Vertex] = set()
+        self.process = {v for v in self.vertices if context.refusal(v) is None}
+        self.supports = {v for v in self.vertices if context.unsupported(v) is None}
+        self.forced = {v for v in self.vertices if context.forced[v]}
+        edges: list[tuple[int, int]] = self.type_graph.edges.tolist()
+        self.behind = table(edges)
+        self.before = table((b, a) for a, b in edges)
+        self.links = table(chain(*(((a, b), (b, a)) for a, b in self.type_graph.handles)))
+        self.allow: set[int] = set()
+        self.deny: set[int] = set()
 
-    def paint(self) -> set[Vertex]:
+    def paint(self) -> set[int]:
         clusters = self.clusters()
         for cluster in clusters:
             if self.is_opaque(cluster):
                 self.deny |= cluster
-        self.allow = {v for v in self.vertices if self.process[v] and self.is_seed(v)} - self.deny
+        self.allow = {v for v in self.vertices if v in self.process and self.is_seed(v)} - self.deny
         if not self.allow:
             return set()
         if not self.context.lists.force_all:
@@ -58,14 +63,20 @@ class NaivePainter:
         self.k_casts()
         return self.allow
 
-    def is_seed(self, vertex: Vertex) -> bool:
+    def is_seed(self, vertex: int) -> bool:
         return self.list_of[vertex] is ListName.ALLOW or vertex in self.forced
 
-    def outputs(self, vertex: Vertex) -> Iterable[Vertex]:
-        return self.type_graph.graph.successors(vertex)
+    def outputs(self, vertex: int) -> Iterable[int]:
+        return self.behind.get(vertex, ())
 
-    def inputs(self, vertex: Vertex) -> Iterable[Vertex]:
-        return self.type_graph.graph.predecessors(vertex)
+    def inputs(self, vertex: int) -> Iterable[int]:
+        return self.before.get(vertex, ())
+
+    def linked(self, vertex: int) -> Iterable[int]:
+        return self.links.get(vertex, ())
+
+    def operator(self, vertex: int) -> Operator:
+        return self.flat.called(self.type_graph.nodes[vertex])
 
     def p2_deny(self) -> None:
         roots = {v for v in self.vertices if self.list_of[v] is ListName.DENY} | self.squares()
@@ -75,15 +86,15 @@ class NaivePainter:
         self.deny |= grow(roots, self.outputs, lambda v: v in up and v not in before)
         self.allow -= self.deny
 
-    def squares(self) -> set[Vertex]:
-        found: set[Vertex] = set()
+    def squares(self) -> set[int]:
+        found: set[int] = set()
         listed = (ListName.CLEAR, ListName.DENY)
         for vertex in self.vertices:
-            node = vertex.node
-            if node.op_type != "Mul" or node.domain or node.inputs[0] is not node.inputs[1]:
+            factors = self.flat.inputs_of(self.type_graph.nodes[vertex])
+            if self.operator(vertex)[:2] != ("", "Mul") or factors[0] != factors[1]:
                 continue
             behind = grow({vertex}, self.outputs, lambda v: self.list_of[v] in listed)
-            sums = [v for v in behind if v.node.op_type.startswith("Reduce")]
+            sums = [v for v in behind if self.operator(v).op_type.startswith("Reduce")]
             if self.list_of[vertex] is ListName.INFER and any(
                 self.list_of[v] is ListName.DENY for v in sums
             ):
@@ -91,14 +102,14 @@ class NaivePainter:
         return found
 
     def p3_between(self) -> None:
-        roots = {v for v in self.allow if self.process[v] and self.is_seed(v)}
+        roots = {v for v in self.allow if v in self.process and self.is_seed(v)}
 
-        def enter(vertex: Vertex) -> bool:
+        def enter(vertex: int) -> bool:
             return (
                 self.list_of[vertex] in (ListName.CLEAR, ListName.INFER)
                 and vertex not in self.deny
-                and self.process[vertex]
-                and self.context.supports(vertex)
+                and vertex in self.process
+                and vertex in self.supports
             )
 
         down = grow(roots, self.outputs, enter)
@@ -108,8 +119,8 @@ class NaivePainter:
         for vertex in self.vertices:
             if (
                 self.list_of[vertex] is not ListName.INFER
-                or not self.process[vertex]
-                or not self.context.supports(vertex)
+                or vertex not in self.process
+                or vertex not in self.supports
                 or vertex in self.allow | self.deny
             ):
                 continue
@@ -120,89 +131,99 @@ class NaivePainter:
     def p5_clear(self) -> None:
         painted = self.allow | self.deny
 
-        def enter(vertex: Vertex) -> bool:
+        def enter(vertex: int) -> bool:
             return (
                 vertex not in painted
                 and self.list_of[vertex] is ListName.CLEAR
-                and self.process[vertex]
-                and self.context.supports(vertex)
-                and not self.context.is_variable_read(vertex)
+                and vertex in self.process
+                and vertex in self.supports
+                and not self.reads_variable(vertex)
             )
 
-        roots = {v for v in self.allow if self.process[v]}
+        roots = {v for v in self.allow if v in self.process}
         self.allow |= grow(roots, lambda v: chain(self.inputs(v), self.outputs(v)), enter)
+
+    def reads_variable(self, vertex: int) -> bool:
+        if self.operator(vertex).op_type != "Identity":
+            return False
+        return self.flat.inputs_of(self.type_graph.nodes[vertex])[0] in self.context.variables
 
     def p6_unpaint(self) -> None:
         for vertex in [v for v in self.allow if self.is_seed(v)]:
-            types = [element(t) for t in vertex.kind.known.values()]
+            types = [element(t) for t in self.type_graph.kind_of(vertex).known.values()]
             quantized = any(t and TensorProto.DataType.Name(t).startswith(QUANTIZED) for t in types)
-            if quantized or not self.context.supports(vertex):
+            if quantized or vertex not in self.supports:
                 self.allow.discard(vertex)
 
     def drop_islands(self) -> None:
-        def connected(vertex: Vertex) -> Iterable[Vertex]:
-            yield from chain(self.inputs(vertex), self.outputs(vertex))
-            handles = self.type_graph.handles
-            if vertex in handles:
-                yield from chain(handles.predecessors(vertex), handles.successors(vertex))
+        def connected(vertex: int) -> Iterable[int]:
+            return chain(self.inputs(vertex), self.outputs(vertex), self.linked(vertex))
 
         seeds = {v for v in self.allow if self.is_seed(v)}
         self.allow = grow(seeds, connected, lambda v: v in self.allow)
 
     def k_casts(self) -> None:
-        retargeted: set[Vertex] = set()
-        for node, entry in self.type_graph.nodes.items():
-            if node.op_type != "Cast" or node.domain:
+        retargeted: set[int] = set()
+        ends = {v for body in self.flat.bodies for v in body.outputs}
+        for node in range(self.flat.n_nodes):
+            if self.flat.called(node)[:2] != ("", "Cast"):
                 continue
-            vertex, value = entry.outputs[0], node.outputs[0]
-            if vertex is None or value.is_graph_output() or not value.uses():
+            (value,) = self.flat.outputs_of(node)
+            vertex = self.type_graph.source[value]
+            consumers = {
+                reader
+                for read, reader in zip(self.flat.inputs, self.type_graph.reads, strict=True)
+                if read == value
+            }
+            if vertex == ABSENT or value in ends or not consumers:
                 continue
-            consumers = {self.type_graph.nodes[u.node].inputs[u.idx] for u in value.uses()}
-            if consumers <= self.allow and self.process[vertex] and self.context.supports(vertex):
+            if consumers <= self.allow and vertex in self.process and vertex in self.supports:
                 retargeted.add(vertex)
         self.allow |= retargeted
 
-    def clusters(self) -> list[set[Vertex]]:
-        handles = self.type_graph.handles
-        left = {v for v in self.vertices if is_sequence_op(v.node) or is_carrier(v) or v in handles}
-        found: list[set[Vertex]] = []
+    def clusters(self) -> list[set[int]]:
+        left = {
+            v
+            for v in self.vertices
+            if is_sequence_op(self.operator(v)) or self.is_carrier(v) or v in self.links
+        }
+        found: list[set[int]] = []
         while left:
             start = next(v for v in self.vertices if v in left)
-
-            def linked(vertex: Vertex) -> Iterable[Vertex]:
-                if vertex not in handles:
-                    return ()
-                return chain(handles.predecessors(vertex), handles.successors(vertex))
-
-            found.append(grow({start}, linked, lambda _: True))
+            found.append(grow({start}, self.linked, lambda _: True))
             left -= found[-1]
         return found
 
-    def is_opaque(self, cluster: set[Vertex]) -> bool:
-        main = self.type_graph.model.graph
-        ends = {*main.inputs, *main.outputs} | {
-            value
-            for node, entry in self.type_graph.nodes.items()
-            if entry.ports.schema is None or node.op_type == "SequenceMap"
-            for value in (*node.inputs, *node.outputs)
-        }
+    def is_carrier(self, vertex: int) -> bool:
+        is_tensor = self.type_graph.kind_of(vertex).type.startswith("tensor")
+        return self.operator(vertex).op_type in CARRIERS and not is_tensor
+
+    def is_opaque(self, cluster: set[int]) -> bool:
+        ends = {*self.flat.bodies[0].inputs, *self.flat.bodies[0].outputs}
+        for node in range(self.flat.n_nodes):
+            is_map = self.flat.called(node).op_type == "SequenceMap"
+            if is_map or self.type_graph.ports_of(node).schema is None:
+                ends |= self.values_of(node)
         for vertex in cluster:
-            node = vertex.node
             values = {
                 v
-                for v in (*node.inputs, *node.outputs)
-                if v is not None and self.type_graph.types.get(v, "").startswith(("seq", "opt"))
+                for v in self.values_of(self.type_graph.nodes[vertex])
+                if (self.type_graph.types[v] or "").startswith(("seq", "opt"))
             }
+            operator = self.operator(vertex)
             if (
-                not (is_sequence_op(node) or node.op_type in CARRIERS)
-                or not self.process[vertex]
-                or not self.context.supports(vertex)
+                not (is_sequence_op(operator) or operator.op_type in CARRIERS)
+                or vertex not in self.process
+                or vertex not in self.supports
                 or values & ends
             ):
                 return True
         return False
 
-    def match(self, clusters: list[set[Vertex]]) -> None:
+    def values_of(self, node: int) -> set[int]:
+        return {*self.flat.inputs_of(node), *self.flat.outputs_of(node)} - {ABSENT}
+
+    def match(self, clusters: list[set[int]]) -> None:
         for cluster in clusters:
             if cluster & self.deny:
                 self.allow -= cluster
@@ -211,19 +232,23 @@ class NaivePainter:
                 self.allow |= cluster
 
 
-def is_carrier(vertex: Vertex) -> bool:
-    return vertex.node.op_type in CARRIERS and not vertex.kind.type.startswith("tensor")
+def is_sequence_op(operator: Operator) -> bool:
+    return operator.op_type in SEQUENCE_OPS and operator.domain == ""
 
 
-def is_sequence_op(node: ir.Node) -> bool:
-    return node.op_type in SEQUENCE_OPS and node.domain == ""
+def table(pairs: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
+    """Return, for each first of the pairs, the second ones."""
+    found: dict[int, set[int]] = {}
+    for first, second in pairs:
+        found.setdefault(first, set()).add(second)
+    return found
 
 
 def grow(
-    roots: set[Vertex],
-    neighbours: Callable[[Vertex], Iterable[Vertex]],
-    enter: Callable[[Vertex], bool],
-) -> set[Vertex]:
+    roots: set[int],
+    neighbours: Callable[[int], Iterable[int]],
+    enter: Callable[[int], bool],
+) -> set[int]:
     """Return the roots and what is reached from them, a generation at a time."""
     reached, edge = set(roots), set(roots)
     while edge:

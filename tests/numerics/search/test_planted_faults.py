@@ -19,7 +19,8 @@ each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.na
 
 
 def low_nodes(result):
-    return sorted({vertex.node.name for vertex in result.painting.allowed()})
+    graph = result.context.type_graph
+    return sorted({graph.node_name(vertex) for vertex in result.painting.allowed()})
 
 
 def loss(fault, keep=(), lists=None):

@@ -27,7 +27,7 @@ def marks(source, low=FLOAT16):
     type_graph = build_type_graph(load(source))
     painted = paint(PaintContext(type_graph, load_lists(precision=low.name, environ={}), low))
     assert not any(painted.painting.is_allow(vertex) for vertex in painted.context.excluded)
-    return {vertex.node.name: mark for vertex, mark in painted.context.excluded.items()}
+    return {type_graph.node_name(v): mark for v, mark in painted.context.excluded.items()}
 
 
 def test_an_epsilon_keeps_the_sum_and_the_quotient_float32() -> None:

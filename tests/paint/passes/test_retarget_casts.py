@@ -34,3 +34,18 @@ def test_a_cast_that_a_float32_operator_reads_as_well_stays() -> None:
             z = Exp(c)
         }""",
     )
+
+
+def test_a_cast_that_makes_an_output_stays() -> None:
+    assert_rewrites(
+        """g (double[4,4] x) => (float[4,4] c, float[4,4] y) {
+            c = Cast<to = 1>(x)
+            y = MatMul(c, c)
+        }""",
+        """g (double[4,4] x) => (float[4,4] c, float[4,4] y) {
+            c = Cast<to = 1>(x)
+            c_fp16 = Cast<to = 10>(c)
+            y_fp16 = MatMul(c_fp16, c_fp16)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+    )
