@@ -16,7 +16,7 @@ CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 
 DATA = files("amp_rewrite.lists")
-"""The folder with the op lists of all targets, and their kernel tables in kernels/."""
+"""The folder with the op lists of all targets, kernel tables in kernels/, schemas in schemas/."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import onnx.defs
 from onnx import AttributeProto
+
+from amp_rewrite import targets
 
 CONTRIB_DOMAIN = "com.microsoft"
 
@@ -160,7 +161,7 @@ def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
 
 @cache
 def _contrib() -> Mapping[str, Schema]:
-    file = files("amp_rewrite.lists").joinpath("schemas", f"{CONTRIB_DOMAIN}.json")
+    file = targets.DATA.joinpath("schemas", f"{CONTRIB_DOMAIN}.json")
     table: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return {row["op"]: _from_row(row) for row in table["schemas"]}
 

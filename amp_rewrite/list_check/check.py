@@ -18,9 +18,10 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES, with_element
-from amp_rewrite.kernels import Kernel, KernelTable, runtime_operators
+from amp_rewrite.kernels import Kernel, KernelTable
 from amp_rewrite.list_check import models as model_check
 from amp_rewrite.list_check.report import CheckReport, Finding, Severity
+from amp_rewrite.list_check.runtime_operators import runtime_operators
 from amp_rewrite.oplists import OpLists, conflict_error, parse, validate
 from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Entry

@@ -12,9 +12,9 @@ import onnx.parser
 import pytest
 import yaml
 
-from amp_rewrite import kernels
-from amp_rewrite.kernels import KernelTable, RuntimeOperators
+from amp_rewrite.kernels import KernelTable
 from amp_rewrite.list_check.check import CheckReport, Finding, Severity, check_lists, has_low_kernel
+from amp_rewrite.list_check.runtime_operators import RuntimeOperators, runtime_operators
 from amp_rewrite.oplists.entries import Entry, ListName
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +136,7 @@ def test_operators_of_a_newer_runtime_are_a_warning_and_of_the_tables_an_error(
 
 def test_the_installed_runtime_has_no_operator_that_the_lists_miss() -> None:
     pytest.importorskip("onnxruntime")
-    found = kernels.runtime_operators()
+    found = runtime_operators()
     assert found is not None
     assert "Attention" in found.float_capable
 
