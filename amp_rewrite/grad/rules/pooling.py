@@ -75,8 +75,10 @@ def _by_blocks(b: Builder, x: ir.Value, y: ir.Value, g: ir.Value) -> ir.Value:
         found = b.equal(b.slice(blocks, [place * channels], [(place + 1) * channels], [1]), y)
         parts.append(b.where(found, left, 0))
         left = b.where(found, 0, left)
-    joined = b.concat([*parts, left], 1)
-    return b.shaped_like(b.op("DepthToSpace", joined, blocksize=2), x)
+    # Columns side by side, then rows: with DepthToSpace, the whole took 1.3 to 1.5 times as long.
+    apart = [b.unsqueeze(part, [3, 5]) for part in (*parts, left)]
+    rows = [b.concat(apart[:2], 5), b.concat(apart[2:], 5)]
+    return b.reshape_like(b.concat(rows, 3), x)
 
 
 def _scattered(
