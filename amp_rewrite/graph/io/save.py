@@ -223,8 +223,7 @@ def _model_streams(model: ir.Model, places: dict[int, Place]) -> Iterator[Stream
     yield Stream.of_bytes(header + varint(_GRAPH_TAG) + varint(total))
     yield Stream.of_bytes(body)
     for value, size in zip(deferred, sizes, strict=True):
-        yield Stream.of_bytes(varint(_INITIALIZER_TAG) + varint(size))
-        yield from _initializer_streams(writer, value)
+        yield from _initializer_streams(writer, value, size)
 
 
 def _is_message(tensor: ir.TensorProtocol) -> bool:
@@ -252,9 +251,12 @@ def _initializer_size(writer: ModelWriter, value: ir.Value) -> int:
     return size + 1 + len(varint(tensor.nbytes)) + tensor.nbytes
 
 
-def _initializer_streams(writer: ModelWriter, value: ir.Value) -> Iterator[Stream]:
+def _initializer_streams(writer: ModelWriter, value: ir.Value, size: int) -> Iterator[Stream]:
     tensor = value.const_value
-    yield Stream.of_bytes(_message(writer, value).SerializeToString(deterministic=True))
-    if tensor is not None and not _is_message(tensor):
-        yield Stream.of_bytes(varint(_RAW_DATA_TAG) + varint(tensor.nbytes))
+    message = _message(writer, value).SerializeToString(deterministic=True)
+    begin = varint(_INITIALIZER_TAG) + varint(size) + message
+    if tensor is None or _is_message(tensor):
+        yield Stream.of_bytes(begin)
+    else:
+        yield Stream.of_bytes(begin + varint(_RAW_DATA_TAG) + varint(tensor.nbytes))
         yield stored(tensor)

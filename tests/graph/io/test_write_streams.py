@@ -132,3 +132,16 @@ def test_an_observer_that_fails_stops_all_threads(tmp_path, output):
     with pytest.raises(KeyboardInterrupt):
         write_streams([zeros(tmp_path, 64)], output.fileno(), fail)
     assert threading.active_count() == before
+
+
+def test_small_streams_share_a_write(output, monkeypatch):
+    real, offsets = os.pwrite, []
+
+    def noted(file, data, offset):
+        offsets.append(offset)
+        return real(file, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    write_streams((Stream.of_bytes(bytes([n % 256])) for n in range(10_000)), output.fileno())
+    assert offsets == [0]
+    assert output.read() == bytes(n % 256 for n in range(10_000))
