@@ -27,8 +27,8 @@ Again, against `rows` (and for strides):
 swapped: one Conv whose batch are the channels (N and C exchanged), strides and dilations exchanged.
 columns: one Slice per tap, their concatenation, one Gemm (one batched product for groups).
 taps: one Slice and one Gemm per tap, channels last.
-rows: x shifted along all spatial axes but the first, g along the first; one Gemm, whose two sides
-are of similar length.
+rows: x shifted along all spatial axes but the first, g along the first; one Gemm per shift of g,
+which takes 0.9 to 0.95 times as long as one Gemm of all of them, for which g is copied once more.
 grouped (one Conv of N x C groups) and gather (columns by Gather) never win and are left out.
 """
 
@@ -152,15 +152,15 @@ def _rows(b: Builder, x: ir.Value, g: ir.Value, sizes: Lengths, window: Window) 
             b.slice(images, *_shift(tap, others, window.dilations[1:]), list(range(3, 2 + rank)))
             for tap in product(*map(range, others))
         ]
-    moved: list[ir.Value] = []
+    right = b.reshape(b.concat(shifted, 0), [prod(others) * channels, -1])
+    products: list[ir.Value] = []
     for tap in range(first):
         ends = [0] * (2 + rank), [0] * (2 + rank)
         ends[0][2], ends[1][2] = (n * window.dilations[0] for n in (tap, first - 1 - tap))
-        moved.append(b.op("Pad", positions, b.vector([*ends[0], *ends[1]])))
-    left = b.reshape(b.concat(moved, 0), [first * outputs, -1])
-    right = b.reshape(b.concat(shifted, 0), [prod(others) * channels, -1])
-    found = b.reshape(b.op("Gemm", left, right, transB=1), [first, outputs, *others, channels])
-    return b.transpose(found, [1, rank + 1, 0, *range(2, rank + 1)])
+        moved = b.op("Pad", positions, b.vector([*ends[0], *ends[1]]))
+        products.append(b.op("Gemm", right, b.reshape(moved, [outputs, -1]), transB=1))
+    found = b.reshape(b.concat(products, 0), [first, *others, channels, outputs])
+    return b.transpose(found, [rank + 1, rank, *range(rank)])
 
 
 def _shift(tap: Lengths, kernel: Sequence[int], dilations: Lengths) -> tuple[list[int], list[int]]:
