@@ -5,6 +5,7 @@
     python benchmarks/bench_train.py --torch-python PYTHON  an interpreter that has torch
     python benchmarks/bench_train.py --profile mlp       what the time of a step goes to
     python benchmarks/bench_train.py --build             size and building time of bert-base's step
+    python benchmarks/bench_train.py --layers 12 24 48   building time of steps of so many layers
 
 Every measurement is a process of its own, alternating between the two, so that neither the other's
 threads nor its memory are in the figures; the best median of the rounds counts.
@@ -183,6 +184,47 @@ def build() -> None:
         print(f"{kind.__name__:16} {nodes:8} {count:6} {count / nodes:6.2f} {seconds:8.2f}")
 
 
+def build_layers(layers: int, precision: str) -> dict[str, float]:
+    """Return the CPU seconds from `minimize` to the end of the first step, part by part.
+
+    The layers are narrow, so that time goes to nodes; the first step loads the model.
+    """
+    import amp_rewrite as amp
+
+    size, length, vocabulary = 64, 16, 100
+    proto = train_models.bert_base(layers, size, 2, vocabulary, length)
+    optimizer = amp.optimizers.AdamW(1e-3)
+    if precision != "float32":
+        optimizer = amp.enable_mixed_precision_graph_rewrite(optimizer, precision=precision)
+    tokens = np.random.default_rng(SEED).integers(0, vocabulary, (2, length))
+    batch = {"x": tokens, "attention": np.ones((2, length), np.float32), "t": tokens[:, 0] % 2}
+    loss = amp.value(amp.load(proto), "loss")
+    times = [time.process_time()]
+    train_op = optimizer.minimize(loss)
+    times.append(time.process_time())
+    with amp.TrainingSession(train_op, threads=1) as session:
+        times.append(time.process_time())
+        session.run(batch)
+    times.append(time.process_time())
+    parts = dict(zip(("minimize", "session", "first step"), np.diff(times).tolist(), strict=True))
+    return {**parts, "total": times[-1] - times[0]}
+
+
+def compare_layers(layers: list[int]) -> list[Any]:
+    """Print a line per number of layers and precision, each a process of its own."""
+    parts = " ".join(f"{part:>10}" for part in ("minimize", "session", "first step", "total"))
+    print(f"{'precision':9} {'layers':>6} {parts}")
+    found: list[Any] = []
+    for precision in ("float32", "float16"):
+        for count in layers:
+            figures = measure(sys.executable, precision, str(count), 0)
+            if figures is not None:
+                found.append({"precision": precision, "layers": count, **figures})
+                line = " ".join(f"{seconds:10.2f}" for seconds in figures.values())
+                print(f"{precision:9} {count:6} {line}")
+    return found
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
@@ -191,14 +233,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter with torch")
     parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
     parser.add_argument("--build", action="store_true", help="bert-base: nodes, building time")
+    parser.add_argument("--layers", type=int, nargs="+", help="building times of so many layers")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--job", choices=("ours", "torch"), help=argparse.SUPPRESS)
+    jobs = ("ours", "torch", "float32", "float16")
+    parser.add_argument("--job", choices=jobs, help=argparse.SUPPRESS)
 
 
 def train(options: argparse.Namespace) -> None:
     """Run the benchmark."""
     names = options.networks or list(NETWORKS)
-    if options.job:
+    if options.job in ("float32", "float16"):
+        print(json.dumps(build_layers(int(names[0]), options.job)))
+    elif options.job:
         print(json.dumps(job(options.job, names[0], options.seconds)))
     elif options.build:
         build()
@@ -207,7 +253,11 @@ def train(options: argparse.Namespace) -> None:
             print(name)
             profile(name)
     else:
-        found = compare(names, options.rounds, options.seconds, options.torch_python)
+        found = (
+            compare_layers(options.layers)
+            if options.layers
+            else compare(names, options.rounds, options.seconds, options.torch_python)
+        )
         if options.json:
             options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -96,3 +96,22 @@ def test_graphs_of_a_list_are_numbered_and_references_hold_none(graph: ir.Graph)
         "then_branch",
         "else_branch",
     ]
+
+
+def test_unused_nodes_are_removed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every removal goes through the outputs of the graph: one by one would be quadratic."""
+    body = "".join(f"unused{i} = Abs (x)\n" for i in range(50))
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    wide (float[2] x) => (float[2] y) {{ {body} y = Neg (x) }}"""
+    graph = ir.from_onnx_text(text).graph
+    removals: list[int] = []
+    remove = ir.Graph.remove
+
+    def counted(self: ir.Graph, nodes: list[ir.Node]) -> None:
+        removals.append(len(nodes))
+        remove(self, nodes)
+
+    monkeypatch.setattr(ir.Graph, "remove", counted)
+    remove_unused_nodes(graph)
+    assert removals == [50]
+    assert [node.op_type for node in graph] == ["Neg"]
