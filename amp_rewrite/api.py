@@ -1,34 +1,40 @@
-"""`rewrite`: load, paint, plan, apply, report. On top of the rooms that do the work."""
+"""`rewrite`: load, paint, plan, apply, report. On top of the rooms that do the work.
+
+A file is rewritten as messages, and objects of onnx_ir are made of it when somebody asks for the
+model; a model that is in memory is rewritten as it is.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Unpack
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING, Unpack
 
 from amp_rewrite.errors import InvariantError, StrictError
-from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.flat_model import FlatModel
-from amp_rewrite.graph.functions import inline
-from amp_rewrite.graph.invariants.check_model import verify_invariants
-from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.graph.origin import paused_gc
-from amp_rewrite.graph.step_metadata import describe_precision
+from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.paused_gc import paused_gc
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.report.build_report import build_report
 from amp_rewrite.report.records import Report, shortcomings
-from amp_rewrite.rewriting.apply_plan import apply_plan, remove_noop_casts
 from amp_rewrite.rewriting.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.cleanup import noop_casts
 from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
 from amp_rewrite.rewriting.paint_context import lists_of, paint_context
+from amp_rewrite.rewriting.save_rewritten import can_save, save_rewritten
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from amp_rewrite.graph.flat_model import FlatModel
+    from amp_rewrite.graph.io.load import Source
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class RewriteResult:
     """What a rewrite gives.
 
     Attributes:
-        model: The rewritten model; the input is untouched.
+        flat: The nodes and values of the model that was given, by number.
         options: What was asked for.
         context: What the painting passes knew; its type graph describes the model before.
         painting: The color of every vertex, and why.
@@ -45,13 +51,49 @@ class RewriteResult:
         timings: Step -> seconds: "load", "type_graph", "painting", "casts".
     """
 
-    model: ir.Model
+    flat: FlatProto | FlatModel
     options: RewriteOptions
     context: PaintContext
     painting: Painting
     plan: CastPlan
     removed: tuple[int, ...]
-    timings: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def model(self) -> ir.Model:
+        """The rewritten model; that of a file is built when it is first asked for."""
+        return self._model
+
+    @cached_property
+    def _model(self) -> ir.Model:
+        if not isinstance(self.flat, FlatProto):
+            return self.flat.model
+        from amp_rewrite.graph.io.read import read_model
+
+        with paused_gc():
+            flat = read_model(self.flat)
+            _apply(flat, self)
+        return flat.model
+
+    def save(self, path: Path, *, progress: Progress | None = None) -> None:
+        """Write the rewritten model; weights are converted on their way.
+
+        Args:
+            path: The model file; external data go to a file next to it.
+            progress: Called every few MiB.
+
+        Raises:
+            SaveError: It cannot be written; no new file is left behind.
+            LoadError: External data of the model have become unreadable.
+        """
+        if isinstance(self.flat, FlatProto) and can_save(self.flat):
+            with paused_gc():
+                graph = self.context.type_graph
+                save_rewritten(self.flat, graph, self.plan, self.removed, path, progress)
+        else:
+            from amp_rewrite.graph.io.save import save
+
+            save(self.model, path, progress=progress)
 
     @property
     def changed(self) -> bool:
@@ -95,8 +137,8 @@ def rewrite(
     chosen, clock = changed(options, changes), _Clock()
     with paused_gc():
         with clock.step("load"):
-            loaded = load(model)
-        return _rewrite(loaded, chosen, clock)
+            flat = _read(model, chosen)
+        return _rewrite(flat, chosen, clock)
 
 
 def rewrite_in_place(model: ir.Model, options: RewriteOptions) -> RewriteResult:
@@ -106,17 +148,33 @@ def rewrite_in_place(model: ir.Model, options: RewriteOptions) -> RewriteResult:
         AmpError: As for `rewrite`.
     """
     with paused_gc():
-        return _rewrite(model, options, _Clock())
+        return _rewrite(_in_memory(model, options), options, _Clock())
 
 
-def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> RewriteResult:
+def _read(source: Source, options: RewriteOptions) -> FlatProto | FlatModel:
+    """Read a model; what is in memory, and what has functions to inline, as objects of onnx_ir."""
+    if isinstance(source, str | os.PathLike | bytes):
+        flat = read_flat(source)
+        if not (options.inline_functions and flat.functions):
+            return flat
+    from amp_rewrite.graph.io.load import load
+
+    return _in_memory(load(source), options)
+
+
+def _in_memory(model: ir.Model, options: RewriteOptions) -> FlatModel:
+    from amp_rewrite.graph.flat_model import FlatModel
+    from amp_rewrite.graph.functions import inline
+
+    if options.inline_functions:
+        inline(model)
+    return FlatModel.of(model)
+
+
+def _rewrite(flat: FlatProto | FlatModel, options: RewriteOptions, clock: _Clock) -> RewriteResult:
     lists = lists_of(options)
-    with clock.step("load"):
-        if options.inline_functions:
-            inline(model)
-        flat = FlatModel.of(model)
-        options.check_names(flat)
-    original = clone(model) if options.strict else None
+    options.check_names(flat)
+    original = _copy(flat) if options.strict else None
     with clock.step("type_graph"):
         context = paint_context(flat, lists, options)
     with clock.step("painting"):
@@ -125,15 +183,32 @@ def _rewrite(model: ir.Model, options: RewriteOptions, clock: _Clock) -> Rewrite
         plan = plan_casts(painted.context, painted.painting)
         removed = noop_casts(context.type_graph, plan)
         result = RewriteResult(
-            model, options, painted.context, painted.painting, plan, removed, clock.timings
+            flat, options, painted.context, painted.painting, plan, removed, clock.timings
         )
-        apply_plan(flat, plan, context.type_graph)
-        remove_noop_casts(flat, removed)
-        if not plan.is_empty:
-            describe_precision(model, options.precision)
+        if not isinstance(flat, FlatProto):
+            _apply(flat, result)
     if original is not None:
         _check_strict(original, result)
     return result
+
+
+def _apply(flat: FlatModel, result: RewriteResult) -> None:
+    """Carry the plan out on the objects of onnx_ir."""
+    from amp_rewrite.graph.step_metadata import describe_precision
+    from amp_rewrite.rewriting.apply_plan import apply_plan, remove_noop_casts
+
+    apply_plan(flat, result.plan, result.context.type_graph)
+    remove_noop_casts(flat, result.removed)
+    if not result.plan.is_empty:
+        describe_precision(flat.model, result.options.precision)
+
+
+def _copy(flat: FlatProto | FlatModel) -> ir.Model:
+    """Return the model as it is before the rewrite."""
+    from amp_rewrite.graph.clone import clone
+    from amp_rewrite.graph.io.read import read_model
+
+    return read_model(flat).model if isinstance(flat, FlatProto) else clone(flat.model)
 
 
 def _check_strict(original: ir.Model, result: RewriteResult) -> None:
@@ -143,6 +218,8 @@ def _check_strict(original: ir.Model, result: RewriteResult) -> None:
         InvariantError: It breaks one.
         StrictError: It converts nothing, meets an operator on no list, or lacks a kernel.
     """
+    from amp_rewrite.graph.invariants.check_model import verify_invariants
+
     keep = result.options.keep_io_types
     broken = verify_invariants(original, result.model, keep_io_types=keep)
     if broken:

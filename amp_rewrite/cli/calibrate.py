@@ -10,7 +10,7 @@ import typer
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.graph.io.save import check_output_path
+from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
 from amp_rewrite.rewriting.options import RewriteOptions

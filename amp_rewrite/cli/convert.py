@@ -13,7 +13,7 @@ from amp_rewrite.cli.progress import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, StrictError
 from amp_rewrite.graph.io.atomic import check_target
-from amp_rewrite.graph.io.save import check_output_path, save
+from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.report.records import print_report
 from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
@@ -42,7 +42,7 @@ def convert(
             result, missing = error.result, error
         written = not dry_run and missing is None
         if written:
-            save(result.model, output, progress=progress)
+            result.save(output, progress=progress)
     if report is not None:
         write_text(report, result.report.to_json())
     if not quiet:

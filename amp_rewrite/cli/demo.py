@@ -14,7 +14,6 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.demo_model import demo_model
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
-from amp_rewrite.graph.io.save import save
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import print_report
@@ -43,7 +42,7 @@ def demo(
 
     out.print(f"$ amp-rewrite convert {before.name} -o {after.name}", markup=False)
     result = rewrite(before, options)
-    save(result.model, after)
+    result.save(after)
     print_report(result.report, out)
     sizes = before.stat().st_size, after.stat().st_size
     out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})\n")

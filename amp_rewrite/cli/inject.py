@@ -11,7 +11,8 @@ import typer
 from amp_rewrite.cli import common
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.save import check_output_path, save
+from amp_rewrite.graph.io.model_files import check_output_path
+from amp_rewrite.graph.io.save import save
 from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.train.recipe import loss_scale_of
 from amp_rewrite.train.step.step_info import StepInfo, read_info

@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Column
 
 from amp_rewrite.cli.common import error_console
-from amp_rewrite.graph.io.save import Progress as SaveProgress
+from amp_rewrite.graph.io.model_files import Progress as SaveProgress
 
 PATIENCE = 1.0
 """After how many seconds a bar appears where most work takes less."""

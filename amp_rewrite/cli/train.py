@@ -16,7 +16,7 @@ from amp_rewrite.cli.progress import counting_bar
 from amp_rewrite.distributed import started
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.save import check_output_path, check_writable
+from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.targets import CPU
 from amp_rewrite.train.data_set import DataSet

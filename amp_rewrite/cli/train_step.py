@@ -14,7 +14,8 @@ from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.save import check_output_path, check_writable, save
+from amp_rewrite.graph.io.model_files import check_output_path, check_writable
+from amp_rewrite.graph.io.save import save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.report.records import Summary
 from amp_rewrite.rewriting.options import RewriteOptions

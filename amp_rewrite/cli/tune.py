@@ -11,7 +11,7 @@ from rich.progress import Progress, TaskID
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import seconds, timed_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.graph.io.save import check_output_path
+from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
 from amp_rewrite.numerics.search.tuning import Step, Tuning

@@ -108,10 +108,16 @@ def state_names(model: Described) -> frozenset[str]:
 
 def describe_precision(model: ir.Model, precision: str) -> None:
     """Let a training step say what it computes in; other models are left alone."""
+    model.metadata_props.update(with_precision(model, precision))
+
+
+def with_precision(model: Described, precision: str) -> dict[str, str]:
+    """Return what of a model's metadata says what it computes in; nothing if it is not a step."""
     description = step_description(model)
-    if description:
-        description["precision"] = precision
-        model.metadata_props[STEP_KEY] = json.dumps(description, sort_keys=True)
+    if not description:
+        return {}
+    description["precision"] = precision
+    return {STEP_KEY: json.dumps(description, sort_keys=True)}
 
 
 def without_precision(metadata: Mapping[str, str]) -> dict[str, Any]:

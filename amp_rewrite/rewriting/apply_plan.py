@@ -7,7 +7,7 @@ from typing import cast
 
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
@@ -54,7 +54,10 @@ class _Applier:
     def _convert(self, weight: PlannedWeight) -> None:
         value, low = self.flat.values[weight.value], self.plan.low
         name = weight.name if weight.keep_float32 else value.name
-        source = cast("ir.TensorProtocol", weight.tensor)
+        producer = self.flat.producer[weight.value]
+        is_initializer = producer == ABSENT
+        held = self.flat.initializer(weight.value) if is_initializer else self.flat.held(producer)
+        source = cast("ir.TensorProtocol", held)
         tensor = ConvertedTensor(source, low, saturate=weight.saturate, name=name)
         node = value.producer()
         if weight.keep_float32:
@@ -129,10 +132,8 @@ class _Applier:
         graph.outputs[index] = new
         model = self.flat.model
         if graph is model.graph and old.producer() is not None and not old.is_graph_output():
-            dtype = self.plan.low if new.dtype == FLOAT32.ir else FLOAT32
-            internal = self.plan.names.inner(old.name or "", dtype)
             hand_over_output(model, old, new)
-            old.name = internal
+            old.name = self.plan.inner[self.flat.number[old]]
 
 
 def remove_noop_casts(flat: FlatModel, casts: tuple[int, ...]) -> None:

@@ -102,7 +102,8 @@ class CastPlan:
         retyped: The values that become low because of their producer.
         ends: Graph inputs and outputs whose own type becomes low; an output that is computed in
             float32 gives its place to a cast.
-        names: The names in use, for what the plan could not name.
+        inner: Value that gives its place as an output, and its name, to another one -> the name
+            that it gets instead.
     """
 
     low: DType
@@ -112,7 +113,7 @@ class CastPlan:
     fills: Mapping[int, float]
     retyped: tuple[int, ...]
     ends: tuple[int, ...]
-    names: AddedNames
+    inner: Mapping[int, str]
 
     @property
     def is_empty(self) -> bool:
@@ -165,11 +166,17 @@ class _Planner:
                 casts.append(PlannedCast(value, to, tuple(uses), name, existing))
             else:
                 weights.append(self._weight(value, tensor, uses, name))
+        copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]
+        inner = {
+            value: names.inner(flat.value_names[value], low if to is FLOAT32 else FLOAT32)
+            for value, uses, to in (*copies, *((c.value, c.uses, c.to) for c in casts))
+            if flat.producer[value] != ABSENT and any(use.body == MAIN for use in uses)
+        }
         vertices = tuple(vertices_in(self.allowed))
         fillers = [v for n in flat.nodes_of("ConstantOfShape") for v in self._vertices_of(n)]
         fills = {v: fill_saturation(self.context, v) for v in fillers if self.allowed[v]}
         return CastPlan(
-            low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, names
+            low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner
         )
 
     def _vertices_of(self, node: int) -> range:

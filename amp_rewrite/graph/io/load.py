@@ -6,22 +6,15 @@ import os
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 
-from amp_rewrite.errors import AmpError, GraphError, LoadError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.gate import admit
-from amp_rewrite.graph.io.magic import describe
-from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.read import read_model
-from amp_rewrite.graph.origin import paused_gc
-from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.versions import check_versions
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.paused_gc import paused_gc
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
-
-_PROTOBUF_LIMIT = 1 << 31
 
 
 def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -44,74 +37,4 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
             copied = clone(source)
             admit(FlatModel.of(copied))
             return copied
-        folder = None if base_dir is None else os.fspath(base_dir)
-        if isinstance(source, onnx.ModelProto):
-            return _build(source, folder, "model")
-        if isinstance(source, bytes):
-            return _build(_parse(source, "model"), folder, "model")
-        path = path_text(source, LoadError)
-        proto = _parse(_read_file(path), path)
-        return _build(proto, folder or os.path.dirname(os.path.abspath(path)), path)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        if os.path.isdir(path):
-            raise LoadError("a folder, not a model", where=path, remedy="name the .onnx file in it")
-        if os.path.getsize(path) >= _PROTOBUF_LIMIT:
-            raise LoadError(
-                "protobuf cannot read a file of 2 GiB or more",
-                where=path,
-                remedy="save the model with its weights as external data",
-            )
-        with open(path, "rb") as file:
-            return file.read()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise LoadError("the file cannot be read", where=path, found=reason) from error
-
-
-def _parse(content: bytes, where: str) -> onnx.ModelProto:
-    """Parse a file's content.
-
-    Raises:
-        LoadError: It is no ONNX model; the message says what it looks like.
-    """
-    if not content:
-        raise LoadError("the file is empty", where=where, expected="an ONNX model")
-    proto = onnx.ModelProto()
-    try:
-        proto.ParseFromString(content)
-    except DecodeError as error:
-        raise LoadError(
-            "not an ONNX model",
-            where=where,
-            found=describe(content),
-            expected="a protobuf ModelProto",
-            remedy="export or copy the file again",
-        ) from error
-    if not proto.HasField("graph"):
-        raise LoadError(
-            "the file holds no graph", where=where, found=describe(content), expected="a model"
-        )
-    return proto
-
-
-def _build(proto: onnx.ModelProto, folder: str | None, where: str) -> ir.Model:
-    """Check the versions and build the model; errors say which file they are about."""
-    try:
-        check_versions(proto)
-        flat = FlatProto.of(proto, folder)
-        admit(flat)
-        model = read_model(flat).model
-    except AmpError as error:
-        raise type(error)(
-            error.what,
-            where=f"{where}: {error.where}" if error.where else where,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
-    except RecursionError as error:
-        raise GraphError("the model is nested too deep", where=where) from error
-    return model
+        return read_model(read_flat(source, base_dir)).model

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite.graph.io.model_files import Place
 from amp_rewrite.graph.io.wire import to_bytes
-
-
-class Place(NamedTuple):
-    """Where the data of a tensor lie in an external file."""
-
-    location: str
-    offset: int
-    length: int
 
 
 def fill_tensor(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.proto.messages import props, text
 
 _MEMBERS: dict[int, ir.DataType] = {member.value: member for member in ir.DataType}
 _MAX_DEPTH = 64
@@ -56,16 +56,6 @@ def data_type(number: int, where: str) -> ir.DataType:
         raise GraphError(
             "unknown element type", where=where, found=number, expected="a TensorProto.DataType"
         ) from None
-
-
-def text(value: str | bytes) -> str:
-    """Return a text field; bytes that are not UTF-8 (protobuf hands out bytes) are replaced."""
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
-
-
-def props(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
-    """Return metadata entries as a dictionary."""
-    return {text(entry.key): text(entry.value) for entry in entries}
 
 
 def read_type(proto: onnx.TypeProto, where: str) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:

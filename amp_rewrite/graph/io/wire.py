@@ -8,7 +8,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.io.typeproto import text, write_type
+from amp_rewrite.graph.io.typeproto import write_type
+from amp_rewrite.graph.proto.messages import text, varint
 
 
 def write_doc(proto: Any, source: Any, doc: str | None) -> None:
@@ -23,16 +24,6 @@ def write_doc(proto: Any, source: Any, doc: str | None) -> None:
     else:
         tag = type(proto).DESCRIPTOR.fields_by_name["doc_string"].number << 3 | 2
         proto.MergeFromString(varint(tag) + varint(len(original)) + original)
-
-
-def varint(number: int) -> bytes:
-    """Return a number as protobuf encodes it."""
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def write_props(entries: Any, current: Mapping[str, str], source: Iterable[Any]) -> None:

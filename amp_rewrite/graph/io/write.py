@@ -10,10 +10,11 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.io.places import Place, fill_tensor
+from amp_rewrite.graph.io.model_files import Place
+from amp_rewrite.graph.io.places import fill_tensor
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.tensorproto import SparseTensor
-from amp_rewrite.graph.io.typeproto import props, text, write_info
+from amp_rewrite.graph.io.typeproto import write_info
 from amp_rewrite.graph.io.wire import (
     to_bytes,
     write_doc,
@@ -22,6 +23,7 @@ from amp_rewrite.graph.io.wire import (
     write_type_and_shape,
 )
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
+from amp_rewrite.graph.proto.messages import props, text
 
 _KINDS = ir.AttributeType
 _FIELDS: dict[ir.AttributeType, str] = {_KINDS.INT: "i", _KINDS.FLOAT: "f"}

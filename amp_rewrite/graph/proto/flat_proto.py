@@ -6,7 +6,7 @@ dimensions say; external data must lie in the model's folder. Messages are refer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -101,6 +101,7 @@ class FlatProto(FlatGraph):
         sparse: Initializer -> its message, of sparse ones.
         unused: Graph -> entries of value_info that name nothing in it.
         given: The nodes that had no name and were given one.
+        external_attributes: Whether a tensor in an attribute of a node has its data in a file.
     """
 
     proto: onnx.ModelProto = field(kw_only=True)
@@ -118,6 +119,7 @@ class FlatProto(FlatGraph):
         default_factory=dict[int, "list[onnx.ValueInfoProto]"]
     )
     given: set[int] = field(default_factory=set[int])
+    external_attributes: bool = False
 
     @classmethod
     def of(cls, proto: onnx.ModelProto, base_dir: str | None) -> FlatProto:
@@ -179,6 +181,21 @@ class FlatProto(FlatGraph):
     def initializer(self, value: int) -> Tensor | None:
         """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
         return self.tensors.get(value)
+
+    def messages_of(self, value: int) -> list[onnx.ValueInfoProto]:
+        """Return what declares a value; of what they say twice, the last one counts."""
+        entry = self.declared.get(value, Declared())
+        return [info for info in (entry.input or entry.info, entry.output) if info is not None]
+
+    def annotations(self, body: int) -> Iterator[onnx.TensorAnnotation]:
+        """Yield a graph's quantization annotations: of nothing in it, then in order of values."""
+        graph = self.graphs[body]
+        if isinstance(graph, onnx.FunctionProto) or not graph.quantization_annotation:
+            return
+        numbers = {self.value_names[v]: v for v, home in enumerate(self.home) if home == body}
+        entries = {numbers.get(e.tensor_name, ABSENT): e for e in graph.quantization_annotation}
+        yield from (e for e in graph.quantization_annotation if e.tensor_name not in numbers)
+        yield from (entries[v] for v in sorted(entries) if v != ABSENT)
 
     def elements(self, tensor: Tensor) -> Stream:
         """Return the elements of one of the model's tensors; nothing is read yet."""
@@ -485,7 +502,9 @@ class _Reader:
                 self._graph(graph, scope, where, Body(node, f"{proto.name}[{index}]"))
         elif proto.type in _CHECKS:
             for message in _CHECKS[proto.type][0](proto):
-                _CHECKS[proto.type][1](message, self._flat.files, where)
+                found = _CHECKS[proto.type][1](message, self._flat.files, where)
+                if isinstance(found, StoredTensor) and found.location is not None:
+                    self._flat.external_attributes = True
 
 
 _CHECKS: Mapping[int, tuple[Callable[[Any], Iterable[Any]], Callable[..., object]]] = {

@@ -72,14 +72,52 @@ def type_string(proto: onnx.TypeProto, where: str, depth: int = 0) -> str | None
 
 def shape_of(info: onnx.ValueInfoProto) -> list[int | None] | None:
     """Return the shape that a declaration records, None for a dimension that is not a number."""
-    proto: Any = info.type
-    while proto.WhichOneof("value") in _CONTAINERS:
-        proto = getattr(proto, proto.WhichOneof("value")).elem_type
-    kind = proto.WhichOneof("value")
-    if kind not in ("tensor_type", "sparse_tensor_type"):
-        return None
-    leaf: Any = getattr(proto, kind)
-    if not leaf.HasField("shape"):
+    leaf = _leaf(info.type)
+    if leaf is None or not leaf.HasField("shape"):
         return None
     known = [d.HasField("dim_value") and d.dim_value >= 0 for d in leaf.shape.dim]
     return [d.dim_value if k else None for d, k in zip(leaf.shape.dim, known, strict=True)]
+
+
+def declare(
+    info: onnx.ValueInfoProto,
+    sources: Iterable[onnx.ValueInfoProto],
+    element: int | None,
+    *,
+    notes: bool,
+) -> None:
+    """Fill a declaration from those that a file has of the same value.
+
+    A dimension below zero, which some exporters write, becomes an unknown one.
+
+    Args:
+        info: The declaration; its name stays.
+        sources: What the file says, the later of it above the earlier.
+        element: Another element type, or None.
+        notes: Whether to repeat doc string and metadata.
+    """
+    metadata: dict[str, str] = {}
+    for source in sources:
+        if source.type.WhichOneof("value") is not None:
+            info.type.CopyFrom(source.type)
+        if notes and source.doc_string:
+            info.doc_string = text(source.doc_string)
+        if notes:
+            metadata |= props(source.metadata_props)
+    for key, entry in metadata.items():
+        info.metadata_props.add(key=key, value=entry)
+    leaf = _leaf(info.type)
+    if leaf is not None and element is not None:
+        leaf.elem_type = element
+    for dim in () if leaf is None else leaf.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value < 0:
+            dim.ClearField("dim_value")
+
+
+def _leaf(proto: onnx.TypeProto) -> Any:
+    """Return the tensor type, dense or sparse, in a type, or None."""
+    inner: Any = proto
+    while inner.WhichOneof("value") in _CONTAINERS:
+        inner = getattr(inner, inner.WhichOneof("value")).elem_type
+    kind = inner.WhichOneof("value")
+    return getattr(inner, kind) if kind in ("tensor_type", "sparse_tensor_type") else None

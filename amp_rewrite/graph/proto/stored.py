@@ -79,6 +79,14 @@ class StoredTensor:
         return numpy_helper.to_array(self.proto, folder)
 
     @property
+    def stored(self) -> Stream:
+        """What ONNX stores for a tensor whose data are in a file."""
+        if self.location is None:
+            raise ValueError("the data are in the message")
+        place = FileRange(self.location.path, self.location.offset)
+        return Stream(self.nbytes, np.dtype(np.uint8), place, name=self.proto.name)
+
+    @property
     def stream(self) -> Stream:
         """The elements, which are read when they are needed; whole bytes only."""
         numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)

@@ -20,7 +20,8 @@ from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import LoadError, SaveError
 from amp_rewrite.graph.io import datafile
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.save import check_output_path, save, to_proto
+from amp_rewrite.graph.io.model_files import check_output_path
+from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.graph.tensors import ConvertedTensor
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>

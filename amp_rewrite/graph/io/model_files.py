@@ -1,0 +1,276 @@
+"""A model file and its data file: replaced together, or not at all.
+
+The data file is named after its content and complete before the model file is replaced; only then
+are data files of the previous model removed. Whenever the process is killed, the model file and the
+data file that it names belong together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+import onnx
+
+from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.io.atomic import Replacement, check_target
+from amp_rewrite.graph.io.write_streams import write_streams
+from amp_rewrite.graph.proto.messages import varint
+from amp_rewrite.graph.streams import FileRange, Stream
+
+Path = str | os.PathLike[str]
+
+INLINE_LIMIT = (1 << 31) - (1 << 27)
+"""How many bytes of weights a model file may hold: protobuf's 2 GiB less what the rest may need."""
+
+_ALIGNMENT = 64
+_PAGE = 1 << 12
+_LARGE = 1 << 20  # from here on a tensor starts on a page of its own, so that it can be mapped
+_HASH_DIGITS = 12
+
+_PROTOBUF_LIMIT = 1 << 31
+_LENGTH_DELIMITED = 2
+
+
+def _tag(message: type, field: str) -> bytes:
+    return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
+
+
+_GRAPH = _tag(onnx.ModelProto, "graph")
+_INITIALIZER = _tag(onnx.GraphProto, "initializer")
+_RAW_DATA = _tag(onnx.TensorProto, "raw_data")
+
+
+class Place(NamedTuple):
+    """Where the data of a tensor lie in an external file."""
+
+    location: str
+    offset: int
+    length: int
+
+
+class Written(NamedTuple):
+    """How far saving is: bytes of weights that have been written, and all that there are."""
+
+    done: int
+    total: int
+
+
+Progress = Callable[[Written], None]
+
+
+class Inline(NamedTuple):
+    """An initializer that is stored in the model file.
+
+    Attributes:
+        message: Its message, serialized; without its data if `stream` has them.
+        stream: Its data, or None.
+    """
+
+    message: bytes
+    stream: Stream | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes."""
+        if self.stream is None:
+            return len(self.message)
+        n_bytes = self.stream.nbytes
+        return len(self.message) + len(_RAW_DATA) + len(varint(n_bytes)) + n_bytes
+
+
+class Parts(NamedTuple):
+    """A ModelProto in parts.
+
+    Attributes:
+        header: All but the graph, serialized.
+        body: The graph without what follows, serialized in pieces.
+        inline: The initializers that are stored in the file.
+    """
+
+    header: bytes
+    body: Sequence[bytes]
+    inline: Sequence[Inline]
+
+    def streams(self) -> Iterator[Stream]:
+        """Yield the file.
+
+        A message is the concatenation of its fields in any order, so that the graph can be written
+        without its initializers, followed by each initializer as one more field.
+
+        Raises:
+            ValueError: It is too large for a protobuf message.
+        """
+        sizes = [entry.size for entry in self.inline]
+        total = sum(len(piece) for piece in self.body)
+        total += sum(len(_INITIALIZER) + len(varint(size)) + size for size in sizes)
+        if len(self.header) + total + 16 >= _PROTOBUF_LIMIT:
+            raise ValueError(f"{total} bytes are too many for a protobuf message")
+        yield Stream.of_bytes(b"".join((self.header, _GRAPH, varint(total), *self.body)))
+        for entry, size in zip(self.inline, sizes, strict=True):
+            begin = _INITIALIZER + varint(size) + entry.message
+            if entry.stream is None:
+                yield Stream.of_bytes(begin)
+            else:
+                yield Stream.of_bytes(begin + _RAW_DATA + varint(entry.stream.nbytes))
+                yield entry.stream
+
+
+class Meter:
+    """Counts the bytes of a model's tensors as they are written, and tells of it."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        """Begin with nothing written of `total` bytes."""
+        self._total = total
+        self._done = 0
+        self._progress = progress
+
+    def add(self, data: memoryview) -> None:
+        """Count bytes; those that stand between tensors never make more than there are."""
+        self._done = min(self._done + data.nbytes, self._total)
+        if self._progress is not None:
+            self._progress(Written(self._done, self._total))
+
+
+def check_output_path(input_path: Path, output_path: Path) -> None:
+    """Refuse an output that is the input, under whatever name.
+
+    Raises:
+        SaveError: Both paths lead to one file, be it through links.
+    """
+    refuse_same(os.fspath(output_path), [os.fspath(input_path)], "the output is the input")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse an output that could not be written in the end.
+
+    Raises:
+        SaveError: Its folder is missing, or it is no regular file or write-protected.
+    """
+    check_target(*os.path.split(os.path.abspath(os.fspath(path))))
+
+
+def refuse_same(output: str, inputs: Iterable[str], what: str) -> None:
+    """Refuse an output that is one of some inputs.
+
+    Raises:
+        SaveError: It is; `what` says so.
+    """
+    for path in inputs:
+        same = os.path.abspath(path) == os.path.abspath(output)
+        with suppress(OSError, ValueError):
+            same = same or os.path.samefile(path, output)
+        if same:
+            raise SaveError(what, where=output, found=path, remedy="choose another output path")
+
+
+def replace_model(
+    output: str,
+    external: Sequence[Stream],
+    parts: Callable[[Sequence[Place]], Parts],
+    meter: Meter,
+    sources: set[str],
+) -> None:
+    """Write a model file, and a data file if there is something to put there.
+
+    Args:
+        output: The absolute path of the model file. An existing one is replaced in one step.
+        external: What goes to the data file.
+        parts: Makes the model file, given the place of each of `external`.
+        meter: Counts what is written.
+        sources: The files that the model reads.
+
+    Raises:
+        SaveError: The target cannot be replaced, or is one of `sources`.
+        OSError: Writing fails; no new file is left behind.
+        ValueError: The model is too large for a protobuf message.
+    """
+    folder, name = os.path.split(output)
+    check_target(folder, name)
+    refuse_same(output, sorted(sources), "the output is a data file of the model")
+    stale = _old_files(folder, name)
+    with Replacement(folder, name) as model_file, ExitStack() as on_failure:
+
+        def write(places: Sequence[Place]) -> None:
+            write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
+
+        data_name = None
+        if external:
+            with Replacement(folder, name) as data_file:
+                data_name, places = _write_data(external, data_file, name, meter)
+                write(places)
+                new_file = os.path.join(folder, data_name)
+                if not os.path.lexists(new_file):
+                    on_failure.callback(_remove_unless_used, new_file, model_file)
+                data_file.commit(data_name)
+        else:
+            write(())
+        model_file.commit(name)
+    _remove_stale(stale, data_name, sources)
+
+
+def source_file(stream: Stream | None) -> str | None:
+    """Return the file that a stream is read from, or None if it is in memory."""
+    is_file = stream is not None and isinstance(stream.origin, FileRange)
+    return stream.origin.path if is_file else None  # pyright: ignore[reportOptionalMemberAccess,reportAttributeAccessIssue] checked
+
+
+def _write_data(
+    external: Sequence[Stream], replacement: Replacement, name: str, meter: Meter
+) -> tuple[str, list[Place]]:
+    """Write a data file; return its name, which contains its hash, and the places in it."""
+    offsets = list(_layout(external))
+    digest = hashlib.sha256()
+    write_streams(_padded(external, offsets), replacement.file.fileno(), digest.update, meter.add)
+    data_name = f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
+    pairs = zip(external, offsets, strict=True)
+    return data_name, [Place(data_name, offset, stream.nbytes) for stream, offset in pairs]
+
+
+def _layout(external: Iterable[Stream]) -> Iterator[int]:
+    """Yield the offset of each stream."""
+    end = 0
+    for stream in external:
+        step = _PAGE if stream.nbytes >= _LARGE else _ALIGNMENT
+        start = -(-end // step) * step
+        yield start
+        end = start + stream.nbytes
+
+
+def _padded(external: Sequence[Stream], offsets: Sequence[int]) -> Iterator[Stream]:
+    """Yield the streams, each preceded by zeros up to its offset."""
+    end = 0
+    for stream, offset in zip(external, offsets, strict=True):
+        yield Stream.of_bytes(bytes(offset - end))
+        yield stream
+        end = offset + stream.nbytes
+
+
+def _old_files(folder: str, name: str) -> list[str]:
+    """Return the data files that earlier saves of the model file `name` left in `folder`."""
+    pattern = re.compile(re.escape(name) + rf"\.[0-9a-f]{{{_HASH_DIGITS}}}\.data")
+    return sorted(
+        entry.path
+        for entry in os.scandir(folder)
+        if pattern.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+    )
+
+
+def _remove_unless_used(data_file: str, model_file: Replacement) -> None:
+    """Remove a new data file if the model file that names it has not been put in place."""
+    if not model_file.committed:
+        with suppress(FileNotFoundError):
+            os.unlink(data_file)
+
+
+def _remove_stale(stale: Iterable[str], data_name: str | None, sources: set[str]) -> None:
+    """Remove data files of the previous model, except what this model still reads."""
+    kept = {os.path.realpath(file) for file in sources}
+    for file in stale:
+        if os.path.basename(file) != data_name and os.path.realpath(file) not in kept:
+            with suppress(OSError):
+                os.unlink(file)
