@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.schemas import Port, Schema
 from amp_rewrite.graph.traits import Trait, having
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 @dataclass(frozen=True, slots=True)

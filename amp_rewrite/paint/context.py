@@ -232,7 +232,7 @@ class PaintContext:
             return False
         cast = schemas.find("", "Cast", opset)
         admitted = frozenset[str]() if cast is None else cast.variables["T2"]
-        return opset < OLDEST_REWRITABLE_OPSET or tensor(self.low.ir) not in admitted
+        return opset < OLDEST_REWRITABLE_OPSET or tensor(self.low.number) not in admitted
 
     @cached_property
     def _node_rules(self) -> Mapping[str, tuple[NodeRule, ...]]:

@@ -230,7 +230,7 @@ class _Planner:
         called, schema = self.flat.called(node), self.type_graph.ports_of(node).schema
         if called[:2] != ("", "Cast") or schema is None:
             return False
-        return tensor_type(self.context.low.ir) in schema.variables.get("T1", frozenset())
+        return tensor_type(self.context.low.number) in schema.variables.get("T1", frozenset())
 
     def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
         """Return a Cast of the same value, in its own scope, that already gives the type.
@@ -244,7 +244,7 @@ class _Planner:
             if flat.called(node)[:2] != ("", "Cast") or flat.body_of[node] != flat.home[value]:
                 continue
             target = attribute_type(flat.attributes(node), "to")
-            if target == tensor_type(to.ir) and not self.is_low[flat.outputs_of(node)[0]]:
+            if target == tensor_type(to.number) and not self.is_low[flat.outputs_of(node)[0]]:
                 return node
         return ABSENT
 

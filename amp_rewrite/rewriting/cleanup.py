@@ -16,7 +16,7 @@ def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[int, ...]:
     """
     flat = type_graph.flat
     low_values = {*plan.retyped, *(v for v in plan.ends if flat.is_input(v))}
-    low = tensor(plan.low.ir)
+    low = tensor(plan.low.number)
     found: list[int] = []
     for node in flat.nodes_of("Cast"):
         source, output = flat.inputs_of(node)[0], flat.outputs_of(node)[0]

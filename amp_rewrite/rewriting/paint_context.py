@@ -62,7 +62,7 @@ def low_ends(type_graph: TypeGraph, options: RewriteOptions) -> frozenset[int]:
     return frozenset(
         v
         for v in (*flat.main.inputs, *flat.main.outputs)
-        if type_graph.types[v] == tensor_type(FLOAT32.ir)
+        if type_graph.types[v] == tensor_type(FLOAT32.number)
         and flat.value_names[v] not in kept
         and not flat.is_initializer(v)
     )
