@@ -19,6 +19,7 @@ FLOORS = (
     "policy",
     "targets",
     "graph",
+    "graph.proto",
     "graph.io",
     "graph.invariants",
     "ort",
