@@ -327,13 +327,26 @@ def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.strip().count(".") >= 1
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("3", "3")])
-def test_numpy_gets_one_thread_for_products_unless_told_otherwise(
-    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+SET_UP = """
+import gc, os
+from amp_rewrite.cli import main
+try:
+    main(%s)
+except SystemExit:
+    print(os.environ.get("OPENBLAS_NUM_THREADS"), gc.get_threshold()[0] > 10_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "threads", "expected"),
+    [("", None, "1 True"), ("", "3", "3 True"), ("['--version']", None, "None False")],
+)
+def test_a_process_of_ones_own_is_set_up_and_any_other_is_left_alone(
+    arguments: str, threads: str | None, expected: str
 ) -> None:
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", given or "")
-    if given is None:
-        monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    with pytest.raises(SystemExit):
-        main(["--version"])
-    assert os.environ["OPENBLAS_NUM_THREADS"] == expected
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    if threads is not None:
+        environment["OPENBLAS_NUM_THREADS"] = threads
+    command = [sys.executable, "-P", "-c", SET_UP % arguments, "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout.splitlines()[-1] == expected
