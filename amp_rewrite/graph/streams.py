@@ -1,14 +1,14 @@
 """Streams: the elements of a tensor, described so that a thread can read any part of them.
 
-A description is plain: it names a file or holds an array, and knows no object of a model. External
-data are read, never mapped: mapped pages count as memory of the process, and a model of 3 GiB must
-not need 3 GiB.
+A description is plain: it names a file, an array or a function that makes one, and knows no object
+of a model; there may be one for each weight. External data are read, never mapped: mapped pages
+count as memory of the process, and a model of 3 GiB must not need 3 GiB.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -47,14 +47,14 @@ class Stream:
     Attributes:
         count: How many elements there are.
         dtype: The type in which they are stored, little endian.
-        origin: Where they are: in a file, or in a flat array.
+        origin: Where they are: in a file, in a flat array, or in one that a function makes.
         conversions: What becomes of each element on the way, one after the other.
         name: What to call the tensor in an error.
     """
 
     count: int
     dtype: np.dtype
-    origin: FileRange | Array
+    origin: FileRange | Array | Callable[[], Array]
     conversions: tuple[Conversion, ...] = ()
     name: str = ""
 
@@ -76,6 +76,10 @@ class Stream:
     def converted(self, target: DType, saturate: float = 0.0) -> Stream:
         """Return a stream whose elements are rounded to `target` in the end."""
         return replace(self, conversions=(*self.conversions, Conversion(target, saturate)))
+
+    def at_hand(self) -> Stream:
+        """Return a stream of the same elements that calls no function: it holds what one made."""
+        return replace(self, origin=self.origin()) if callable(self.origin) else self
 
     def blocks(
         self, first: int = 0, count: int | None = None, block: int = BLOCK
@@ -103,8 +107,9 @@ class Stream:
         if isinstance(self.origin, FileRange):
             yield from self._read(self.origin, first, stop, block)
             return
+        array = self.origin() if callable(self.origin) else self.origin
         for start in range(first, stop, block):
-            yield self.origin[start : min(start + block, stop)]
+            yield array[start : min(start + block, stop)]
 
     def _read(self, origin: FileRange, first: int, stop: int, block: int) -> Iterator[Array]:
         if first == stop:

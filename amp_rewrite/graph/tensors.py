@@ -83,7 +83,7 @@ class ConvertedTensor(ir.LazyTensor):
 def elements(tensor: ir.TensorProtocol) -> Stream:
     """Return the elements of any tensor as a stream, converted if it is a ConvertedTensor.
 
-    The stream holds what `tensor.numpy()` returns, unless the data are in a file.
+    Data that are in no file are what `tensor.numpy()` returns when they are needed.
     """
     if isinstance(tensor, ConvertedTensor):
         return elements(tensor.source).converted(tensor.target, tensor.saturate)
@@ -91,7 +91,10 @@ def elements(tensor: ir.TensorProtocol) -> Stream:
     if isinstance(tensor, ir.ExternalTensor) and _whole_bytes(tensor.dtype):
         place = FileRange(tensor.path, tensor.offset or 0)
         return Stream(tensor.size, dtype.newbyteorder("<"), place, name=name)
-    flat = np.ascontiguousarray(tensor.numpy()).reshape(-1)
+
+    def flat() -> Array:
+        return np.ascontiguousarray(tensor.numpy()).reshape(-1)
+
     return Stream(tensor.size, dtype, flat, name=name)
 
 
@@ -102,7 +105,7 @@ def stored(tensor: ir.TensorProtocol) -> Stream:
     origin = (
         FileRange(tensor.path, tensor.offset or 0)
         if isinstance(tensor, ir.ExternalTensor)
-        else np.frombuffer(tensor.tobytes(), np.uint8)
+        else lambda: np.frombuffer(tensor.tobytes(), np.uint8)
     )
     return Stream(tensor.nbytes, np.dtype(np.uint8), origin, name=tensor.name or "")
 

@@ -35,6 +35,22 @@ def test_any_part_can_be_read_from_a_file_and_from_memory(tmp_path):
         assert list(stream.blocks(7, 0)) == []
 
 
+def test_a_function_is_called_when_its_elements_are_needed():
+    calls = []
+
+    def make() -> np.ndarray:
+        calls.append(1)
+        return VALUES
+
+    lazy = Stream(VALUES.size, VALUES.dtype, make).converted(FLOAT16)
+    assert (lazy.nbytes, calls) == (2000, [])
+    assert all_of(lazy, 5, 2).tolist() == VALUES[5:7].astype(np.float16).tolist()
+    at_hand = lazy.at_hand()
+    assert len(calls) == 2
+    assert all_of(at_hand).size == VALUES.size
+    assert len(calls) == 2
+
+
 def test_conversions_apply_one_after_the_other(tmp_path):
     stream = in_file(tmp_path).converted(FLOAT16, saturate=65504.0).converted(FLOAT32)
     expected = np.minimum(VALUES, 65504).astype(np.float16).astype(np.float32)

@@ -215,8 +215,9 @@ def replace_model(
 
 def source_file(stream: Stream | None) -> str | None:
     """Return the file that a stream is read from, or None if it is in memory."""
-    is_file = stream is not None and isinstance(stream.origin, FileRange)
-    return stream.origin.path if is_file else None  # pyright: ignore[reportOptionalMemberAccess,reportAttributeAccessIssue] checked
+    if stream is not None and isinstance(stream.origin, FileRange):
+        return stream.origin.path
+    return None
 
 
 def _write_data(

@@ -4,8 +4,8 @@ The output is cut into segments. Threads fill segments, whose places are known, 
 any order; the caller's thread then sees their bytes in order, as a hash has to.
 
 In memory are two segments a core and, for each thread, a block of a few hundred KiB with its
-scratch; besides them the arrays that streams hold. A stream is taken when its first segment is
-begun and let go with its last, so that it is better made then than in advance.
+scratch; besides them the arrays that streams hold. What the function of a stream makes is held from
+its first segment to its last.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def write_streams(
 def _segments(streams: Iterable[Stream]) -> Iterator[_Segment]:
     """Cut streams into segments; no element is divided."""
     offset, used, pieces = 0, 0, list[_Piece]()
-    for stream in streams:
+    for stream in (lazy.at_hand() for lazy in streams):
         first = 0
         while first < stream.count:
             size = min(stream.count - first, (SEGMENT - used) // stream.itemsize)

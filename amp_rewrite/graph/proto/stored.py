@@ -93,8 +93,10 @@ class StoredTensor:
         if self.location is not None:
             place = FileRange(self.location.path, self.location.offset)
             return Stream(self.size, numpy.newbyteorder("<"), place, name=self.proto.name)
-        flat = np.ascontiguousarray(self.numpy()).reshape(-1)
-        return Stream(self.size, numpy, flat, name=self.proto.name)
+        return Stream(self.size, numpy, self._flat, name=self.proto.name)
+
+    def _flat(self) -> Array:
+        return np.ascontiguousarray(self.numpy()).reshape(-1)
 
 
 def check_tensor(proto: TensorProto, files: ExternalFiles, where: str) -> StoredTensor:
