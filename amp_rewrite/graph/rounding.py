@@ -32,6 +32,10 @@ _TO_MAGIC = np.uint32(((_MANTISSA_BITS - _HALF_MANTISSA_BITS) << _MANTISSA_BITS)
 _SMALLEST_NORMAL = np.full(BLOCK, np.float32(FLOAT16.smallest_normal).view(np.uint32))
 
 
+_FEW = 1 << 9
+"""Up to here numpy's own conversion is done before a dozen calls of it would be."""
+
+
 def to_low(values: Array, dtype: DType, *, saturate: float = 0.0) -> Array:
     """Return `values` rounded to nearest, ties to even.
 
@@ -46,7 +50,7 @@ def to_low(values: Array, dtype: DType, *, saturate: float = 0.0) -> Array:
     """
     if saturate:
         values = _saturated(values, dtype, saturate)
-    if dtype is FLOAT16 and values.dtype == np.float32:
+    if dtype is FLOAT16 and values.dtype == np.float32 and values.size > _FEW:
         flat = np.ascontiguousarray(values).reshape(-1)
         return _to_float16(flat).reshape(values.shape)
     with np.errstate(all="ignore"):

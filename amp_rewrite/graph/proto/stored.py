@@ -96,6 +96,9 @@ class StoredTensor:
         return Stream(self.size, numpy, self._flat, name=self.proto.name)
 
     def _flat(self) -> Array:
+        if self.proto.HasField("raw_data"):
+            numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
+            return np.frombuffer(self.proto.raw_data, numpy.newbyteorder("<"))
         return np.ascontiguousarray(self.numpy()).reshape(-1)
 
 
