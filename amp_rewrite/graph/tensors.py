@@ -9,9 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.rounding import BLOCK, Array
+from amp_rewrite.graph.rounding import Array
 from amp_rewrite.graph.streams import FileRange, Stream
-from amp_rewrite.graph.weight_stats import WeightStats, measure
 
 
 class ConvertedTensor(ir.LazyTensor):
@@ -110,35 +109,14 @@ def stored(tensor: ir.TensorProtocol) -> Stream:
     return Stream(tensor.nbytes, np.dtype(np.uint8), origin, name=tensor.name or "")
 
 
-def chunks(tensor: ir.TensorProtocol, size: int = BLOCK) -> Iterator[Array]:
-    """Yield the elements of any tensor in order, as flat arrays of at most `size`.
-
-    Raises:
-        LoadError: The external data cannot be read.
-    """
-    return elements(tensor).blocks(block=size)
-
-
-def byte_chunks(tensor: ir.TensorProtocol, size: int = BLOCK) -> Iterator[memoryview]:
+def byte_chunks(tensor: ir.TensorProtocol) -> Iterator[memoryview]:
     """Yield the bytes that ONNX stores for a tensor (raw_data, external data), in order.
 
     Raises:
         LoadError: The external data cannot be read.
     """
-    return (block.view(np.uint8).data for block in stored(tensor).blocks(block=size))
+    return (block.view(np.uint8).data for block in stored(tensor).blocks())
 
 
 def _whole_bytes(dtype: ir.DataType) -> bool:
     return dtype is not ir.DataType.STRING and dtype.bitwidth % 8 == 0
-
-
-def weight_stats(tensor: ir.TensorProtocol) -> WeightStats:
-    """Measure a float tensor in one pass.
-
-    Args:
-        tensor: float32, float16 or bfloat16; float64 is measured after rounding to float32.
-
-    Raises:
-        LoadError: The external data cannot be read.
-    """
-    return measure(elements(tensor))

@@ -1,4 +1,4 @@
-"""Tensors are read in chunks, and rounded as IEEE 754 asks."""
+"""Tensors are read in blocks, and rounded as IEEE 754 asks."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from floats import samples
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
-from amp_rewrite.graph.tensors import ConvertedTensor, byte_chunks, chunks
+from amp_rewrite.graph.tensors import ConvertedTensor, byte_chunks, elements
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=lambda dtype: dtype.name)
@@ -32,17 +32,20 @@ def test_saturation_clamps_finite_values_only(dtype):
     )
 
 
-def test_any_tensor_is_read_in_chunks(tmp_path):
+def test_any_tensor_is_read_in_blocks(tmp_path):
     (tmp_path / "w").write_bytes(np.full(10, 3, np.float32).tobytes())
     big = ir.ExternalTensor(
         "w", 0, 40, ir.DataType.FLOAT, shape=ir.Shape([10]), name="big", base_dir=tmp_path
     )
     small = ir.tensor(np.array([1, 2, 3, 4], np.float32))
-    assert [chunk.size for chunk in chunks(big, 4)] == [4, 4, 2]
-    assert [chunk.size for chunk in chunks(ConvertedTensor(big, FLOAT16), 4)] == [4, 4, 2]
-    np.testing.assert_array_equal(np.concatenate(list(chunks(small, 3))), [1, 2, 3, 4])
-    assert b"".join(byte_chunks(big, 3)) == np.full(10, 3, np.float32).tobytes()
-    assert big.raw is None, "reading in chunks must not map the file"
+    low = ConvertedTensor(big, FLOAT16)
+    assert [chunk.size for chunk in elements(big).blocks(block=4)] == [4, 4, 2]
+    assert [chunk.size for chunk in elements(low).blocks(block=4)] == [4, 4, 2]
+    np.testing.assert_array_equal(
+        np.concatenate(list(elements(small).blocks(block=3))), [1, 2, 3, 4]
+    )
+    assert b"".join(byte_chunks(big)) == np.full(10, 3, np.float32).tobytes()
+    assert big.raw is None, "reading in blocks must not map the file"
 
 
 def test_a_tensor_with_gaps_in_memory_is_stored_without_them():
@@ -55,4 +58,4 @@ def test_packed_tensors_are_stored_packed():
     packed: Any = np.array([1, -2, 3], ml_dtypes.int4)
     four = ir.Tensor(packed, name="four")
     assert len(b"".join(byte_chunks(four))) == 2
-    np.testing.assert_array_equal(next(chunks(four)).astype(int), [1, -2, 3])
+    np.testing.assert_array_equal(next(elements(four).blocks()).astype(int), [1, -2, 3])

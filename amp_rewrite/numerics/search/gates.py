@@ -24,7 +24,8 @@ from amp_rewrite.graph.flat import ABSENT, spans
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.rounding import to_low
-from amp_rewrite.graph.tensors import ConvertedTensor, weight_stats
+from amp_rewrite.graph.tensors import ConvertedTensor, elements
+from amp_rewrite.graph.weight_stats import measure
 from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.float32_session import Float32Session
 from amp_rewrite.numerics.repaint import Repainter, Slot
@@ -290,7 +291,7 @@ class _Builder:
         graph = self.type_graph
         readers = self.flat.readers(self.flat.number[value])
         vertices = [v for n in readers for v in graph.vertices_of(n)]
-        saturate = saturation(self.type_graph, weight_stats(tensor), vertices, self.low)
+        saturate = saturation(self.type_graph, measure(elements(tensor)), vertices, self.low)
         low = ConvertedTensor(tensor, self.low, saturate=saturate, name=value.name or "constant")
         with np.errstate(over="ignore"):
             rounded = low.numpy().astype(np.float32)
