@@ -22,8 +22,6 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
-from amp_rewrite.report.build_report import build_report
-from amp_rewrite.report.records import Report, shortcomings
 from amp_rewrite.rewriting.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.cleanup import noop_casts
 from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
     from amp_rewrite.graph.flat_model import FlatModel
     from amp_rewrite.graph.io.load import Source
+    from amp_rewrite.report.records import Report
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,8 @@ class RewriteResult:
 
     @cached_property
     def _report(self) -> Report:
+        from amp_rewrite.report.build_report import build_report
+
         with paused_gc():
             return build_report(
                 self.context, self.painting, self.plan, self.options, len(self.removed)
@@ -219,6 +220,7 @@ def _check_strict(original: ir.Model, result: RewriteResult) -> None:
         StrictError: It converts nothing, meets an operator on no list, or lacks a kernel.
     """
     from amp_rewrite.graph.invariants.check_model import verify_invariants
+    from amp_rewrite.report.records import shortcomings
 
     keep = result.options.keep_io_types
     broken = verify_invariants(original, result.model, keep_io_types=keep)

@@ -9,12 +9,11 @@ import typer
 
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
-from amp_rewrite.cli.progress import late_bar
+from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, StrictError
 from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.report.records import print_report
 from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
 
@@ -52,6 +51,8 @@ def convert(
 
 
 def _print(result: RewriteResult, output: Path, *, written: bool) -> None:
+    from amp_rewrite.report.records import print_report
+
     out = common.console()
     print_report(result.report, out)
     out.print(f"wrote {output}" if written else "nothing was written", markup=False)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
-from threading import Timer
 
 import typer
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TextColumn,
@@ -19,10 +15,6 @@ from rich.progress import (
 from rich.table import Column
 
 from amp_rewrite.cli.common import error_console
-from amp_rewrite.graph.io.model_files import Progress as SaveProgress
-
-PATIENCE = 1.0
-"""After how many seconds a bar appears where most work takes less."""
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -52,40 +44,6 @@ def timed_bar(*, quiet: bool) -> Progress:
         disable=quiet,
         transient=True,
     )
-
-
-@contextmanager
-def late_bar(*, quiet: bool) -> Generator[SaveProgress]:
-    """Show a bar on a terminal once the work inside takes longer than a second.
-
-    As long as no byte is written, it says that the model is being rewritten; from then on, how many
-    bytes are written and how much time is left.
-
-    Args:
-        quiet: Show nothing.
-
-    Yields:
-        What `save` takes as `progress`.
-    """
-    console = error_console()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(20),
-        DownloadColumn(binary_units=True),
-        TimeRemainingColumn(),
-        console=console,
-        disable=quiet or not console.is_interactive,
-        transient=True,
-    )
-    task = bar.add_task("rewriting", total=None)
-    timer = Timer(PATIENCE, bar.start)
-    timer.start()
-    try:
-        yield lambda at: bar.update(task, description="writing", completed=at.done, total=at.total)
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
 
 
 def seconds(text: str) -> float:

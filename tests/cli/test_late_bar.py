@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 SCRIPT = """
 import sys
-from amp_rewrite.cli import progress
+from amp_rewrite.cli import late_bar
 from amp_rewrite.cli.main import main
-progress.PATIENCE = float(sys.argv[1])
+late_bar.PATIENCE = float(sys.argv[1])
 main(sys.argv[2:])
 """
 AT_ONCE, NEVER = "0", "1e6"
