@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import bench_gpu_jobs
-from bench import CACHE, machine, versions
+from conversions import CACHE
+from results import RESULTS, machine, versions
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 NETWORKS = ("mlp", "digits_cnn", "resnet", "transformer", "bert_base")
 MODELS = ("minilm_l3", "resnet50_rand", "light_densenet121")

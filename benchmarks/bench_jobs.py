@@ -1,7 +1,8 @@
-"""One measured job, in a process of its own; bench.py starts it. Prints one line of JSON.
+"""One job in a process of its own, which processes.py starts and measures.
 
 python benchmarks/bench_jobs.py amp_rewrite|onnxconverter-common|onnxruntime|floor IN OUT
-python benchmarks/bench_jobs.py check MODEL
+python benchmarks/bench_jobs.py check MODEL    prints one line of JSON, as does count
+python benchmarks/bench_jobs.py count MODEL
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,24 +32,17 @@ def data_of(model: Path) -> list[Path]:
     return sorted(p for p in names if p.exists())
 
 
-def amp_rewrite(source: Path, target: Path) -> dict[str, Any]:
+def amp_rewrite(source: Path, target: Path) -> None:
     """Convert with this project, with default options."""
     import amp_rewrite as amp
 
-    start = time.perf_counter()
-    result = amp.rewrite(source)
-    saving = time.perf_counter()
-    amp.save(result.model, target)
-    end = time.perf_counter()
-    split = {**result.timings, "save": end - saving}
-    return {"seconds": end - start, "split": split}
+    amp.rewrite(source).save(target)
 
 
-def _peer(convert: Callable[..., Any], source: Path, target: Path) -> dict[str, Any]:
+def _peer(convert: Callable[..., Any], source: Path, target: Path) -> None:
     import onnx
 
     big = size_of(source) > _PROTOBUF_LIMIT
-    start = time.perf_counter()
     model = onnx.load(str(source))
     # Shape inference serialises the model, which protobuf cannot do beyond 2 GB.
     converted = convert(model, keep_io_types=True, disable_shape_infer=big)
@@ -59,45 +52,38 @@ def _peer(convert: Callable[..., Any], source: Path, target: Path) -> dict[str, 
         save_as_external_data=big,
         location=f"{target.name}.data" if big else None,
     )
-    return {"seconds": time.perf_counter() - start}
 
 
-def onnxconverter_common(source: Path, target: Path) -> dict[str, Any]:
+def onnxconverter_common(source: Path, target: Path) -> None:
     """Convert with onnxconverter-common."""
     from onnxconverter_common import float16
 
-    return _peer(float16.convert_float_to_float16, source, target)
+    _peer(float16.convert_float_to_float16, source, target)
 
 
-def onnxruntime(source: Path, target: Path) -> dict[str, Any]:
+def onnxruntime(source: Path, target: Path) -> None:
     """Convert with ONNX Runtime's float16 tool."""
     from onnxruntime.transformers import float16
 
-    return _peer(float16.convert_float_to_float16, source, target)
+    _peer(float16.convert_float_to_float16, source, target)
 
 
-def floor(source: Path, target: Path) -> dict[str, Any]:
+def floor(source: Path, target: Path) -> None:
     """Copy the files of a model, then convert all its weights with numpy and write them.
 
     The least that any converter must do with the weights, in chunks of 4 Mi elements.
     """
     import numpy as np
 
-    files = data_of(source) or [source]
-    copies = [target.with_suffix(f".copy{i}") for i in range(len(files))]
-    start = time.perf_counter()
     shutil.copyfile(source, target)
-    for data, copy in zip(files, copies, strict=True):
+    for i, data in enumerate(data_of(source)):
+        copy = target.with_suffix(f".copy{i}")
         shutil.copyfile(data, copy)
-    copied = time.perf_counter()
-    for copy in copies:
         with copy.open("rb") as stream, target.with_suffix(".low").open("ab") as low:
             while chunk := stream.read(4 * _CHUNK):
                 values = np.frombuffer(chunk[: len(chunk) // 4 * 4], np.float32)
                 with np.errstate(all="ignore"):
                     low.write(values.astype(np.float16).data)
-    end = time.perf_counter()
-    return {"seconds": end - start, "split": {"copy": copied - start, "numpy": end - copied}}
 
 
 def _verdict(attempt: Callable[[], object]) -> str:
@@ -115,14 +101,11 @@ def check(path: Path) -> dict[str, Any]:
     import onnxruntime as ort
 
     model = onnx.load(str(path), load_external_data=False)
-    nodes = len(model.graph.node)
     verdicts = {
-        "nodes": nodes,
-        "casts": sum(node.op_type == "Cast" for node in model.graph.node),
         "checker": _verdict(lambda: onnx.checker.check_model(str(path), full_check=True)),
         "loads": "not tried",
     }
-    if nodes <= _LOAD_NODES and size_of(path) <= _LOAD_BYTES:
+    if len(model.graph.node) <= _LOAD_NODES and size_of(path) <= _LOAD_BYTES:
         options = ort.SessionOptions()
         options.log_severity_level = 4
         providers = ["CPUExecutionProvider"]
@@ -130,19 +113,40 @@ def check(path: Path) -> dict[str, Any]:
     return verdicts
 
 
-JOBS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+def count(path: Path) -> dict[str, Any]:
+    """Return the number of nodes of a model, those of subgraphs included."""
+    import onnx
+
+    return {"nodes": _nodes(onnx.load(str(path), load_external_data=False).graph)}
+
+
+def _nodes(graph: Any) -> int:
+    subgraphs = (
+        inner
+        for node in graph.node
+        for attribute in node.attribute
+        for inner in (attribute.g, *attribute.graphs)
+    )
+    return len(graph.node) + sum(map(_nodes, subgraphs))
+
+
+CONVERSIONS: dict[str, Callable[[Path, Path], None]] = {
     "amp_rewrite": amp_rewrite,
     "onnxconverter-common": onnxconverter_common,
     "onnxruntime": onnxruntime,
     "floor": floor,
 }
+QUESTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {"check": check, "count": count}
 
 
 def main(arguments: list[str]) -> int:
     """Run one job."""
-    job, *paths = arguments
-    facts = check(Path(paths[0])) if job == "check" else JOBS[job](Path(paths[0]), Path(paths[1]))
-    print(json.dumps(facts))
+    job, *names = arguments
+    paths = list(map(Path, names))
+    if job in QUESTIONS:
+        print(json.dumps(QUESTIONS[job](*paths)))
+    else:
+        CONVERSIONS[job](*paths)
     return 0
 
 

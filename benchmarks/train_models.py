@@ -225,19 +225,20 @@ def transformer(
     return net.model("transformer")
 
 
-def bert_base(
+def bert_encoder(
+    net: Net,
     layers: int = 12,
     size: int = 768,
     heads: int = 12,
     vocabulary: int = 30522,
     length: int = 128,
-    seed: int = 0,
-) -> onnx.ModelProto:
-    """Return a classifier of bert-base's shape: x (N, length), attention (N, length), t (N)."""
-    net = Net(seed)
+) -> str:
+    """Add an encoder of bert-base's shape; return its last value (N, length, size).
+
+    Its inputs are x (N, length) and attention (N, length).
+    """
     x = net.input("x", TensorProto.INT64, "N", length)
     attention = net.input("attention", TensorProto.FLOAT, "N", length)
-    t = net.input("t", TensorProto.INT64, "N")
     _shared(net, heads, size)
     axes = net.constant("axes", np.array([1, 2], np.int64))
     mask = net.op("Sub", "one", net.op("Unsqueeze", attention, axes))
@@ -253,6 +254,21 @@ def bert_base(
         a = _gelu(net, net.dense(y, f"layer{i}.up", size, 4 * size))
         a = net.dense(a, f"layer{i}.down", 4 * size, size)
         y = net.norm(net.op("Add", y, a), f"layer{i}.norm2", size)
+    return y
+
+
+def bert_base(
+    layers: int = 12,
+    size: int = 768,
+    heads: int = 12,
+    vocabulary: int = 30522,
+    length: int = 128,
+    seed: int = 0,
+) -> onnx.ModelProto:
+    """Return a classifier of bert-base's shape: x (N, length), attention (N, length), t (N)."""
+    net = Net(seed)
+    y = bert_encoder(net, layers, size, heads, vocabulary, length)
+    t = net.input("t", TensorProto.INT64, "N")
     first = net.op("Gather", y, net.constant("first", np.array(0, np.int64)), axis=1)
     pooled = net.op("Tanh", net.linear(first, "pooler", size, size))
     net.loss(net.op("Identity", net.linear(pooled, "last", size, 2), name="logits"), t, 2)

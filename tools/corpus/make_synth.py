@@ -1,8 +1,9 @@
 """Build the synthetic stress models.
 
-    python tools/corpus/make_synth.py DEST [chain100k chain10k big3g loop_capture rxnmap_like]
+    python tools/corpus/make_synth.py DEST [NAME ...]
 
-Without names: chain100k, big3g (3 GiB of external data) and loop_capture.
+Names are chain8, chain10k, chain100k, big3g (3 GiB of external data), loop_capture and rxnmap_like;
+without any: chain100k, big3g and loop_capture.
 """
 
 from __future__ import annotations
@@ -83,6 +84,11 @@ def chain(path: Path, nodes: int, rows: int = 4, width: int = 16) -> None:
     shape = [rows, width]
     ends = [_float("x", shape)], [_float("y", shape)]
     onnx.save(_model(made, *ends, weights, path.stem), str(path))
+
+
+def chain8(path: Path) -> None:
+    """Write a chain of 8 nodes: what a conversion of these operators costs before their number."""
+    chain(path, 8)
 
 
 def chain100k(path: Path) -> None:
@@ -274,7 +280,7 @@ def rxnmap_like(path: Path, layers: int = 31, width: int = 64) -> None:
 
 DEFAULT: tuple[Callable[[Path], None], ...] = (chain100k, big3g, loop_capture)
 ALL: dict[str, Callable[[Path], None]] = {
-    maker.__name__: maker for maker in (*DEFAULT, chain10k, rxnmap_like)
+    maker.__name__: maker for maker in (*DEFAULT, chain8, chain10k, rxnmap_like)
 }
 
 

@@ -1,0 +1,191 @@
+"""The tables of results in Markdown, as benchmarks print them and docs/measured.md shows them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from results import Results, Row
+
+PEER = "onnxruntime"
+"""The tool whose time the others' are divided by."""
+TOOLS = {
+    "onnxruntime": "ONNX Runtime's float16 tool",
+    "floor": "copying and numpy",
+}
+"""Tool -> what a table calls it; others by their name."""
+MICRO = 1e6
+
+
+def spread(numbers: Sequence[float], digits: int = 2) -> str:
+    """Return a median with the least and the greatest: "1.02 (0.99 to 1.05)"."""
+    if not numbers:
+        return ""
+    texts = [f"{number:.{digits}f}" for number in (median(numbers), min(numbers), max(numbers))]
+    return "{} ({} to {})".format(*texts) if len(numbers) > 1 else texts[0]
+
+
+def ratios(ours: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return the ratio of every round that both took part in."""
+    return [our / other for our, other in zip(ours, others, strict=False)]
+
+
+def markdown(head: str, lines: Sequence[Sequence[object]]) -> str:
+    """Return a table; the columns of `head` are divided by |, and numbers begin with a digit."""
+    titles = [title.strip() for title in head.split("|")]
+    sides = ["---:" if _is_number(lines, i) else "---" for i in range(len(titles))]
+    rows = [titles, sides, *lines]
+    return "\n".join(f"| {' | '.join(map(str, row))} |".replace("  ", " ") for row in rows)
+
+
+def _is_number(lines: Sequence[Sequence[object]], column: int) -> bool:
+    cells = [str(line[column]) for line in lines if line[column] != ""]
+    return bool(cells) and all(cell[0].isdigit() for cell in cells)
+
+
+def _of(rows: Sequence[Row], **facts: str) -> Row:
+    """Return the row with these facts; one without figures if there is none."""
+    found = [row for row in rows if all(row.get(key) == facts[key] for key in facts)]
+    return found[0] if found else {"cpu": [], "wall": [], "peak": []}
+
+
+def _figures(row: Row) -> Row:
+    """Return a row of which a failure left nothing to show."""
+    return {**row, "cpu": [], "wall": [], "peak": []} if row["error"] else row
+
+
+def _said(row: Row, fact: str) -> str:
+    """Return "yes", "no" for what a judge said instead, or "" if it was not asked."""
+    verdict = row.get(fact, "not tried")
+    return {"yes": "yes", "not tried": ""}.get(verdict, "no")
+
+
+def rewrite(rows: Sequence[Row]) -> str:
+    """Return the table of conversions, and how near to the floor they come."""
+    lines: list[list[object]] = []
+    previous = ""
+    for row in map(_figures, rows):
+        peer = _of(rows, model=row["model"], tool=PEER)
+        first = row["model"] != previous
+        lines.append(
+            [
+                f"{row['model']}, {row['nodes']:,} nodes" if first else "",
+                TOOLS.get(row["tool"], row["tool"]),
+                spread(row["cpu"]) or f"failed: {row['error'][:60]}",
+                spread(ratios(row["cpu"], peer["cpu"])),
+                spread(row["peak"], 0),
+                f"{row.get('size', 0):.1f}",
+                _said(row, "checker"),
+                _said(row, "loads"),
+            ]
+        )
+        previous = row["model"]
+    head = "model | tool | CPU s | of ONNX Runtime's | peak MiB | output MiB | checker | loads"
+    return "\n\n".join([markdown(head, lines), *_floors(rows)])
+
+
+def _floors(rows: Sequence[Row]) -> list[str]:
+    """Return a sentence for every model with a floor: wall times divided by it."""
+    found: list[str] = []
+    for floor in (row for row in rows if row["tool"] == "floor"):
+        others = [r for r in rows if r["model"] == floor["model"] and r["tool"] != "floor"]
+        times = ", ".join(
+            f"{TOOLS.get(row['tool'], row['tool'])} {spread(ratios(row['wall'], floor['wall']))}"
+            for row in map(_figures, others)
+        )
+        found.append(f"Elapsed time of {floor['model']} by that of copying and numpy: {times}.")
+    return found
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Return what the README shows of the conversions: medians, without ONNX Runtime's tool."""
+    lines: list[list[object]] = []
+    for model in ("big3g", "resnet50_rand", "silero_v6"):
+        for tool in ("amp_rewrite", "onnxconverter-common"):
+            row = _of(rows, model=model, tool=tool)
+            name = {"big3g": "3 GiB of weights", "silero_v6": "silero_v6 (25 nested If)"}
+            lines.append(
+                [
+                    name.get(model, model) if tool == "amp_rewrite" else "",
+                    tool,
+                    f"{median(row['cpu']):.2f}",
+                    f"{median(row['peak']):.0f}",
+                    f"{row['size']:.1f}",
+                    _said(row, "checker"),
+                ]
+            )
+    return markdown("model | tool | CPU s | peak MiB | output MiB | valid", lines)
+
+
+def scaling(rows: Sequence[Row]) -> str:
+    """Return the table of times by nodes."""
+    lines: list[list[object]] = []
+    for row in map(_figures, rows):
+        chain = _of(rows, model="chain100k", tool=row["tool"])
+        measured = row["model"] != "chain8"
+        lines.append(
+            [
+                row["model"],
+                f"{row['nodes']:,}",
+                TOOLS.get(row["tool"], row["tool"]),
+                spread(row["cpu"]) or f"failed: {row['error'][:60]}",
+                spread(row["peak"], 0),
+                spread(_by_nodes(row, rows), 0) if measured else "",
+                spread(ratios(_by_nodes(row, rows), _by_nodes(chain, rows))) if measured else "",
+            ]
+        )
+    head = "model | nodes | tool | CPU s | peak MiB | microseconds a node | of chain100k's"
+    return markdown(head, lines)
+
+
+def _by_nodes(row: Row, rows: Sequence[Row]) -> list[float]:
+    """Return the microseconds a node of every round, without what chain8 costs."""
+    if not row["cpu"]:
+        return []
+    start = median(_of(rows, model="chain8", tool=row["tool"])["cpu"] or [0.0])
+    return [(cpu - start) / row["nodes"] * MICRO for cpu in row["cpu"]]
+
+
+def startup(rows: Sequence[Row]) -> str:
+    """Return the table of whole processes."""
+    peer = _of(rows, process=PEER)
+    lines = [
+        [
+            TOOLS.get(row["process"], f"`{row['process']}`"),
+            spread(row["cpu"]) or f"failed: {row['error'][:60]}",
+            spread(ratios(row["cpu"], peer["cpu"])),
+            spread(row["wall"]),
+            spread(row["peak"], 0),
+        ]
+        for row in map(_figures, rows)
+    ]
+    return markdown("process | CPU s | of ONNX Runtime's | wall s | peak MiB", lines)
+
+
+TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
+    "rewrite": rewrite,
+    "scaling": scaling,
+    "startup": startup,
+}
+"""Table, which is also the subcommand that measures it -> its text."""
+
+
+def origin(results: Results) -> str:
+    """Return when, where and with which command results were measured."""
+    machine = results.machine
+    packages = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    return (
+        f"`python benchmarks/bench.py {results.command}` measured this on {results.date}, on "
+        f"{machine['cores']} cores ({machine['cpu']}), with Python {machine['python']}, {packages}."
+    )
+
+
+def report(table: str, arguments: Sequence[str], rows: list[Row], path: Path | None) -> None:
+    """Print a table and its origin, and write its results if a path is given."""
+    results = Results.of(shlex.join([table, *arguments]), rows)
+    print(TABLES[table](rows))
+    print(origin(results))
+    if path is not None:
+        results.write(path)
