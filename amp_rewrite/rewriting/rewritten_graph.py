@@ -10,14 +10,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorAnnotation,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.proto.messages import declare, text
+from amp_rewrite.graph.proto.messages import declare, props, text, type_string
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.streams import Stream
@@ -45,6 +54,9 @@ class Added:
 
 Read = int | Added
 """What a node reads: a value of the model, or one that is added."""
+
+Item = int | str
+"""A node: one of the model, or the name of one that is added."""
 
 Made = tuple[NodeProto, list[Read]]
 """A node's message, and the values that it makes."""
@@ -84,12 +96,14 @@ class RewrittenGraph:
         self._renamed: dict[int, str] = {}
         self._outputs: dict[tuple[int, int], Read] = {}
         self._left = {(n, i): v for n, b in enumerate(flat.bodies) for i, v in enumerate(b.outputs)}
-        self._behind: dict[int, list[PlannedCast | PlannedWeight]] = {}
-        self._at_start: dict[int, list[PlannedCast]] = {}
+        self._behind: dict[Item, list[Item]] = {}
+        self._first: dict[int, Item] = {}
+        self._last_at_start: dict[int, Item] = {}
+        self._instead_of_moved: dict[int, list[Item]] = {}
+        self._planned: dict[str, PlannedCast | PlannedWeight] = {}
         self._added: dict[str, Added] = {}
         self._weights = {w.value: w for w in plan.weights if not w.keep_float32}
         self._copies: dict[int, list[PlannedWeight]] = {}
-        self._moved = {c.existing for c in plan.casts if c.existing != ABSENT}
         self._removed = set(removed)
         self._attributes = self._retyped_attributes()
         for weight in plan.weights:
@@ -132,21 +146,32 @@ class RewrittenGraph:
         if flat.producer[value] == ABSENT:
             self._copies.setdefault(flat.home[value], []).append(weight)
         else:
-            self._behind.setdefault(flat.producer[value], []).insert(0, weight)
+            self._planned[weight.name] = weight
+            self._behind.setdefault(flat.producer[value], []).insert(0, weight.name)
         self._redirect(weight.uses, value, self._added[weight.name])
 
     def _cast(self, cast: PlannedCast) -> None:
-        flat, producer = self._flat, self._flat.producer[cast.value]
-        result: Read = Added(cast.name, cast.value, cast.to)
         if cast.existing != ABSENT:
-            result = flat.outputs_of(cast.existing)[0]
+            self._instead_of_moved[cast.existing] = self._behind.pop(cast.existing, [])
+            self._insert(cast.existing, cast.value)
+            self._redirect(cast.uses, cast.value, self._flat.outputs_of(cast.existing)[0])
         else:
-            self._added[cast.name] = result
-        if producer == ABSENT:
-            self._at_start.setdefault(flat.home[cast.value], []).append(cast)
-        else:
-            self._behind.setdefault(producer, []).insert(0, cast)
-        self._redirect(cast.uses, cast.value, result)
+            self._planned[cast.name] = cast
+            self._added[cast.name] = Added(cast.name, cast.value, cast.to)
+            self._insert(cast.name, cast.value)
+            self._redirect(cast.uses, cast.value, self._added[cast.name])
+
+    def _insert(self, item: Item, value: int) -> None:
+        """Put a node right behind what makes a value, or at the start of the value's graph."""
+        before: Item | None = self._flat.producer[value]
+        if before == ABSENT:
+            body = self._flat.home[value]
+            before = self._last_at_start.get(body)
+            self._last_at_start[body] = item
+            if before is None:
+                self._first[body] = item
+                return
+        self._behind.setdefault(before, []).insert(0, item)
 
     def _redirect(self, uses: Iterable[Use], old: int, new: Read) -> None:
         for use in uses:
@@ -176,7 +201,10 @@ class RewrittenGraph:
 
     def _read(self, slot: int) -> Read:
         """Return what is read at a position in `flat.inputs` now."""
-        read = self._reads.get(slot, self._flat.inputs[slot])
+        return self._left_of(self._reads.get(slot, self._flat.inputs[slot]))
+
+    def _left_of(self, read: Read) -> Read:
+        """Return a value, or what a removed Cast that made it reads."""
         while isinstance(read, int) and read in self._instead:
             read = self._instead[read]
         return read
@@ -194,31 +222,35 @@ class RewrittenGraph:
             body: The graph.
             weights: By graph, its dense initializers, to go into the graphs inside nodes.
         """
-        for cast in self._at_start.get(body, ()):
-            yield from self._made(cast, weights)
-        for node in self._flat.bodies[body].nodes:
-            if node not in self._removed and node not in self._moved:
-                yield self._node(node, weights)
-            for added in self._behind.get(node, ()):
-                yield from self._made(added, weights)
+        for item in self._in_order(body):
+            if isinstance(item, str):
+                yield self._addition(self._planned[item])
+            elif item not in self._removed:
+                yield self._node(item, weights)
 
-    def _made(
-        self, added: PlannedCast | PlannedWeight, weights: Sequence[Sequence[Weight]]
-    ) -> Iterator[Made]:
-        if isinstance(added, PlannedWeight):
-            made = self._added[added.name]
-            tensor = self._converted(added, data=True).message
-            constant = NodeProto(op_type="Constant", output=[made.name], name=added.name)
-            constant.attribute.append(_tensor("value", tensor))
-            yield constant, [made]
-        elif added.existing == ABSENT:
-            made = self._added[added.name]
-            cast = NodeProto(op_type="Cast", input=[self.name(added.value)], output=[made.name])
-            cast.name = added.name
-            cast.attribute.append(_number("to", added.to.number))
-            yield cast, [made]
-        elif added.existing not in self._removed:
-            yield self._node(added.existing, weights)
+    def _in_order(self, body: int) -> Iterator[Item]:
+        """Yield the nodes of a graph, removed ones included, each before what was put behind it."""
+        waiting = [self._first[body]] if body in self._first else []
+        for node in self._flat.bodies[body].nodes:
+            waiting += self._instead_of_moved.get(node, [node])
+        waiting.reverse()
+        while waiting:
+            item = waiting.pop()
+            yield item
+            waiting += reversed(self._behind.get(item, ()))
+
+    def _addition(self, planned: PlannedCast | PlannedWeight) -> Made:
+        """Return a node that is added: a Cast, or a Constant in the low type."""
+        made = self._added[planned.name]
+        node = NodeProto(output=[made.name], name=planned.name)
+        if isinstance(planned, PlannedCast):
+            node.op_type = "Cast"
+            node.input.append(self.name(self._left_of(planned.value)))
+            node.attribute.append(_number("to", planned.to.number))
+        else:
+            node.op_type = "Constant"
+            node.attribute.append(_tensor("value", self._converted(planned, data=True).message))
+        return node, [made]
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
         flat, outputs = self._flat, list[Read](self._flat.outputs_of(node))
@@ -277,7 +309,7 @@ class RewrittenGraph:
         graph.sparse_initializer.extend(sparse)
         graph.value_info.extend(self._infos(number, made))
         graph.value_info.extend(flat.unused.get(number, ()))
-        graph.quantization_annotation.extend(flat.annotations(number))
+        graph.quantization_annotation.extend(self._annotations(number, made))
         return graph
 
     def _infos(self, number: int, made: Iterable[Made]) -> Iterator[ValueInfoProto]:
@@ -304,11 +336,41 @@ class RewrittenGraph:
         if entry is not None and entry.info is not None and not (is_end and self._changed(value)):
             yield self._declared(value, "info")
 
+    def _annotations(self, number: int, made: Iterable[Made]) -> Iterator[TensorAnnotation]:
+        """Yield quantization annotations: of nothing in the graph, then in order of values."""
+        flat, body, source = self._flat, self._flat.bodies[number], self._flat.graphs[number]
+        if isinstance(source, FunctionProto) or not source.quantization_annotation:
+            return
+        numbers = {flat.value_names[v]: v for v, home in enumerate(flat.home) if home == number}
+        found: dict[Read, dict[str, str]] = {}
+        for entry in source.quantization_annotation:
+            value = numbers.get(entry.tensor_name)
+            if value is None:
+                yield entry
+            else:
+                found[value] = props(entry.quant_parameter_tensor_names)
+        outputs = (read for _, outputs in made for read in outputs)
+        for value in dict.fromkeys((*body.inputs, *body.initializers, *outputs)):
+            if found.get(value):
+                annotation = TensorAnnotation(tensor_name=self.name(value))
+                for key, name in found[value].items():
+                    annotation.quant_parameter_tensor_names.add(key=key, value=name)
+                yield annotation
+
+    def _type(self, value: int) -> TypeProto | None:
+        """Return the type that the file gives a value, or None."""
+        found = [info.type for info in self._flat.messages_of(value)]
+        return next((t for t in reversed(found) if t.WhichOneof("value") is not None), None)
+
     def _is_typed(self, value: int) -> bool:
-        return self._flat.recorded[value] is not None
+        return self._type(value) is not None
 
     def _changed(self, value: int) -> bool:
-        return self._is_typed(value) and (value in self._low or value in self._weights)
+        """Tell whether the type that the file gives a value becomes another one."""
+        if value not in self._low and value not in self._weights:
+            return False
+        given = self._type(value)
+        return given is not None and type_string(given, self.name(value)) is not None
 
     def _declared(self, value: int, role: str) -> ValueInfoProto:
         """Return how a value is declared: as before unless its type is another one."""
@@ -326,10 +388,14 @@ class RewrittenGraph:
         if read.gave == ABSENT:
             return self._new_info(read, typed=self._is_typed(read.like))
         entry = self._flat.declared.get(read.gave)
-        is_same = self._flat.recorded[read.gave] == f"tensor({read.dtype.onnx})"
+        recorded = self._flat.recorded[read.gave]
+        is_same = recorded == f"tensor({read.dtype.onnx})" or not self._is_typed(read.gave)
         if is_same and entry is not None and entry.output is not None:
             return entry.output
-        return self._info(read.gave, dtype=read.dtype, name=read.name)
+        info = self._info(read.gave, dtype=read.dtype, name=read.name)
+        if info.type.denotation:  # it belonged to the type
+            info.type.ClearField("denotation")
+        return info
 
     def _target(self, value: int) -> DType:
         """Return the type that a Cast of the model, which is moved, gives."""
@@ -352,12 +418,6 @@ class RewrittenGraph:
         declare(
             info, flat.messages_of(value), None if element is None else element.number, notes=notes
         )
-        if value in flat.tensors and not flat.is_input(value):
-            info.type.tensor_type.elem_type = (now or FLOAT32).number
-            del info.type.tensor_type.shape.dim[:]
-            info.type.tensor_type.shape.SetInParent()
-            for dim in flat.tensors[value].dims:
-                info.type.tensor_type.shape.dim.add(dim_value=dim)
         return info
 
     def _new_info(self, added: Added, *, typed: bool) -> ValueInfoProto:

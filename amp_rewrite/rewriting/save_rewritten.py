@@ -36,11 +36,12 @@ _NODE = varint(onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number << 3 | 2
 def can_save(flat: FlatProto) -> bool:
     """Tell whether `save_rewritten` can write a model.
 
-    It cannot where a tensor in an attribute has its data in a file, or where weights have to move
-    to a data file because there are too many for the model file.
+    It cannot where the model has functions or a tensor in an attribute has its data in a file, or
+    where weights have to move to a data file because there are too many for the model file.
     """
     inline = (t.nbytes for t in flat.tensors.values() if t.location is None)
-    return not flat.external_attributes and sum(inline) <= INLINE_LIMIT
+    is_plain = not flat.functions and not flat.external_attributes
+    return is_plain and sum(inline) <= INLINE_LIMIT
 
 
 def save_rewritten(
@@ -139,6 +140,5 @@ def _header(flat: FlatProto, plan: CastPlan) -> onnx.ModelProto:
         for key, entry in (props(source.metadata_props) | changed).items():
             header.metadata_props.add(key=key, value=entry)
     header.training_info.extend(source.training_info)
-    header.functions.extend(source.functions)
     header.configuration.extend(source.configuration)
     return header

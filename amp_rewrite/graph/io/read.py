@@ -178,16 +178,11 @@ class _Builder:
 
     def _declare(self, numbers: Any) -> None:
         """Give values what the messages that declare them say, and note the messages."""
-        declared = self._flat.declared
         for number in numbers:
-            entry = declared.get(number)
-            if entry is None:
-                continue
-            value = self.values[number]
-            for info in (entry.input or entry.info, entry.output):
-                if info is not None:
-                    read_info(info, value)
-            self._remember(number)
+            if number in self._flat.declared:
+                for info in self._flat.messages_of(number):
+                    read_info(info, self.values[number])
+                self._remember(number)
 
     def _remember(self, number: int) -> None:
         entry = self._flat.declared.get(number)

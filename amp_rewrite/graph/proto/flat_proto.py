@@ -6,7 +6,7 @@ dimensions say; external data must lie in the model's folder. Messages are refer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,12 +60,15 @@ class Declared:
     Attributes:
         input: Its entry among the inputs of its graph, or None.
         output: Its first entry among the outputs, or None.
+        again: Its other entries among the outputs.
         info: Its value_info, or None.
-        latest: The entry whose type and shape count, or None: that of an output, if there is one.
+        latest: The entry whose type and shape count: the last one of an output, if there is one.
+            None if no entry has them; of an initializer, value_info does not count.
     """
 
     input: onnx.ValueInfoProto | None = None
     output: onnx.ValueInfoProto | None = None
+    again: tuple[onnx.ValueInfoProto, ...] = ()
     info: onnx.ValueInfoProto | None = None
     latest: onnx.ValueInfoProto | None = None
 
@@ -172,30 +175,29 @@ class FlatProto(FlatGraph):
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""
-        tensor = self.tensors.get(value)
-        if tensor is not None and not self.is_input(value):
-            return tensor.dims
         entry = self.declared.get(value)
-        return None if entry is None or entry.latest is None else shape_of(entry.latest)
+        if entry is not None and entry.latest is not None:
+            return shape_of(entry.latest)
+        held = self.tensors.get(value) or self.sparse.get(value)
+        return None if held is None else held.dims
 
     def initializer(self, value: int) -> Tensor | None:
         """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
         return self.tensors.get(value)
 
     def messages_of(self, value: int) -> list[onnx.ValueInfoProto]:
-        """Return what declares a value; of what they say twice, the last one counts."""
-        entry = self.declared.get(value, Declared())
-        return [info for info in (entry.input or entry.info, entry.output) if info is not None]
+        """Return what declares a value; of what they say twice, the last one counts.
 
-    def annotations(self, body: int) -> Iterator[onnx.TensorAnnotation]:
-        """Yield a graph's quantization annotations: of nothing in it, then in order of values."""
-        graph = self.graphs[body]
-        if isinstance(graph, onnx.FunctionProto) or not graph.quantization_annotation:
-            return
-        numbers = {self.value_names[v]: v for v, home in enumerate(self.home) if home == body}
-        entries = {numbers.get(e.tensor_name, ABSENT): e for e in graph.quantization_annotation}
-        yield from (e for e in graph.quantization_annotation if e.tensor_name not in numbers)
-        yield from (entries[v] for v in sorted(entries) if v != ABSENT)
+        An initializer that is not an input declares itself, after its value_info.
+        """
+        entry = self.declared.get(value, Declared())
+        first, held = entry.input or entry.info, list[onnx.ValueInfoProto]()
+        if entry.input is None and value in self.tensors:
+            held = [_declaration(self.tensors[value].dtype, self.tensors[value].dims)]
+        elif entry.input is None and value in self.sparse:
+            held = [_declaration(self.sparse[value].values.data_type, self.sparse[value].dims)]
+        outputs = () if entry.output is None else (entry.output, *entry.again)
+        return [*(() if first is None else (first,)), *held, *outputs]
 
     def elements(self, tensor: Tensor) -> Stream:
         """Return the elements of one of the model's tensors; nothing is read yet."""
@@ -240,6 +242,16 @@ def plain(proto: onnx.AttributeProto, files: ExternalFiles) -> Attribute:
     elif kind == AttributeProto.TYPE_PROTO:
         value = type_string(proto.tp, f"attribute {proto.name!r}")
     return Attribute(kind, value)
+
+
+def _declaration(element: int, dims: Iterable[int]) -> onnx.ValueInfoProto:
+    """Return what an initializer says of itself."""
+    info = onnx.ValueInfoProto()
+    info.type.tensor_type.elem_type = element
+    info.type.tensor_type.shape.SetInParent()
+    for dim in dims:
+        info.type.tensor_type.shape.dim.add(dim_value=dim)
+    return info
 
 
 def string(value: bytes) -> str | bytes:
@@ -396,7 +408,10 @@ class _Reader:
         value = _produced(info.name, scope)
         self._record(value, info)
         entry = self._flat.declared.setdefault(value, Declared())
-        entry.output = entry.output or info
+        if entry.output is None:
+            entry.output = info
+        else:
+            entry.again += (info,)
         if info.type.WhichOneof("value") is not None:
             entry.latest = info
         return value
@@ -455,7 +470,8 @@ class _Reader:
         if value is None:
             value = self._value(name, number, ABSENT)
             scope.define(name, value)
-            self._declare(value, infos.get(name))
+            if name in infos:
+                self._record(value, infos[name])
             self._flat.recorded[value] = type_
         elif self._flat.recorded[value] is None:
             self._flat.recorded[value] = type_

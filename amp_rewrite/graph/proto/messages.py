@@ -100,18 +100,28 @@ def declare(
     for source in sources:
         if source.type.WhichOneof("value") is not None:
             info.type.CopyFrom(source.type)
-        if notes and source.doc_string:
+        if notes and source.HasField("doc_string"):
             info.doc_string = text(source.doc_string)
         if notes:
             metadata |= props(source.metadata_props)
+    if not info.doc_string:
+        info.ClearField("doc_string")
     for key, entry in metadata.items():
         info.metadata_props.add(key=key, value=entry)
     leaf = _leaf(info.type)
     if leaf is not None and element is not None:
         leaf.elem_type = element
-    for dim in () if leaf is None else leaf.shape.dim:
+    _tidy(info.type, () if leaf is None else leaf.shape.dim)
+
+
+def _tidy(type_: onnx.TypeProto, dims: Iterable[onnx.TensorShapeProto.Dimension]) -> None:
+    """Remove dimensions below zero, and denotations that say nothing."""
+    for dim in dims:
         if dim.HasField("dim_value") and dim.dim_value < 0:
             dim.ClearField("dim_value")
+    for message in (type_, *dims):
+        if message.HasField("denotation") and not message.denotation:
+            message.ClearField("denotation")
 
 
 def _leaf(proto: onnx.TypeProto) -> Any:

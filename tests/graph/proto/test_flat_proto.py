@@ -1,0 +1,185 @@
+"""Models by number: names, types, shapes and tensors lead to the messages that they came from."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from rewriting import parse
+
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+
+TEXT = """g (float[2,N] x, bool t) => (float[2,4] y) <float[4,4] w, float[2,4] h> {
+    h = MatMul(x, w)
+    y = If(t) <
+      then_branch = p () => (float[2,4] a) { b = Exp(h) a = Neg(b) },
+      else_branch = q () => (float[2,4] c) { c = Add(h, h) }> }"""
+
+
+def flat_of(text: str = TEXT) -> FlatProto:
+    proto = parse(text)
+    proto.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [4, 4], [1.0] * 16))
+    return FlatProto.of(proto, None)
+
+
+def number(flat: FlatProto, name: str) -> int:
+    return flat.value_names.index(name)
+
+
+def test_nodes_are_numbered_before_what_is_inside_them() -> None:
+    flat = flat_of()
+    assert [flat.called(n).op_type for n in range(flat.n_nodes)] == [
+        *("MatMul", "If", "Exp", "Neg", "Add")
+    ]
+    assert [(body.owner, body.nodes) for body in flat.bodies] == [
+        *((ABSENT, [0, 1]), (1, [2, 3]), (1, [4]))
+    ]
+    assert flat.graphs[1] == flat.nodes[1].attribute[0].g
+    assert list(flat.inputs_of(4)) == [number(flat, "h")] * 2
+
+
+def test_values_have_the_types_and_shapes_that_the_file_gives_them() -> None:
+    flat = flat_of()
+    x, w, h, b = (number(flat, name) for name in "xwhb")
+    assert [flat.recorded[v] for v in (x, w, h, b)] == ["tensor(float)"] * 3 + [None]
+    assert [flat.shape(v) for v in (x, h, b)] == [[2, None], [2, 4], None]
+    shape = flat.shape(w)
+    assert shape is not None
+    assert list(shape) == [4, 4]
+
+
+def test_the_last_declaration_of_an_output_counts() -> None:
+    proto = parse("g (float[2] x) => (float[N] y, float[2] y, y) <float[7] y> { y = Exp(x) }")
+    flat = FlatProto.of(proto, None)
+    y = number(flat, "y")
+    assert flat.shape(y) == [2]
+    assert flat.messages_of(y) == [*proto.graph.value_info, *proto.graph.output]
+
+
+def test_an_initializer_declares_itself() -> None:
+    flat = flat_of()
+    (held,) = [info.type for info in flat.messages_of(number(flat, "w"))][1:]
+    assert held == helper.make_tensor_type_proto(TensorProto.FLOAT, [4, 4])
+
+
+def test_a_sparse_initializer_has_a_shape_but_no_dense_tensor() -> None:
+    proto = parse("g (float[2,4] x) => (float[2,4] y) { y = MatMul(x, s) }")
+    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("i", TensorProto.INT64, [1], [5])
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 4]))
+    flat = FlatProto.of(proto, None)
+    s = number(flat, "s")
+    assert flat.initializer(s) is None
+    assert flat.recorded[s] == "tensor(float)"
+    shape = flat.shape(s)
+    assert shape is not None
+    assert list(shape) == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("value = float[2] {1, 2}", np.array([1, 2], np.float32)),
+        ("value_float = 2.5", np.array(2.5, np.float32)),
+        ("value_floats = [1.0, 2.0]", np.array([1, 2], np.float32)),
+        ("value_int = 3", np.array(3)),
+        ("value_ints = [3, 4]", np.array([3, 4])),
+    ],
+)
+def test_a_constant_node_holds_a_tensor(value: str, expected: np.ndarray) -> None:
+    flat = FlatProto.of(parse(f"g () => (y) {{ y = Constant<{value}>() }}"), None)
+    held = flat.held(0)
+    assert held is not None
+    assert held.numpy().dtype == expected.dtype
+    assert held.dtype == helper.np_dtype_to_tensor_dtype(expected.dtype)
+    assert held.size == expected.size
+    np.testing.assert_array_equal(held.numpy(), expected)
+    (block,) = flat.elements(held).blocks()
+    np.testing.assert_array_equal(block, expected.reshape(-1))
+
+
+def test_strings_and_other_nodes_hold_no_numbers() -> None:
+    flat = FlatProto.of(
+        parse('g (x) => (y, z) { y = Constant<value_string = "a">() z = Exp(x) }'), None
+    )
+    assert [flat.held(0), flat.held(1)] == [None, None]
+
+
+def test_a_string_that_is_not_utf8_stays_bytes() -> None:
+    proto = parse("g (x) => (y) { y = custom.Op<a = 1>(x) }")
+    proto.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("a", b"\xff"))
+    assert FlatProto.of(proto, None).attributes(0)["a"].value == b"\xff"
+
+
+def test_a_node_without_a_name_is_given_one_that_is_free() -> None:
+    proto = parse("g (x) => (y) { h = Exp(x) y = Exp(h) }")
+    proto.graph.node[0].name = "Exp_1"
+    flat = FlatProto.of(proto, None)
+    assert flat.node_names == ["Exp_1", "Exp_1_2"]
+    assert flat.given == {1}
+    assert proto.graph.node[1].name == ""
+
+
+def test_value_info_of_nothing_is_noted() -> None:
+    proto = parse("g (float[2] x) => (y) { y = Exp(x) }")
+    proto.graph.value_info.add(name="nothing")
+    proto.graph.value_info.add(name="x")
+    flat = FlatProto.of(proto, None)
+    assert [info.name for info in flat.unused[0]] == ["nothing"]
+    assert flat.declared[number(flat, "x")].info == proto.graph.value_info[1]
+
+
+def test_what_training_binds_is_bound() -> None:
+    proto = parse("g (x) => (y) { y = Exp(x) }")
+    proto.training_info.add().update_binding.add(key="y", value="z")
+    flat = FlatProto.of(proto, None)
+    assert flat.bound == {number(flat, "y")}
+
+
+def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:
+    proto = parse(
+        """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[2] x) => (float[2] y) { y = local.F(x) }
+        <domain: "local", opset_import: ["" : 20]>
+        F <alpha: float = 2.0> (a) => (b) { b = LeakyRelu<alpha: float = @alpha>(a) }"""
+    )
+    flat = FlatProto.of(proto, None)
+    ((key, function),) = flat.functions.items()
+    assert key[:2] == ("local", "F")
+    assert function.defaults["alpha"].value == 2.0
+    graph = function.graph
+    assert (graph.n_nodes, graph.opsets) == (1, {"": 20})
+    assert graph.attributes(0)["alpha"].reference == "alpha"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("h = Exp(y) y = Exp(x)", "is used before it is made"),
+        ("h = Exp(y) y = Exp(h)", "has a cycle"),
+        ("y = Exp(other)", "undefined value 'other'"),
+        ("y = Exp(x) y = Neg(x)", "two producers"),
+        ("h = Exp(x)", "'y' is not produced"),
+    ],
+)
+def test_names_that_do_not_add_up_are_refused(body: str, problem: str) -> None:
+    with pytest.raises(GraphError, match=problem):
+        FlatProto.of(parse(f"g (x) => (y) {{ {body} }}"), None)
+
+
+def test_functions_that_call_each_other_are_refused() -> None:
+    proto = parse("g (x) => (y) { y = Exp(x) }")
+    for name, callee in ("FG", "GF"):
+        call = helper.make_node(callee, ["a"], ["b"], domain="local")
+        imports = [helper.make_opsetid("local", 1)]
+        function = helper.make_function("local", name, ["a"], ["b"], [call], imports)
+        proto.functions.append(function)
+    with pytest.raises(GraphError, match="a function calls itself"):
+        FlatProto.of(proto, None)
+    proto.functions[1].node[0].op_type = "Other"
+    proto.functions.append(onnx.FunctionProto.FromString(proto.functions[0].SerializeToString()))
+    with pytest.raises(GraphError, match="two functions of one name"):
+        FlatProto.of(proto, None)
