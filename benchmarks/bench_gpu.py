@@ -29,7 +29,7 @@ from typing import Any
 
 import bench_gpu_jobs
 from conversions import CACHE
-from results import RESULTS, machine, versions
+from results import RESULTS, machine, torch_versions, versions
 
 HERE = Path(__file__).resolve().parent
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -119,7 +119,7 @@ def describe(options: argparse.Namespace) -> dict[str, Any]:
     from amp_rewrite.ort.cuda_driver import cuda_device
 
     device = cuda_device(options.device) if options.provider == CUDA else None
-    packages = {**versions(), **bench_gpu_jobs.torch_versions(options.torch_python)}
+    packages = {**versions(), **torch_versions(options.torch_python)}
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "provider": options.provider,

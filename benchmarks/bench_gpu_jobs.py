@@ -24,7 +24,6 @@ import numpy as np
 
 CUDA = "CUDAExecutionProvider"
 WARM_UP = 5
-VERSION = "import importlib.metadata as m; print(m.version('torch'))"
 Batch = dict[str, Any]
 
 
@@ -193,14 +192,6 @@ def driver_version() -> str | None:
         found = subprocess.run(query, capture_output=True, text=True, check=True).stdout
         return found.strip().splitlines()[0]
     return None
-
-
-def torch_versions(python: str) -> dict[str, str]:
-    """Return the version of torch in an interpreter."""
-    done = subprocess.run(
-        [python, "-P", "-c", VERSION], capture_output=True, text=True, check=False
-    )
-    return {"torch": done.stdout.strip() if done.returncode == 0 else "not installed"}
 
 
 def main(case: dict[str, Any]) -> dict[str, Any]:

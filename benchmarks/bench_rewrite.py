@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     add_options(parser)
     parser.add_argument("--no-big3g", dest="big3g", action="store_false")
     options = parser.parse_args(arguments)
-    report("rewrite", arguments, compare(models(options), options), options.json)
+    report("rewrite", ["rewrite", *arguments], compare(models(options), options), options.json)
     return 0
 
 

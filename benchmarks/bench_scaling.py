@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     add_options(parser)
     options = parser.parse_args(arguments)
     chosen = [Path(name).resolve() for name in options.models] or made_models(MODELS)
-    report("scaling", arguments, compare(chosen, options), options.json)
+    report("scaling", ["scaling", *arguments], compare(chosen, options), options.json)
     return 0
 
 

@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     options = parser.parse_args(arguments)
-    report("startup", arguments, measure(options.rounds), options.json)
+    report("startup", ["startup", *arguments], measure(options.rounds), options.json)
     return 0
 
 

@@ -1,14 +1,14 @@
 """Measure training steps against PyTorch eager: same network, weights, batch and threads.
 
-    python benchmarks/bench_train.py                     every network
-    python benchmarks/bench_train.py mlp --rounds 5      one, more often
-    python benchmarks/bench_train.py --torch-python PYTHON  an interpreter that has torch
-    python benchmarks/bench_train.py --profile mlp       what the time of a step goes to
-    python benchmarks/bench_train.py --build             size and building time of bert-base's step
-    python benchmarks/bench_train.py --layers 12 24 48   building time of steps of so many layers
+    python benchmarks/bench.py train                     every network
+    python benchmarks/bench.py train mlp --rounds 5      one, more often
+    python benchmarks/bench.py train --torch-python PYTHON  an interpreter that has torch
+    python benchmarks/bench.py train --profile mlp       what the time of a step goes to
+    python benchmarks/bench.py train --build             size and building time of bert-base's step
+    python benchmarks/bench.py train --layers 12 24 48   building time of steps of so many layers
 
 Every measurement is a process of its own, alternating between the two, so that neither the other's
-threads nor its memory are in the figures; the best median of the rounds counts.
+threads nor its memory are in the figures, which are medians of each process.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 import onnx
 import train_models
+from results import Row, torch_versions
+from tables import report
 
 THREADS = 2
 SEED = 1
@@ -122,25 +124,21 @@ def measure(python: str, tool: str, name: str, seconds: float) -> dict[str, floa
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(names: list[str], rounds: int, seconds: float, torch_python: str) -> list[Any]:
-    """Print a line per network; return the figures."""
-    print(f"{'network':12} {'ours ms':>9} {'torch ms':>9} {'ratio':>6} {'MiB':>6} {'torch':>6}")
-    found: list[Any] = []
+def compare(names: list[str], rounds: int, seconds: float, torch_python: str) -> list[Row]:
+    """Return a row per network and tool, with the figures of every round."""
+    pythons = {"ours": sys.executable, "torch": torch_python}
+    rows: list[Row] = []
     for name in names:
-        best: dict[str, dict[str, float]] = {}
+        own: dict[str, Row] = {
+            tool: {"network": name, "tool": tool, "ms": [], "peak": []} for tool in pythons
+        }
         for _ in range(rounds):
-            for tool, python in (("ours", sys.executable), ("torch", torch_python)):
-                figures = measure(python, tool, name, seconds)
-                if figures is not None and figures["ms"] < best.get(tool, {"ms": 1e9})["ms"]:
-                    best[tool] = figures
-        row: dict[str, Any] = {"network": name, **best}
-        mine, other = best.get("ours"), best.get("torch")
-        ratio = other["ms"] / mine["ms"] if mine and other else float("nan")
-        ms = [b["ms"] if b else float("nan") for b in (mine, other)]
-        peak = [b["peak"] if b else float("nan") for b in (mine, other)]
-        print(f"{name:12} {ms[0]:9.2f} {ms[1]:9.2f} {ratio:6.2f} {peak[0]:6.0f} {peak[1]:6.0f}")
-        found.append(row | {"ratio": ratio})
-    return found
+            for tool, python in pythons.items():
+                found = measure(python, tool, name, seconds)
+                for figure, value in ({} if found is None else found).items():
+                    own[tool][figure].append(round(value, 3))
+        rows += own.values()
+    return rows
 
 
 def profile(name: str, steps: int = 20) -> None:
@@ -210,19 +208,16 @@ def build_layers(layers: int, precision: str) -> dict[str, float]:
     return {**parts, "total": times[-1] - times[0]}
 
 
-def compare_layers(layers: list[int]) -> list[Any]:
-    """Print a line per number of layers and precision, each a process of its own."""
-    parts = " ".join(f"{part:>10}" for part in ("minimize", "session", "first step", "total"))
-    print(f"{'precision':9} {'layers':>6} {parts}")
-    found: list[Any] = []
-    for precision in ("float32", "float16"):
-        for count in layers:
-            figures = measure(sys.executable, precision, str(count), 0)
-            if figures is not None:
-                found.append({"precision": precision, "layers": count, **figures})
-                line = " ".join(f"{seconds:10.2f}" for seconds in figures.values())
-                print(f"{precision:9} {count:6} {line}")
-    return found
+def compare_layers(layers: list[int], rounds: int) -> list[Row]:
+    """Return a row per precision and number of layers, with the seconds of every round."""
+    kinds = [(precision, count) for precision in ("float32", "float16") for count in layers]
+    rows: dict[Any, Row] = {kind: {"precision": kind[0], "layers": kind[1]} for kind in kinds}
+    for _ in range(rounds):
+        for (precision, count), row in rows.items():
+            found = measure(sys.executable, precision, str(count), 0)
+            for part, seconds in ({} if found is None else found).items():
+                row.setdefault(part, []).append(round(seconds, 3))
+    return list(rows.values())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -253,13 +248,14 @@ def train(options: argparse.Namespace) -> None:
             print(name)
             profile(name)
     else:
-        found = (
-            compare_layers(options.layers)
-            if options.layers
-            else compare(names, options.rounds, options.seconds, options.torch_python)
-        )
-        if options.json:
-            options.json.write_text(json.dumps(found, indent=1) + "\n")
+        words = ["train", *sys.argv[1:]]
+        if options.layers:
+            rows = compare_layers(options.layers, options.rounds)
+            report("layers", words, rows, options.json)
+        else:
+            rows = compare(names, options.rounds, options.seconds, options.torch_python)
+            torch = torch_versions(options.torch_python)
+            report("train", words, rows, options.json, torch)
 
 
 if __name__ == "__main__":

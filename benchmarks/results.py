@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -13,6 +15,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("amp-rewrite", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxconverter-common")
+_TORCH_VERSION = "import importlib.metadata as m; print(m.version('torch'))"
 
 Row = dict[str, Any]
 """One line of a table: what was measured, and for each figure a list with a number a round."""
@@ -37,9 +40,10 @@ class Results:
     rows: list[Row]
 
     @classmethod
-    def of(cls, command: str, rows: list[Row]) -> Results:
-        """Return what was found here and now."""
-        return cls(command, datetime.now(UTC).date().isoformat(), machine(), versions(), rows)
+    def of(cls, command: str, rows: list[Row], others: Mapping[str, str]) -> Results:
+        """Return what was found here and now; `others` are versions in another interpreter."""
+        today = datetime.now(UTC).date().isoformat()
+        return cls(command, today, machine(), {**versions(), **others}, rows)
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -79,3 +83,11 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def torch_versions(python: str) -> dict[str, str]:
+    """Return the version of torch in an interpreter."""
+    done = subprocess.run(
+        [python, "-P", "-c", _TORCH_VERSION], capture_output=True, text=True, check=False
+    )
+    return {"torch": done.stdout.strip() if done.returncode == 0 else "not installed"}

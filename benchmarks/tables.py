@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -164,12 +164,43 @@ def startup(rows: Sequence[Row]) -> str:
     return markdown("process | CPU s | of ONNX Runtime's | wall s | peak MiB", lines)
 
 
+def train(rows: Sequence[Row]) -> str:
+    """Return the table of training steps beside PyTorch's."""
+    lines: list[list[object]] = []
+    for name in dict.fromkeys(row["network"] for row in rows):
+        ours, torch = (_of(rows, network=name, tool=tool) for tool in ("ours", "torch"))
+        lines.append(
+            [
+                name,
+                spread(ours["ms"], 1),
+                spread(torch["ms"], 1),
+                spread(ratios(torch["ms"], ours["ms"])),
+                spread(ours["peak"], 0),
+                spread(torch["peak"], 0),
+            ]
+        )
+    head = "network | step, ms | PyTorch, ms | PyTorch's by ours | peak MiB | PyTorch, peak MiB"
+    return markdown(head, lines)
+
+
+def layers(rows: Sequence[Row]) -> str:
+    """Return the table of the times that building a step takes."""
+    parts = ("minimize", "session", "first step", "total")
+    lines = [
+        [row["precision"], row["layers"], *(spread(row.get(part, [])) for part in parts)]
+        for row in rows
+    ]
+    return markdown(f"precision | layers | {' | '.join(f'{part}, s' for part in parts)}", lines)
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "rewrite": rewrite,
     "scaling": scaling,
     "startup": startup,
+    "train": train,
+    "layers": layers,
 }
-"""Table, which is also the subcommand that measures it -> its text."""
+"""Table, which is also what its results are called -> its text."""
 
 
 def origin(results: Results) -> str:
@@ -182,9 +213,23 @@ def origin(results: Results) -> str:
     )
 
 
-def report(table: str, arguments: Sequence[str], rows: list[Row], path: Path | None) -> None:
-    """Print a table and its origin, and write its results if a path is given."""
-    results = Results.of(shlex.join([table, *arguments]), rows)
+def report(
+    table: str,
+    words: Sequence[str],
+    rows: list[Row],
+    path: Path | None,
+    versions: Mapping[str, str] | None = None,
+) -> None:
+    """Print a table and its origin, and write its results if a path is given.
+
+    Args:
+        table: A key of TABLES.
+        words: The command line behind `bench.py`.
+        rows: What was measured.
+        path: The file to write; None for none.
+        versions: Package -> its version, of those that another interpreter has.
+    """
+    results = Results.of(shlex.join(words), rows, versions or {})
     print(TABLES[table](rows))
     print(origin(results))
     if path is not None:

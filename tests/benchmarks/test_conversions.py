@@ -75,6 +75,15 @@ def test_the_time_of_a_node_is_without_what_the_smallest_model_takes() -> None:
     ]
 
 
+def test_a_training_row_divides_the_steps_of_each_round() -> None:
+    rows = [
+        {"network": "mlp", "tool": "ours", "ms": [2.0, 3.0, 4.0], "peak": [100.0]},
+        {"network": "mlp", "tool": "torch", "ms": [3.0, 6.0, 4.0], "peak": []},
+    ]
+    last = tables.train(rows).splitlines()[-1]
+    assert last == "| mlp | 3.0 (2.0 to 4.0) | 4.0 (3.0 to 6.0) | 1.50 (1.00 to 2.00) | 100 | |"
+
+
 def test_the_scaling_table_takes_models_by_path(tmp_path: Path, models: list[str]) -> None:
     arguments = ("--rounds", "1", "--tools", "amp_rewrite")
     rows, printed = measure("scaling", tmp_path, *models, *arguments)
