@@ -6,6 +6,7 @@ them. Tests hold the two against each other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -95,7 +96,7 @@ class RewrittenGraph:
         self._instead: dict[int, Read] = {}
         self._renamed: dict[int, str] = {}
         self._outputs: dict[tuple[int, int], Read] = {}
-        self._left = {(n, i): v for n, b in enumerate(flat.bodies) for i, v in enumerate(b.outputs)}
+        self._ends = Counter(value for body in flat.bodies for value in body.outputs)
         self._behind: dict[Item, list[Item]] = {}
         self._first: dict[int, Item] = {}
         self._last_at_start: dict[int, Item] = {}
@@ -184,8 +185,8 @@ class RewrittenGraph:
         """Make `new` a graph output; in the main graph it takes over the output's name."""
         flat = self._flat
         self._outputs[body, index] = new
-        del self._left[body, index]
-        is_made = flat.producer[old] != ABSENT and old not in self._left.values()
+        self._ends[old] -= 1
+        is_made = flat.producer[old] != ABSENT and not self._ends[old]
         if body == MAIN and is_made and isinstance(new, Added):
             self._renamed[old] = self._plan.inner[old]
             new.name, new.gave = flat.value_names[old], old

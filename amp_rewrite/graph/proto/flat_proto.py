@@ -362,10 +362,9 @@ class _Reader:
                     found=f"operator {op_type!r} of domain {domain!r}, name {name!r}",
                 )
             called = Operator("" if domain == "ai.onnx" else domain, op_type, text(proto.overload))
-            operators = self._flat.operators
-            if called not in operators:
-                operators.append(called)
-            number = self._called[key] = operators.index(called)
+            number = self._called[key] = self._called.setdefault(called, len(self._flat.operators))
+            if number == len(self._flat.operators):
+                self._flat.operators.append(called)
         return number
 
     def _define(
