@@ -44,7 +44,7 @@ def check_rewrite(folder: Path, precision: Precision) -> None:
     model = onnx.parser.parse_model(MODEL % ", ".join(f"{w:.6f}" for w in weights))
     source, target = folder / "in.onnx", folder / f"{precision}.onnx"
     onnx.save(model, source)
-    amp.save(amp.rewrite(source, precision=precision).model, target)
+    amp.rewrite(source, precision=precision).save(target)
     onnx.checker.check_model(onnx.load(target), full_check=True)
     if target.stat().st_size >= source.stat().st_size:
         raise SystemExit(f"{precision}: the rewritten model is not smaller")
