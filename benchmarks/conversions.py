@@ -91,7 +91,9 @@ def _judged(target: Path, tool: str) -> Row:
     size = sum(path.stat().st_size for path in target.parent.iterdir()) / MIB
     if tool == "floor":
         return {"size": round(size, 2)}
-    return {"size": round(size, 2), **answer(run_process(job("check", str(target)), 600))}
+    verdicts = answer(run_process(job("check", str(target)), 600))
+    texts = {judge: str(text).replace(f"{target.parent}/", "") for judge, text in verdicts.items()}
+    return {"size": round(size, 2), **texts}
 
 
 def _warm(model: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -153,7 +154,7 @@ def startup(rows: Sequence[Row]) -> str:
     peer = _of(rows, process=PEER)
     lines = [
         [
-            TOOLS.get(row["process"], f"`{row['process']}`"),
+            TOOLS.get(row["process"], row["process"]),
             spread(row["cpu"]) or f"failed: {row['error'][:60]}",
             spread(ratios(row["cpu"], peer["cpu"])),
             spread(row["wall"]),
@@ -207,10 +208,11 @@ def origin(results: Results) -> str:
     """Return when, where and with which command results were measured."""
     machine = results.machine
     packages = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    return (
+    text = (
         f"`python benchmarks/bench.py {results.command}` measured this on {results.date}, on "
         f"{machine['cores']} cores ({machine['cpu']}), with Python {machine['python']}, {packages}."
     )
+    return textwrap.fill(text, 128, break_on_hyphens=False)
 
 
 def report(
