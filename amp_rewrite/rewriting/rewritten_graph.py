@@ -288,13 +288,18 @@ class RewrittenGraph:
 
     def _body(self, number: int, weights: Sequence[Sequence[Weight]]) -> GraphProto:
         made = list(self.nodes(number, weights))
-        graph = self.without_nodes(number, made)
+        graph = self.without_nodes(number, [read for _, outputs in made for read in outputs])
         graph.node.extend(message for message, _ in made)
         graph.initializer.extend(_with_data(weight) for weight in weights[number])
         return graph
 
-    def without_nodes(self, number: int, made: Iterable[Made]) -> GraphProto:
-        """Return the message of a graph without its nodes and dense initializers."""
+    def without_nodes(self, number: int, made: Sequence[Read]) -> GraphProto:
+        """Return the message of a graph without its nodes and dense initializers.
+
+        Args:
+            number: The graph.
+            made: The values that its nodes make, in order.
+        """
         flat, source = self._flat, self._flat.graphs[number]
         body, graph = flat.bodies[number], GraphProto()
         for field in ("name", "doc_string"):
@@ -313,13 +318,13 @@ class RewrittenGraph:
         graph.quantization_annotation.extend(self._annotations(number, made))
         return graph
 
-    def _infos(self, number: int, made: Iterable[Made]) -> Iterator[ValueInfoProto]:
+    def _infos(self, number: int, made: Sequence[Read]) -> Iterator[ValueInfoProto]:
         """Yield value_info: of what had it, and of new values whose type is known."""
         flat, body = self._flat, self._flat.bodies[number]
         ends = {self._outputs.get((number, i), v) for i, v in enumerate(body.outputs)}
         for value in dict.fromkeys((*body.inputs, *body.initializers)):
             yield from self._repeated(value, flat.is_input(value) or value in ends)
-        for read in (read for _, outputs in made for read in outputs):
+        for read in made:
             if isinstance(read, Added):
                 if read.gave == ABSENT and read not in ends and self._is_typed(read.like):
                     yield self._new_info(read, typed=True)
@@ -337,7 +342,7 @@ class RewrittenGraph:
         if entry is not None and entry.info is not None and not (is_end and self._changed(value)):
             yield self._declared(value, "info")
 
-    def _annotations(self, number: int, made: Iterable[Made]) -> Iterator[TensorAnnotation]:
+    def _annotations(self, number: int, made: Sequence[Read]) -> Iterator[TensorAnnotation]:
         """Yield quantization annotations: of nothing in the graph, then in order of values."""
         flat, body, source = self._flat, self._flat.bodies[number], self._flat.graphs[number]
         if isinstance(source, FunctionProto) or not source.quantization_annotation:
@@ -350,8 +355,7 @@ class RewrittenGraph:
                 yield entry
             else:
                 found[value] = props(entry.quant_parameter_tensor_names)
-        outputs = (read for _, outputs in made for read in outputs)
-        for value in dict.fromkeys((*body.inputs, *body.initializers, *outputs)):
+        for value in dict.fromkeys((*body.inputs, *body.initializers, *made)):
             if found.get(value):
                 annotation = TensorAnnotation(tensor_name=self.name(value))
                 for key, name in found[value].items():

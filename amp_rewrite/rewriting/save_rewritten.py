@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import onnx
 from google.protobuf.message import EncodeError
@@ -27,7 +27,7 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import props, text, varint
 from amp_rewrite.graph.step_metadata import with_precision
 from amp_rewrite.rewriting.casts import CastPlan
-from amp_rewrite.rewriting.rewritten_graph import RewrittenGraph, Weight
+from amp_rewrite.rewriting.rewritten_graph import Read, RewrittenGraph, Weight
 from amp_rewrite.rewriting.typed_attributes import OPSET_OF_CASTS
 
 _NODE = varint(onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number << 3 | 2)
@@ -100,21 +100,17 @@ def _refer(message: onnx.TensorProto, place: Place) -> None:
 def _parts(
     flat: FlatProto, graph: RewrittenGraph, plan: CastPlan, weights: Sequence[Sequence[Weight]]
 ) -> Parts:
-    made = list(graph.nodes(MAIN, weights))
+    body, made = bytearray(), list[Read]()
+    for message, outputs in graph.nodes(MAIN, weights):
+        node = message.SerializeToString(deterministic=True)
+        body += _NODE + varint(len(node)) + node
+        made += outputs
     rest = graph.without_nodes(MAIN, made)
     external = [w for w in weights[MAIN] if source_file(w.stream) is not None]
     rest.initializer.extend(weight.message for weight in external)
-    body = [
-        *_fields(message.SerializeToString(deterministic=True) for message, _ in made),
-        rest.SerializeToString(deterministic=True),
-    ]
+    body += rest.SerializeToString(deterministic=True)
     kept = [_inline(weight) for weight in weights[MAIN] if source_file(weight.stream) is None]
-    return Parts(_header(flat, plan).SerializeToString(deterministic=True), body, kept)
-
-
-def _fields(messages: Iterable[bytes]) -> Iterator[bytes]:
-    for message in messages:
-        yield _NODE + varint(len(message)) + message
+    return Parts(_header(flat, plan).SerializeToString(deterministic=True), bytes(body), kept)
 
 
 def _inline(weight: Weight) -> Inline:

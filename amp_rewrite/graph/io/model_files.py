@@ -88,12 +88,12 @@ class Parts(NamedTuple):
 
     Attributes:
         header: All but the graph, serialized.
-        body: The graph without what follows, serialized in pieces.
+        body: The graph without what follows, serialized.
         inline: The initializers that are stored in the file.
     """
 
     header: bytes
-    body: Sequence[bytes]
+    body: bytes
     inline: Sequence[Inline]
 
     def streams(self) -> Iterator[Stream]:
@@ -106,11 +106,11 @@ class Parts(NamedTuple):
             ValueError: It is too large for a protobuf message.
         """
         sizes = [entry.size for entry in self.inline]
-        total = sum(len(piece) for piece in self.body)
-        total += sum(len(_INITIALIZER) + len(varint(size)) + size for size in sizes)
+        total = len(self.body) + sum(len(_INITIALIZER) + len(varint(size)) + size for size in sizes)
         if len(self.header) + total + 16 >= _PROTOBUF_LIMIT:
             raise ValueError(f"{total} bytes are too many for a protobuf message")
-        yield Stream.of_bytes(b"".join((self.header, _GRAPH, varint(total), *self.body)))
+        yield Stream.of_bytes(self.header + _GRAPH + varint(total))
+        yield Stream.of_bytes(self.body)
         for entry, size in zip(self.inline, sizes, strict=True):
             begin = _INITIALIZER + varint(size) + entry.message
             if entry.stream is None:

@@ -93,7 +93,7 @@ def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:
     deferred: list[ir.Value] = []
     writer.graph(graph, model.graph, deferred)
     body = graph.SerializeToString(deterministic=True)
-    return Parts(header, [body], [_inline(writer, value) for value in deferred])
+    return Parts(header, body, [_inline(writer, value) for value in deferred])
 
 
 def _inline(writer: ModelWriter, value: ir.Value) -> Inline:
