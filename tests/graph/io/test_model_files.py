@@ -129,7 +129,7 @@ def test_parts_are_one_message() -> None:
     data = np.arange(4, dtype=np.float32)
     message = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
     header = onnx.ModelProto(ir_version=8).SerializeToString()
-    body = [onnx.GraphProto(name="g").SerializeToString()]
+    body = onnx.GraphProto(name="g").SerializeToString()
     inline = Inline(message.SerializeToString(), Stream(4, data.dtype, data))
     parts = Parts(header, body, [inline])
     blocks = [block.tobytes() for stream in parts.streams() for block in stream.blocks()]
@@ -146,7 +146,7 @@ def test_a_model_that_protobuf_cannot_hold_is_not_written(tmp_path: Path) -> Non
             return 1 << 31
 
     def parts(_: object) -> Parts:
-        return Parts(b"", [Huge()], [])
+        return Parts(b"", Huge(), [])
 
     with pytest.raises(ValueError, match="too many for a protobuf message"):
         replace_model(str(tmp_path / "m.onnx"), [], parts, Meter(0, None), set())
@@ -158,7 +158,7 @@ def test_places_are_aligned_and_named_by_content(tmp_path: Path) -> None:
 
     def parts(places: object) -> Parts:
         seen.extend(places)  # pyright: ignore[reportArgumentType]
-        return Parts(b"", [], [])
+        return Parts(b"", b"", [])
 
     streams = [Stream.of_bytes(content) for content in (b"abc", b"de")]
     replace_model(str(tmp_path / "m.onnx"), streams, parts, Meter(5, None), set())
