@@ -29,6 +29,15 @@ MAIN = 0
 """The number of the main graph among the graphs of a model."""
 
 
+NUMBERS_OF_CONSTANT = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
+"""Attribute of Constant -> the type of the tensor that it makes of numbers."""
+
+
 class Operator(NamedTuple):
     """What a node calls: an operator of a domain, or a model-local function."""
 

@@ -13,6 +13,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import (
     ABSENT,
     MAIN,
+    NUMBERS_OF_CONSTANT,
     Attribute,
     Body,
     FlatFunction,
@@ -25,14 +26,6 @@ from amp_rewrite.graph.origin import training_names
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.tensors import elements as elements_of
 from amp_rewrite.graph.traverse import named_subgraphs
-
-_NUMBERS = {
-    "value_float": np.float32,
-    "value_floats": np.float32,
-    "value_int": np.int64,
-    "value_ints": np.int64,
-}
-"""Attribute of Constant -> the type of the tensor that it makes of numbers."""
 
 _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 
@@ -183,6 +176,6 @@ def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
             return None
         if attribute.name == "value":
             return attribute.as_tensor()
-        if attribute.name in _NUMBERS:
-            return ir.Tensor(np.array(attribute.value, _NUMBERS[attribute.name]))
+        if attribute.name in NUMBERS_OF_CONSTANT:
+            return ir.Tensor(np.array(attribute.value, NUMBERS_OF_CONSTANT[attribute.name]))
     return None

@@ -19,6 +19,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import (
     ABSENT,
     MAIN,
+    NUMBERS_OF_CONSTANT,
     Attribute,
     Body,
     FlatFunction,
@@ -27,6 +28,7 @@ from amp_rewrite.graph.flat import (
     Tensor,
 )
 from amp_rewrite.graph.names import FreeNames
+from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import props, shape_of, text, type_string
 from amp_rewrite.graph.proto.scope import Scope
@@ -43,14 +45,6 @@ _PLAIN: Mapping[int, str] = {
     AttributeProto.FLOATS: "floats",
 }
 """Type of an attribute -> the field that has its value; it needs no check."""
-
-_NUMBERS = {
-    "value_float": np.float32,
-    "value_floats": np.float32,
-    "value_int": np.int64,
-    "value_ints": np.int64,
-}
-"""Attribute of Constant -> the type of the tensor that it makes of numbers."""
 
 
 @dataclass(slots=True)
@@ -215,9 +209,9 @@ class FlatProto(FlatGraph):
                 return None
             if name == "value":
                 return attribute.value
-            if name in _NUMBERS:
-                array = np.array(attribute.value, _NUMBERS[name])
-                is_float = _NUMBERS[name] is np.float32
+            if name in NUMBERS_OF_CONSTANT:
+                array = np.array(attribute.value, NUMBERS_OF_CONSTANT[name])
+                is_float = array.dtype == np.float32
                 return ArrayTensor(
                     array, onnx.TensorProto.FLOAT if is_float else onnx.TensorProto.INT64
                 )
@@ -562,50 +556,6 @@ def _name_nodes(graphs: Sequence[tuple[FlatProto, list[tuple[int, str]]]]) -> No
         for node, base in unnamed:
             flat.node_names[node] = names.take(base, first=2)
             flat.given.add(node)
-
-
-def check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
-    """Refuse functions that share a name or that call themselves.
-
-    Raises:
-        GraphError: Two functions have one name, or calling one would never end.
-    """
-    calls: dict[Operator, list[Operator]] = {}
-    for key, graph in functions:
-        if key in calls:
-            raise GraphError("two functions of one name", where=f"function {_name(key)}")
-        calls[key] = graph.operators
-    done: set[Operator] = set()
-    for key in calls:
-        _check_calls(key, calls, done)
-
-
-def _check_calls(
-    start: Operator, calls: Mapping[Operator, list[Operator]], done: set[Operator]
-) -> None:
-    """Walk depth first; a function met again while it is still open calls itself."""
-    stack, is_open = [(start, iter(calls[start]))], {start}
-    while stack:
-        key, left = stack[-1]
-        callee = next((c for c in left if c in calls), None)
-        if callee is None:
-            stack.pop()
-            is_open.discard(key)
-            done.add(key)
-        elif callee in is_open:
-            raise GraphError(
-                "a function calls itself",
-                where=f"function {_name(callee)}",
-                found=f"a call in {_name(key)}",
-                remedy="ONNX has no recursion: use Loop",
-            )
-        elif callee not in done:
-            stack.append((callee, iter(calls[callee])))
-            is_open.add(callee)
-
-
-def _name(key: Operator) -> str:
-    return f"{key.domain}::{key.op_type}"
 
 
 def _produced(name: str, scope: Scope) -> int:
