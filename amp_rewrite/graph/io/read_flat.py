@@ -12,6 +12,7 @@ from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.magic import describe
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.versions import check_versions
 
 _PROTOBUF_LIMIT = 1 << 31
@@ -88,7 +89,7 @@ def _checked(proto: onnx.ModelProto, folder: str | None, where: str) -> FlatProt
     """Check a model; errors say which file they are about."""
     try:
         check_versions(proto)
-        flat = FlatProto.of(proto, folder)
+        flat = number_model(proto, folder)
         admit(flat)
     except AmpError as error:
         raise type(error)(

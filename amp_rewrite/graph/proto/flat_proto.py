@@ -1,44 +1,27 @@
-"""ModelProto -> FlatGraph: one sweep that numbers and checks.
-
-Every name must be defined once, before it is used; every tensor must hold what its type and
-dimensions say; external data must lie in the model's folder. Messages are referred to, not copied.
-"""
+"""The flat graph of a ModelProto: its numbers lead to messages, which are not copied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from amp_rewrite.errors import GraphError
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import (
-    ABSENT,
-    MAIN,
     NUMBERS_OF_CONSTANT,
     Attribute,
-    Body,
-    FlatFunction,
     FlatGraph,
-    Operator,
     Tensor,
 )
-from amp_rewrite.graph.names import FreeNames
-from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles
-from amp_rewrite.graph.proto.messages import props, shape_of, text, type_string
-from amp_rewrite.graph.proto.scope import Scope
-from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor
+from amp_rewrite.graph.proto.messages import shape_of, text, type_string
+from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.versions import opset_imports
 
-_MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
-
-_PLAIN: Mapping[int, str] = {
+PLAIN: Mapping[int, str] = {
     AttributeProto.INT: "i",
     AttributeProto.FLOAT: "f",
     AttributeProto.INTS: "ints",
@@ -118,46 +101,6 @@ class FlatProto(FlatGraph):
     given: set[int] = field(default_factory=set[int])
     external_attributes: bool = False
 
-    @classmethod
-    def of(cls, proto: onnx.ModelProto, base_dir: str | None) -> FlatProto:
-        """Number and check a model.
-
-        Args:
-            proto: The model; left alone.
-            base_dir: The folder that external data are relative to; None refuses them.
-
-        Raises:
-            GraphError: The graph is not valid ONNX.
-            LoadError: External data are missing, too short or outside `base_dir`.
-        """
-        files = ExternalFiles(base_dir)
-        functions: dict[Operator, FlatFunction] = {}
-        flat = cls(
-            opset_imports(proto.opset_import, "model"),
-            proto.ir_version,
-            props(proto.metadata_props),
-            functions,
-            proto=proto,
-            files=files,
-        )
-        unnamed = _Reader(flat).model_graph(proto.graph)
-        found = [_read_function(flat, function) for function in proto.functions]
-        check_functions([(function.key, function.graph) for function in found])
-        functions.update((f.key, FlatFunction(f.graph, f.defaults)) for f in found)
-        _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in found)])
-        bound = {
-            binding.key
-            for info in proto.training_info
-            for binding in (*info.initialization_binding, *info.update_binding)
-        }
-        if bound:
-            flat.bound = frozenset(
-                v
-                for v, home in enumerate(flat.home)
-                if home == MAIN and flat.value_names[v] in bound
-            )
-        return flat
-
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""
         return {a.name: plain(a, self.files) for a in self.nodes[node].attribute}
@@ -224,8 +167,8 @@ def plain(proto: onnx.AttributeProto, files: ExternalFiles) -> Attribute:
     kind = proto.type
     if proto.ref_attr_name:
         return Attribute(kind, None, text(proto.ref_attr_name))
-    if kind in _PLAIN:
-        value = getattr(proto, _PLAIN[kind])
+    if kind in PLAIN:
+        value = getattr(proto, PLAIN[kind])
         value = list(value) if kind in (AttributeProto.INTS, AttributeProto.FLOATS) else value
     elif kind == AttributeProto.STRING:
         value = string(proto.s)
@@ -254,325 +197,3 @@ def string(value: bytes) -> str | bytes:
         return value.decode("utf-8")
     except UnicodeDecodeError:
         return value
-
-
-class _Reader:
-    """Reads the graphs of a model, or of a function."""
-
-    def __init__(self, flat: FlatProto) -> None:
-        self._flat = flat
-        self._called: dict[tuple[str, str, str], int] = {}
-        self._types: dict[int, str | None] = {}
-        self._unnamed: list[tuple[int, str]] = []
-        self._depth = 0
-
-    def model_graph(self, proto: onnx.GraphProto) -> list[tuple[int, str]]:
-        """Read the main graph; return the nodes without a name, and what to call them."""
-        self._graph(proto, None, "main graph", Body())
-        return self._unnamed
-
-    def function(self, proto: onnx.FunctionProto, where: str) -> list[tuple[int, str]]:
-        """Read the body of a function; return the same."""
-        flat, body = self._flat, Body()
-        flat.bodies.append(body)
-        flat.graphs.append(proto)
-        scope = Scope(proto, where, current=len(proto.node))
-        infos = {info.name: info for info in proto.value_info}
-        for name in proto.input:
-            body.inputs.append(self._value(name, MAIN, ABSENT))
-            scope.define(name, body.inputs[-1])
-            self._declare(body.inputs[-1], infos.get(name))
-        self._nodes(scope, infos, MAIN)
-        body.outputs = [_produced(name, scope) for name in proto.output]
-        body.end = len(flat.nodes)
-        self._note_unused(infos, scope, MAIN)
-        self._check_defaults(proto, scope)
-        return self._unnamed
-
-    def _check_defaults(self, proto: onnx.FunctionProto, scope: Scope) -> None:
-        for entry in proto.attribute_proto:
-            self._check_attribute(entry, scope, ABSENT)
-
-    def _graph(self, proto: onnx.GraphProto, outer: Scope | None, where: str, body: Body) -> None:
-        """Read a graph and everything in it."""
-        if self._depth >= _MAX_DEPTH:
-            raise GraphError(
-                "graphs are nested too deep", where=where, expected=f"at most {_MAX_DEPTH} levels"
-            )
-        self._depth += 1
-        flat, number = self._flat, len(self._flat.bodies)
-        flat.bodies.append(body)
-        flat.graphs.append(proto)
-        scope = Scope(proto, where, outer, current=len(proto.node))
-        infos = {info.name: info for info in proto.value_info}
-        body.inputs = [self._input(info, scope, number) for info in proto.input]
-        body.initializers = self._initializers(proto, scope, infos, number)
-        self._nodes(scope, infos, number)
-        body.outputs = [self._output(info, scope) for info in proto.output]
-        body.end = len(flat.nodes)
-        self._note_unused(infos, scope, number)
-        if outer is not None:
-            flat.finished.append(number)
-        self._depth -= 1
-
-    def _nodes(self, scope: Scope, infos: Mapping[str, onnx.ValueInfoProto], number: int) -> None:
-        """Read the nodes in order; every name must be defined before it is used."""
-        flat, get, resolve = self._flat, scope.values.get, scope.resolve
-        own = flat.bodies[number].nodes
-        for index, proto in enumerate(scope.proto.node):
-            scope.current = index
-            node = len(flat.nodes)
-            own.append(node)
-            for name in proto.input:
-                value = get(name) if name else ABSENT
-                flat.inputs.append(resolve(name) if value is None else value)
-            flat.input_start.append(len(flat.inputs))
-            flat.nodes.append(proto)
-            flat.operator.append(self._operator(proto, scope))
-            flat.node_names.append(proto.name)
-            flat.body_of.append(number)
-            outputs = [self._value(name, number, node) for name in proto.output]
-            flat.outputs += outputs
-            flat.output_start.append(len(flat.outputs))
-            if proto.metadata_props:
-                flat.metadata[node] = props(proto.metadata_props)
-            if proto.attribute:
-                self._check_attributes(proto.attribute, scope, node)
-            self._define(proto.output, outputs, scope, infos)
-            if not proto.name:
-                self._unnamed.append((node, f"{proto.op_type}_{index}"))
-        scope.current = len(scope.proto.node)
-
-    def _operator(self, proto: onnx.NodeProto, scope: Scope) -> int:
-        """Return the number of what a node calls."""
-        name, domain, op_type = proto.name, proto.domain, proto.op_type
-        key = (domain, op_type, proto.overload)
-        number = self._called.get(key)
-        if number is None or type(name) is not str:
-            if not op_type or not type(name) is type(domain) is type(op_type) is str:
-                raise GraphError(
-                    "a node needs an operator, and names in UTF-8",
-                    where=scope.place(),
-                    found=f"operator {op_type!r} of domain {domain!r}, name {name!r}",
-                )
-            called = Operator("" if domain == "ai.onnx" else domain, op_type, text(proto.overload))
-            number = self._called[key] = self._called.setdefault(called, len(self._flat.operators))
-            if number == len(self._flat.operators):
-                self._flat.operators.append(called)
-        return number
-
-    def _define(
-        self,
-        names: Iterable[str],
-        values: Iterable[int],
-        scope: Scope,
-        infos: Mapping[str, onnx.ValueInfoProto],
-    ) -> None:
-        """Let the values that a node makes be found by their names."""
-        known, borrowed = scope.values, scope.borrowed
-        for name, value in zip(names, values, strict=True):
-            if not name:
-                continue
-            if name in known or borrowed or type(name) is not str:
-                scope.define(name, value)
-            else:
-                known[name] = value
-            if name in infos:
-                self._declare(value, infos[name])
-
-    def _value(self, name: str, home: int, producer: int) -> int:
-        flat = self._flat
-        flat.value_names.append(name)
-        flat.recorded.append(None)
-        flat.producer.append(producer)
-        flat.home.append(home)
-        return len(flat.value_names) - 1
-
-    def _input(self, info: onnx.ValueInfoProto, scope: Scope, number: int) -> int:
-        if not info.name:
-            raise GraphError("a graph input has no name", where=scope.where)
-        value = self._value(info.name, number, ABSENT)
-        scope.define(info.name, value)
-        self._record(value, info)
-        self._flat.declared[value] = Declared(input=info, latest=info)
-        return value
-
-    def _output(self, info: onnx.ValueInfoProto, scope: Scope) -> int:
-        value = _produced(info.name, scope)
-        self._record(value, info)
-        entry = self._flat.declared.setdefault(value, Declared())
-        if entry.output is None:
-            entry.output = info
-        else:
-            entry.again += (info,)
-        if info.type.WhichOneof("value") is not None:
-            entry.latest = info
-        return value
-
-    def _declare(self, value: int, info: onnx.ValueInfoProto | None) -> None:
-        """Give a value its value_info, if it has one."""
-        if info is not None:
-            self._record(value, info)
-            self._flat.declared[value] = Declared(info=info, latest=info)
-
-    def _record(self, value: int, info: onnx.ValueInfoProto) -> None:
-        """Note the type that a declaration records."""
-        if info.type.WhichOneof("value") == "tensor_type":
-            number = info.type.tensor_type.elem_type
-            if number not in self._types:
-                self._types[number] = type_string(info.type, f"value {info.name!r}")
-            self._flat.recorded[value] = self._types[number]
-        elif info.type.WhichOneof("value") is not None:
-            self._flat.recorded[value] = type_string(info.type, f"value {info.name!r}")
-
-    def _initializers(
-        self,
-        proto: onnx.GraphProto,
-        scope: Scope,
-        infos: Mapping[str, onnx.ValueInfoProto],
-        number: int,
-    ) -> list[int]:
-        flat, found = self._flat, dict[str, int]()
-        for entry in proto.initializer:
-            where = f"{scope.where}, initializer {entry.name!r}"
-            tensor = check_tensor(entry, flat.files, where)
-            value = self._initializer(entry.name, entry.data_type, scope, infos, number, found)
-            flat.tensors[value] = tensor
-        for sparse in proto.sparse_initializer:
-            name, element = sparse.values.name, sparse.values.data_type
-            check_sparse(sparse, flat.files, f"{scope.where}, sparse initializer {name!r}")
-            value = self._initializer(name, element, scope, infos, number, found)
-            flat.sparse[value] = sparse
-        return list(found.values())
-
-    def _initializer(
-        self,
-        name: str,
-        element: int,
-        scope: Scope,
-        infos: Mapping[str, onnx.ValueInfoProto],
-        number: int,
-        found: dict[str, int],
-    ) -> int:
-        """Return the value of an initializer; it is a new one, or a graph input with a default."""
-        if not name or name in found:
-            what = "an initializer has no name" if not name else f"initializer {name!r} is twice"
-            raise GraphError(what, where=scope.where)
-        value = scope.values.get(name)
-        type_ = elements.tensor(element)
-        if value is None:
-            value = self._value(name, number, ABSENT)
-            scope.define(name, value)
-            if name in infos:
-                self._record(value, infos[name])
-            self._flat.recorded[value] = type_
-        elif self._flat.recorded[value] is None:
-            self._flat.recorded[value] = type_
-        found[name] = value
-        return value
-
-    def _note_unused(
-        self, infos: Mapping[str, onnx.ValueInfoProto], scope: Scope, number: int
-    ) -> None:
-        """Note the value_info of names that the graph lacks, and those of graph inputs."""
-        flat = self._flat
-        for name, info in infos.items():
-            value = scope.values.get(name)
-            if value is None:
-                flat.unused.setdefault(number, []).append(info)
-            else:
-                flat.declared.setdefault(value, Declared()).info = info
-
-    def _check_attributes(
-        self, protos: Sequence[onnx.AttributeProto], scope: Scope, node: int
-    ) -> None:
-        for proto in protos:
-            if proto.type not in _PLAIN or type(proto.name) is not str:
-                self._check_attribute(proto, scope, node)
-        if len(protos) > 1 and len({p.name for p in protos}) < len(protos):
-            raise GraphError("a node has two attributes of one name", where=scope.place())
-
-    def _check_attribute(self, proto: onnx.AttributeProto, scope: Scope, node: int) -> None:
-        """Check an attribute, and read the graphs inside it.
-
-        Raises:
-            GraphError: It is malformed.
-            LoadError: Its external data are not usable.
-        """
-        if type(proto.name) is not str:
-            raise GraphError("an attribute's name is not UTF-8", where=scope.place())
-        if proto.ref_attr_name:
-            return
-        where = f"{scope.place()}, attribute {proto.name!r}"
-        if proto.type == AttributeProto.GRAPH:
-            self._graph(proto.g, scope, where, Body(node, proto.name))
-        elif proto.type == AttributeProto.GRAPHS:
-            for index, graph in enumerate(proto.graphs):
-                self._graph(graph, scope, where, Body(node, f"{proto.name}[{index}]"))
-        elif proto.type in _CHECKS:
-            for message in _CHECKS[proto.type][0](proto):
-                found = _CHECKS[proto.type][1](message, self._flat.files, where)
-                if isinstance(found, StoredTensor) and found.location is not None:
-                    self._flat.external_attributes = True
-
-
-_CHECKS: Mapping[int, tuple[Callable[[Any], Iterable[Any]], Callable[..., object]]] = {
-    AttributeProto.TENSOR: (lambda p: (p.t,), check_tensor),
-    AttributeProto.TENSORS: (lambda p: p.tensors, check_tensor),
-    AttributeProto.SPARSE_TENSOR: (lambda p: (p.sparse_tensor,), check_sparse),
-    AttributeProto.SPARSE_TENSORS: (lambda p: p.sparse_tensors, check_sparse),
-    AttributeProto.TYPE_PROTO: (lambda p: (p.tp,), lambda m, _, where: type_string(m, where)),
-    AttributeProto.TYPE_PROTOS: (
-        lambda p: p.type_protos,
-        lambda m, _, where: type_string(m, where),
-    ),
-}
-"""Type of an attribute -> the messages in it, and what checks one."""
-
-
-class _Function(NamedTuple):
-    """A function that was read: what calls it, its body, its defaults, its nodes without a name."""
-
-    key: Operator
-    graph: FlatProto
-    defaults: Mapping[str, Attribute]
-    unnamed: list[tuple[int, str]]
-
-
-def _read_function(model: FlatProto, proto: onnx.FunctionProto) -> _Function:
-    key = Operator(text(proto.domain), text(proto.name), text(proto.overload))
-    where = f"function {key.domain}::{key.op_type}"
-    opsets = opset_imports(proto.opset_import, where)
-    flat = FlatProto(opsets, functions=model.functions, proto=model.proto, files=model.files)
-    unnamed = _Reader(flat).function(proto, where)
-    defaults = {text(a.name): plain(a, model.files) for a in proto.attribute_proto}
-    return _Function(key, flat, defaults, unnamed)
-
-
-def _name_nodes(graphs: Sequence[tuple[FlatProto, list[tuple[int, str]]]]) -> None:
-    """Give the nodes without a name one that reports can use; it is not written."""
-    names = FreeNames(name for flat, _ in graphs for name in flat.node_names)
-    for flat, unnamed in graphs:
-        for node, base in unnamed:
-            flat.node_names[node] = names.take(base, first=2)
-            flat.given.add(node)
-
-
-def _produced(name: str, scope: Scope) -> int:
-    value = scope.values.get(name)
-    if value is None:
-        is_outer = scope.outer is not None and any(name in s.values for s in _outward(scope))
-        raise GraphError(
-            f"graph output {name!r} is not produced in the graph",
-            where=scope.where,
-            found="a value of an enclosing graph" if is_outer else None,
-            remedy="pass it through an Identity node" if is_outer else None,
-        )
-    return value
-
-
-def _outward(scope: Scope) -> Iterable[Scope]:
-    current = scope.outer
-    while current is not None:
-        yield current
-        current = current.outer
