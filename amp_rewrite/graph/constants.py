@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES
-from amp_rewrite.graph.flat import ABSENT, Tensor
+from amp_rewrite.graph.flat import ABSENT, FlatGraph, Tensor
 
 FIRST_IR_WITH_OVERRIDES = 4
 """Since this IR version an initializer that is also a graph input is a default, not a constant."""
@@ -28,13 +28,19 @@ def constant_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     return None if node == ABSENT else _float32(flat.held(node))
 
 
+def is_repeated(flat: FlatGraph, value: int) -> bool:
+    """Tell whether a value is what a ConstantOfShape repeats."""
+    node = flat.producer[value]
+    return node != ABSENT and flat.called(node)[:2] == ("", "ConstantOfShape")
+
+
 def filled_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     """Return a constant's contents, or what a ConstantOfShape repeats, or None."""
-    flat, node = type_graph.flat, type_graph.flat.producer[value]
-    if node != ABSENT and flat.called(node)[:2] == ("", "ConstantOfShape"):
-        fill = flat.attributes(node).get("value")
-        return None if fill is None else fill.value
-    return constant_tensor(type_graph, value)
+    flat = type_graph.flat
+    if not is_repeated(flat, value):
+        return constant_tensor(type_graph, value)
+    fill = flat.attributes(flat.producer[value]).get("value")
+    return None if fill is None else fill.value
 
 
 def read_constants(type_graph: TypeGraph) -> list[int]:

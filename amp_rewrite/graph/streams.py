@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -75,11 +75,26 @@ class Stream:
 
     def converted(self, target: DType, saturate: float = 0.0) -> Stream:
         """Return a stream whose elements are rounded to `target` in the end."""
-        return replace(self, conversions=(*self.conversions, Conversion(target, saturate)))
+        conversions = (*self.conversions, Conversion(target, saturate))
+        return Stream(self.count, self.dtype, self.origin, conversions, self.name)
 
     def at_hand(self) -> Stream:
         """Return a stream of the same elements that calls no function: it holds what one made."""
-        return replace(self, origin=self.origin()) if callable(self.origin) else self
+        if not callable(self.origin):
+            return self
+        return Stream(self.count, self.dtype, self.origin(), self.conversions, self.name)
+
+    def array(self) -> Array:
+        """Return all converted elements of a stream in memory at once, which suits a short one."""
+        values = self._in_memory()
+        for conversion in self.conversions:
+            values = to_low(values, conversion.target, saturate=conversion.saturate)
+        return values
+
+    def _in_memory(self) -> Array:
+        if isinstance(self.origin, FileRange):
+            raise TypeError("the elements are in a file")
+        return self.origin() if callable(self.origin) else self.origin
 
     def blocks(
         self, first: int = 0, count: int | None = None, block: int = BLOCK
@@ -107,7 +122,7 @@ class Stream:
         if isinstance(self.origin, FileRange):
             yield from self._read(self.origin, first, stop, block)
             return
-        array = self.origin() if callable(self.origin) else self.origin
+        array = self._in_memory()
         for start in range(first, stop, block):
             yield array[start : min(start + block, stop)]
 

@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 
 class Trait(Flag):
     """What an operator may promise."""

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from amp_rewrite.dtypes import LOW, DType
 from amp_rewrite.graph.rounding import Array
-from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.streams import FileRange, Stream
 from amp_rewrite.graph.threads import in_order
 
 _SHARE = 1 << 20
 """How many elements a thread measures at once; a stream that is not longer needs no thread."""
 
+_SHORT = 1 << 12
+"""Elements of a tensor that is measured together with others: a call of numpy costs as much."""
+
+_TOGETHER = 1 << 8
+"""How many short tensors are measured at once: 4 MiB of float32 at most."""
+
 _ABS = np.uint32(0x7FFFFFFF)
 _INFINITY = np.uint32(0x7F800000)
 _ONE = np.uint32(1)
+_OVERFLOWS = np.float32(min(dtype.overflow for dtype in LOW.values())).view(np.uint32)
+_FLUSHED = np.float32(max(dtype.smallest_subnormal for dtype in LOW.values()) / 2).view(np.uint32)
 
 
 @dataclass(slots=True)
@@ -125,6 +133,25 @@ def measure(stream: Stream) -> WeightStats:
     return merged(in_order(share, range(0, stream.count, _SHARE)))
 
 
+def measure_short(streams: Sequence[Stream]) -> Iterator[WeightStats]:
+    """Yield the statistics of short streams in memory, a few calls of numpy for all of them.
+
+    Args:
+        streams: Each has 1 to `_SHORT` elements.
+    """
+    blocks = [stream.array() for stream in streams]
+    magnitude = np.concatenate(blocks).astype(np.float32, copy=False).view(np.uint32) & _ABS
+    starts = np.cumsum([0, *(block.size for block in blocks[:-1])])
+    largest = np.maximum.reduceat(magnitude, starts)
+    np.subtract(magnitude, _ONE, out=magnitude)  # zero wraps to the largest number
+    smallest = np.minimum.reduceat(magnitude, starts) + _ONE
+    fits = (largest < _OVERFLOWS) & ((smallest > _FLUSHED) | (smallest == 0))
+    rows = (largest.view(np.float32), smallest.view(np.float32), fits)
+    facts = zip(streams, *(row.tolist() for row in rows), strict=True)
+    for stream, high, low, is_plain in facts:
+        yield WeightStats(stream.count, high, low or None) if is_plain else measure(stream)
+
+
 class MeasuredConstants:
     """The statistics of constants, by value; each is measured once, when first asked for."""
 
@@ -132,8 +159,20 @@ class MeasuredConstants:
         """Start with nothing measured."""
         self._stats: dict[int, WeightStats] = {}
 
-    def stats(self, value: int, stream: Stream) -> WeightStats:
+    def stats(self, value: int, elements: Callable[[], Stream]) -> WeightStats:
         """Return the statistics of a constant with these contents."""
         if value not in self._stats:
-            self._stats[value] = measure(stream)
+            self._stats[value] = measure(elements())
         return self._stats[value]
+
+    def measure_all(self, streams: Mapping[int, Stream]) -> None:
+        """Measure the short ones among some constants; long ones may never be asked for."""
+        short = [v for v, s in streams.items() if v not in self._stats and _is_short(s)]
+        for first in range(0, len(short), _TOGETHER):
+            batch = short[first : first + _TOGETHER]
+            measured = measure_short([streams[value] for value in batch])
+            self._stats.update(zip(batch, measured, strict=True))
+
+
+def _is_short(stream: Stream) -> bool:
+    return 0 < stream.count <= _SHORT and not isinstance(stream.origin, FileRange)

@@ -95,7 +95,12 @@ class PaintContext:
 
     def stats(self, value: int, tensor: Tensor) -> WeightStats:
         """Return the statistics of a constant with these contents."""
-        return self.measured.stats(value, self.type_graph.flat.elements(tensor))
+        return self.measured.stats(value, lambda: self.type_graph.flat.elements(tensor))
+
+    def measure_all(self, tensors: Mapping[int, Tensor]) -> None:
+        """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
+        elements = self.type_graph.flat.elements
+        self.measured.measure_all({value: elements(t) for value, t in tensors.items()})
 
     def entry(self, node: int) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""

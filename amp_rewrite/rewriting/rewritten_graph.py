@@ -469,8 +469,9 @@ def _described(tensor: object, name: str, number: int) -> TensorProto:
         source = tensor.proto
         if source.doc_string:
             message.doc_string = text(source.doc_string)
-        message.dims.extend(source.dims)
-        message.metadata_props.extend(source.metadata_props)
+        message.dims.extend(tensor.dims)
+        if source.metadata_props:
+            message.metadata_props.extend(source.metadata_props)
     else:
         message.dims.extend(np.shape(tensor.numpy()))  # pyright: ignore[reportAttributeAccessIssue] a tensor
     message.data_type = number

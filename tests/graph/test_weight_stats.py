@@ -10,7 +10,7 @@ from floats import samples
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.graph import weight_stats
 from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.weight_stats import measure
+from amp_rewrite.graph.weight_stats import MeasuredConstants, measure
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=lambda dtype: dtype.name)
@@ -51,3 +51,28 @@ def test_measuring_leaves_the_weights_as_they_are():
     before = values.tobytes()
     measure(Stream(values.size, values.dtype, values))
     assert values.tobytes() == before
+
+
+def pieces() -> dict[int, Stream]:
+    """Cut every kind of number, and nothing, and zeros, into tensors of 1 to 6,000 elements."""
+    values, streams, start = samples(), dict[int, Stream](), 0
+    for number, size in enumerate((1, 2, 0, 777, 4096, 4097, 3, 6000, *[50] * 600)):
+        array = values[start : start + size]
+        streams[number], start = Stream(size, values.dtype, array), start + size
+    streams[-1] = Stream(9, values.dtype, np.zeros(9, np.float32))
+    streams[-2] = Stream(3, values.dtype, lambda: np.array([1e-3, -2, 0], np.float32))
+    return streams
+
+
+def test_many_tensors_measured_together_count_as_each_by_itself():
+    streams, constants = pieces(), MeasuredConstants()
+    constants.measure_all(streams)
+    for value, stream in streams.items():
+        assert constants.stats(value, lambda stream=stream: stream) == measure(stream)
+
+
+def test_short_tensors_are_measured_once():
+    streams, constants = pieces(), MeasuredConstants()
+    constants.measure_all(streams)
+    asked = [v for v in streams if constants.stats(v, lambda: Stream.of_bytes(b"")).count == 0]
+    assert asked == [2, 5, 7]  # the empty one and the long ones had not been measured

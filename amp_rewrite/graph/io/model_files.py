@@ -18,7 +18,7 @@ import onnx
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target
-from amp_rewrite.graph.io.write_streams import write_streams
+from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.streams import FileRange, Stream
 
@@ -30,6 +30,7 @@ INLINE_LIMIT = (1 << 31) - (1 << 27)
 _ALIGNMENT = 64
 _PAGE = 1 << 12
 _LARGE = 1 << 20  # from here on a tensor starts on a page of its own, so that it can be mapped
+_SHORT = 1 << 12  # bytes of a tensor that is joined with what stands around it
 _HASH_DIGITS = 12
 
 _PROTOBUF_LIMIT = 1 << 31
@@ -109,15 +110,46 @@ class Parts(NamedTuple):
         total = len(self.body) + sum(len(_INITIALIZER) + len(varint(size)) + size for size in sizes)
         if len(self.header) + total + 16 >= _PROTOBUF_LIMIT:
             raise ValueError(f"{total} bytes are too many for a protobuf message")
-        yield Stream.of_bytes(self.header + _GRAPH + varint(total))
-        yield Stream.of_bytes(self.body)
+        yield from _joined(self._pieces(sizes, total))
+
+    def _pieces(self, sizes: Iterable[int], total: int) -> Iterator[bytes | Stream]:
+        """Yield the file, given the sizes of the initializers and of the graph."""
+        yield self.header + _GRAPH + varint(total)
+        yield self.body
         for entry, size in zip(self.inline, sizes, strict=True):
             begin = _INITIALIZER + varint(size) + entry.message
             if entry.stream is None:
-                yield Stream.of_bytes(begin)
+                yield begin
             else:
-                yield Stream.of_bytes(begin + _RAW_DATA + varint(entry.stream.nbytes))
+                yield begin + _RAW_DATA + varint(entry.stream.nbytes)
                 yield entry.stream
+
+
+def _joined(pieces: Iterable[bytes | Stream]) -> Iterator[Stream]:
+    """Yield streams of the same bytes; what is short and in memory is read and joined.
+
+    A stream costs as much as copying some KiB, and a model may have 10,000 small initializers.
+    """
+    pending = bytearray()
+    for piece in pieces:
+        data = _short_data(piece)
+        if data is not None:
+            pending += data
+            if len(pending) < SEGMENT:
+                continue
+        yield Stream.of_bytes(bytes(pending))
+        pending.clear()
+        if data is None:
+            yield piece if isinstance(piece, Stream) else Stream.of_bytes(piece)
+    yield Stream.of_bytes(bytes(pending))
+
+
+def _short_data(piece: bytes | Stream) -> bytes | None:
+    """Return the bytes of a piece that is short and in memory; None of any other."""
+    if isinstance(piece, bytes):
+        return piece if len(piece) <= _SHORT else None
+    is_short = piece.nbytes <= _SHORT and source_file(piece) is None
+    return piece.array().tobytes() if is_short else None
 
 
 class Meter:

@@ -24,8 +24,13 @@ def props(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
     return {text(entry.key): text(entry.value) for entry in entries}
 
 
+_ONE_BYTE = [bytes([number]) for number in range(128)]
+
+
 def varint(number: int) -> bytes:
     """Return a number as protobuf encodes it."""
+    if number < 128:
+        return _ONE_BYTE[number]
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)

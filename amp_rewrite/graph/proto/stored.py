@@ -45,26 +45,17 @@ class StoredTensor:
 
     Attributes:
         proto: Its message.
+        dtype: The element type, a number of TensorProto.DataType.
+        dims: The lengths of its axes.
+        size: How many elements it has.
         location: Where its data lie, or None if they are in the message.
     """
 
     proto: TensorProto
+    dtype: int
+    dims: tuple[int, ...]
+    size: int
     location: Location | None = None
-
-    @property
-    def dtype(self) -> int:
-        """The element type, a number of TensorProto.DataType."""
-        return self.proto.data_type
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The lengths of its axes."""
-        return tuple(self.proto.dims)
-
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return math.prod(self.proto.dims)
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +104,8 @@ def check_tensor(proto: TensorProto, files: ExternalFiles, where: str) -> Stored
     check_element(number, where)
     if number == TensorProto.UNDEFINED:
         raise GraphError("the tensor has no element type", where=where)
-    size = _size(proto.dims, where)
+    dims = tuple(proto.dims)
+    size = _size(dims, where)
     if proto.HasField("segment"):
         raise GraphError(
             "the tensor is stored in segments", where=where, remedy="store it in one piece"
@@ -121,16 +113,16 @@ def check_tensor(proto: TensorProto, files: ExternalFiles, where: str) -> Stored
     if proto.data_location == TensorProto.EXTERNAL:
         if number == TensorProto.STRING:
             raise GraphError("strings cannot be external data", where=where)
-        return StoredTensor(proto, files.locate(proto, size, where))
+        return StoredTensor(proto, number, dims, size, files.locate(proto, size, where))
     if number == TensorProto.STRING:
         _expect(len(proto.string_data), size, "strings", where)
     else:
         _check_data(proto, size, where)
-    return StoredTensor(proto)
+    return StoredTensor(proto, number, dims, size)
 
 
 def _size(dims: Sequence[int], where: str) -> int:
-    if any(dim < 0 for dim in dims):
+    if dims and min(dims) < 0:
         raise GraphError(
             "the tensor has a negative dimension", where=where, found=list(dims), expected=">= 0"
         )

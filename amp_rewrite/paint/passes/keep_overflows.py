@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.constants import constant_tensor, default_tensor, filled_tensor
+from amp_rewrite.graph.constants import default_tensor, filled_tensor, is_repeated
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Tensor
 from amp_rewrite.graph.streams import Stream
@@ -44,6 +44,20 @@ class KeepOverflows:
         search.constants()
         search.defaults()
         return painting.with_marks(search.marks)
+
+
+class _Constant(NamedTuple):
+    """A float32 constant.
+
+    Attributes:
+        value: Its value.
+        tensor: Its contents.
+        readers: The vertices that read or repeat it.
+    """
+
+    value: int
+    tensor: Tensor
+    readers: list[int]
 
 
 class _Step(NamedTuple):
@@ -77,10 +91,12 @@ class _Search:
     def constants(self) -> None:
         """Mark what a constant reaches unless it gives the same result with it replaced."""
         low = self.context.low
-        concerned = self.painting.allow | self.type_graph.called(_CARRYING)
-        for value, tensor, readers in _read_constants(self.type_graph):
-            if not concerned[readers].any():
-                continue
+        concerned = (self.painting.allow | self.type_graph.called(_CARRYING)).tobytes()
+        found = [
+            c for c in _read_constants(self.type_graph) if any(concerned[v] for v in c.readers)
+        ]
+        self.context.measure_all({value: tensor for value, tensor, _ in found})
+        for value, tensor, readers in found:
             stats = self.context.stats(value, tensor)
             if not stats.overflow(low):
                 continue
@@ -146,8 +162,8 @@ class _Search:
         return Mark(Color.NONE, Reason.CONSTANT_OVERFLOW, None, detail, value)
 
 
-def _read_constants(type_graph: TypeGraph) -> Iterator[tuple[int, Tensor, list[int]]]:
-    """Yield the float32 constants, with the vertices that read or repeat them."""
+def _read_constants(type_graph: TypeGraph) -> Iterator[_Constant]:
+    """Yield the float32 constants of a model."""
     flat, owners = type_graph.flat, _owners(type_graph)
     holders = {i for i, called in enumerate(flat.operators) if has(called, Trait.HOLDS)}
     makers = [n for n, called in enumerate(flat.operator) if called in holders]
@@ -158,10 +174,10 @@ def _read_constants(type_graph: TypeGraph) -> Iterator[tuple[int, Tensor, list[i
         if tensor is None:
             continue
         found = type_graph.readers(value)
-        if constant_tensor(type_graph, value) is None:  # a ConstantOfShape repeats it
+        if is_repeated(flat, value):
             found.append(type_graph.source[value])
         found += owners.get(value, ())
-        yield value, tensor, [v for v in found if v != ABSENT]
+        yield _Constant(value, tensor, [v for v in found if v != ABSENT])
 
 
 def _owners(type_graph: TypeGraph) -> dict[int, list[int]]:

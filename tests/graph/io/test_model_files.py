@@ -140,6 +140,13 @@ def test_parts_are_one_message() -> None:
     assert model.ir_version == 8
 
 
+def test_small_initializers_share_a_stream() -> None:
+    parts = Parts(b"", b"", [Inline(b"m", Stream.of_bytes(bytes([n] * 9))) for n in range(99)])
+    streams = list(parts.streams())
+    assert len(streams) == 1
+    assert b"".join(bytes(s.array()) for s in streams).count(bytes([98] * 9)) == 1
+
+
 def test_a_model_that_protobuf_cannot_hold_is_not_written(tmp_path: Path) -> None:
     class Huge(bytes):
         def __len__(self) -> int:
