@@ -181,7 +181,7 @@ def _rewrite(flat: FlatProto | FlatModel, options: RewriteOptions, clock: _Clock
     with clock.step("painting"):
         painted = paint(context)
     with clock.step("casts"):
-        plan = plan_casts(painted.context, painted.painting)
+        plan = plan_casts(painted.context, painted.painting, options.store)
         removed = noop_casts(context.type_graph, plan)
         result = RewriteResult(
             flat, options, painted.context, painted.painting, plan, removed, clock.timings
@@ -200,7 +200,7 @@ def _apply(flat: FlatModel, result: RewriteResult) -> None:
 
     apply_plan(flat, result.plan, result.context.type_graph)
     remove_noop_casts(flat, result.removed)
-    if not result.plan.is_empty:
+    if result.plan.computes_low:
         describe_precision(flat.model, result.options.precision)
 
 

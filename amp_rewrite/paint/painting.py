@@ -38,6 +38,7 @@ class Reason(StrEnum):
     SEQUENCE = "sequence-cluster"
     RETARGETED = "retargeted-cast"
     CONVERTED = "converted-constant"
+    STORED = "stored-constant"
 
     FLOAT32_PART = "float32-part"
     DENY_LIST = "deny-list"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
@@ -19,6 +19,7 @@ from amp_rewrite.report.records import (
     NodeRecord,
     RangeRecord,
     Report,
+    StoredRecord,
     Summary,
     VariableRecord,
     WeightsRecord,
@@ -35,7 +36,7 @@ def build_report(
     removed: int,
 ) -> Report:
     """Return the report; `removed` counts the model's Casts that became no-ops."""
-    converted = frozenset(w.value for w in plan.weights if not w.keep_float32)
+    converted = {w.value: w for w in plan.weights if not w.keep_float32}
     nodes = tuple(_nodes(context, painting, converted))
     flat = context.type_graph.flat
     return Report(
@@ -73,7 +74,7 @@ def is_constant_node(flat: FlatGraph, node: int) -> bool:
 
 
 def _nodes(
-    context: PaintContext, painting: Painting, converted: frozenset[int]
+    context: PaintContext, painting: Painting, converted: Mapping[int, PlannedWeight]
 ) -> Iterator[NodeRecord]:
     flat, scopes = context.type_graph.flat, _scopes(context.type_graph.flat)
     for node, name in enumerate(flat.node_names):
@@ -115,12 +116,15 @@ def _variables(context: PaintContext, painting: Painting, node: int) -> dict[str
 
 
 def _constant_variables(
-    context: PaintContext, node: int, converted: frozenset[int]
+    context: PaintContext, node: int, converted: Mapping[int, PlannedWeight]
 ) -> dict[str, VariableRecord]:
     graph = context.type_graph
-    low = graph.flat.outputs_of(node)[0] in converted
-    dtype, reason = (context.low.name, Reason.CONVERTED) if low else (FLOAT32.name, Reason.CONSTANT)
-    record = VariableRecord(dtype, reason.value, None, None)
+    weight = converted.get(graph.flat.outputs_of(node)[0])
+    dtype, reason = FLOAT32, Reason.CONSTANT
+    if weight is not None:
+        dtype = weight.dtype
+        reason = Reason.CONVERTED if weight.loss is None else Reason.STORED
+    record = VariableRecord(dtype.name, reason.value, None, None)
     kinds = [graph.kind_of(v) for v in graph.vertices_of(node)]
     return dict.fromkeys((name for kind in kinds for name in kind.variables), record)
 
@@ -143,26 +147,40 @@ def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
     overflow, underflow = Reason.CONSTANT_OVERFLOW, Reason.CONSTANT_UNDERFLOW
     gone = {w.value for w in plan.weights if not w.keep_float32}
     return WeightsRecord(
-        converted=len(plan.weights),
+        converted=sum(1 for w in plan.weights if w.uses),
         kept=sum(1 for v in read_constants(context.type_graph) if v not in gone),
         overflow=(*_kept(context, overflow), *_replaced(context, plan)),
         underflow=(*_kept(context, underflow), *_flushed(context, plan)),
+        stored=tuple(_stored(context, plan)),
     )
+
+
+def _stored(context: PaintContext, plan: CastPlan) -> Iterator[StoredRecord]:
+    for weight in plan.weights:
+        if weight.loss is not None:
+            saved = FLOAT32.numpy.itemsize - weight.dtype.numpy.itemsize
+            yield StoredRecord(
+                name=context.type_graph.flat.value_names[weight.value],
+                dtype=weight.dtype.name,
+                bytes_saved=saved * weight.tensor.size,
+                largest_relative=weight.loss.largest_relative,
+                small=weight.loss.small,
+            )
 
 
 def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
     for weight in plan.weights:
         stats = context.stats(weight.value, weight.tensor)
-        if stats.overflow(plan.low):
+        if stats.overflow(weight.dtype):
             action = "saturated" if weight.saturate else "unbounded"
-            yield _range(context, weight, stats.overflow(plan.low), action)
+            yield _range(context, weight, stats.overflow(weight.dtype), action)
 
 
 def _flushed(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
     for weight in plan.weights:
         stats = context.stats(weight.value, weight.tensor)
-        if stats.flushed_to_zero(plan.low):
-            yield _range(context, weight, stats.flushed_to_zero(plan.low), "flushed")
+        if stats.flushed_to_zero(weight.dtype):
+            yield _range(context, weight, stats.flushed_to_zero(weight.dtype), "flushed")
 
 
 def _range(context: PaintContext, weight: PlannedWeight, count: int, action: str) -> RangeRecord:

@@ -35,6 +35,7 @@ PHRASES: dict[str, str] = {
     Reason.NOT_BETWEEN: "an infer operator that is neither between nor right behind allow ones",
     Reason.NOT_NEXT: "a clear operator that is not next to an allow one",
     Reason.CONVERTED: "every consumer is low, so it is stored in {precision}",
+    Reason.STORED: "it computes as float32 and is stored in 16 bits, behind a Cast",
     Reason.CONSTANT: "a constant that something reads as float32",
     Reason.NO_ALLOW: "the model has no allow operator to be next to",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +109,42 @@ class RangeRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRecord(Record):
+    """A constant that computes as float32 and is stored in 16 bits, behind a Cast.
+
+    Attributes:
+        name: The constant.
+        dtype: The type that it is stored in.
+        bytes_saved: By how many bytes the file is smaller for it.
+        largest_relative: The largest error of an element, relative to it.
+        small: How many nonzero elements lie below the smallest normal number of the type, where
+            their error is half of its smallest number at most; they are not among the former.
+    """
+
+    name: str
+    dtype: str
+    bytes_saved: int
+    largest_relative: float
+    small: int
+
+
+@dataclass(frozen=True, slots=True)
 class WeightsRecord(Record):
-    """What became of the float32 constants."""
+    """What became of the float32 constants.
+
+    Attributes:
+        converted: How many are low for what computes low.
+        kept: How many are float32 in the file, because something reads them so.
+        overflow: Those with elements out of the low type's range.
+        underflow: Those with elements that round to zero.
+        stored: Those that something reads as float32, stored in 16 bits all the same.
+    """
 
     converted: int
     kept: int
     overflow: tuple[RangeRecord, ...]
     underflow: tuple[RangeRecord, ...]
+    stored: tuple[StoredRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +254,25 @@ def print_report(report: Report, console: Console) -> None:
         "round to zero",
         highlight=False,
     )
+    if weights.stored:
+        console.print(_storage(weights.stored), highlight=False)
     reasons = report.kept_reasons()
     if reasons:
         console.print(_reason_table(report, reasons))
     if report.boundaries:
         names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
         console.print(f"boundaries (no list knows them): {names}", highlight=False, markup=False)
+
+
+def _storage(stored: Sequence[StoredRecord]) -> str:
+    saved = sum(record.bytes_saved for record in stored)
+    small = sum(record.small for record in stored)
+    worst = max(record.largest_relative for record in stored)
+    types = " or ".join(dict.fromkeys(record.dtype for record in stored))
+    return (
+        f"stored in {types} though float32: {len(stored)} constants, {saved:,} bytes less; "
+        f"relative error at most {worst:.2g}, {small} elements below the normal numbers"
+    )
 
 
 def _reason_table(report: Report, reasons: dict[tuple[str, str], int]) -> Table:

@@ -52,7 +52,7 @@ class _Applier:
             self._cast(planned)
 
     def _convert(self, weight: PlannedWeight) -> None:
-        value, low = self.flat.values[weight.value], self.plan.low
+        value, low = self.flat.values[weight.value], weight.dtype
         name = weight.name if weight.keep_float32 else value.name
         producer = self.flat.producer[weight.value]
         is_initializer = producer == ABSENT
@@ -74,14 +74,14 @@ class _Applier:
         """Add a low-precision copy beside a constant that something still reads as float32."""
         value = self.flat.values[weight.value]
         node, graph = value.producer(), value.graph
-        copy = _like(value, weight.name, self.plan.low)
+        copy = _like(value, weight.name, weight.dtype)
         if node is not None:
             made = ir.Node("", "Constant", [], outputs=[copy], name=weight.name)
             _set_constant(made, tensor)
             node.append(made)
         elif graph is not None:
             copy.const_value = tensor
-            copy.type = ir.TensorType(self.plan.low.ir)
+            copy.type = ir.TensorType(weight.dtype.ir)
             graph.register_initializer(copy)
             if self.flat.ir_version < FIRST_IR_WITH_OVERRIDES and value.is_graph_input():
                 graph.inputs.append(copy)

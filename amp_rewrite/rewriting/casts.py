@@ -17,10 +17,13 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array, Tensor
+from amp_rewrite.graph.rounding_loss import RoundingLoss
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
+from amp_rewrite.rewriting.options import Store
 from amp_rewrite.rewriting.saturation import fill_saturation, saturation
+from amp_rewrite.rewriting.stored_constants import StoredConstant, stored_constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +78,22 @@ class PlannedWeight:
     Attributes:
         value: The initializer's value, or a Constant node's output.
         tensor: Its float32 contents.
+        dtype: The type to convert it to.
         uses: The uses that will read the low-precision copy.
-        keep_float32: Whether anything still reads the float32 one.
+        keep_float32: Whether the float32 one stays beside it, for what reads that.
         saturate: The magnitude at which elements out of range end; 0 makes them infinite.
         name: The name of the copy if both are kept.
+        loss: What it loses if it is stored in 16 bits for what reads it as float32, behind a Cast.
     """
 
     value: int
     tensor: Tensor
+    dtype: DType
     uses: tuple[Use, ...]
     keep_float32: bool
     saturate: float
     name: str
+    loss: RoundingLoss | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +127,23 @@ class CastPlan:
         """Whether the plan changes nothing."""
         return not (self.casts or self.weights or self.vertices or self.ends)
 
+    @property
+    def computes_low(self) -> bool:
+        """Whether anything computes in the low type."""
+        return bool(self.vertices)
 
-def plan_casts(context: PaintContext, painting: Painting) -> CastPlan:
+
+def plan_casts(context: PaintContext, painting: Painting, store: Store = "float32") -> CastPlan:
     """Return the plan for a painting.
 
     Args:
         context: What the painting knew: the type graph, which graph inputs and outputs give up
             their type, and what becomes of weights.
         painting: The painting.
+        store: Which constants to store in 16 bits though they compute as float32.
     """
-    return _Planner(context.type_graph, context, painting).plan()
+    stored = stored_constants(context, painting, store)
+    return _Planner(context.type_graph, context, painting, stored).plan()
 
 
 @dataclass
@@ -137,6 +151,7 @@ class _Planner:
     type_graph: TypeGraph
     context: PaintContext
     painting: Painting
+    stored: Mapping[int, StoredConstant]
     ends: tuple[int, ...] = ()
     outputs: Counter[int] = field(default_factory=Counter[int])
 
@@ -155,7 +170,13 @@ class _Planner:
         names = AddedNames((*flat.value_names, *flat.node_names))
         casts: list[PlannedCast] = []
         weights: list[PlannedWeight] = []
-        for value, uses in self._mismatches().items():
+        mismatches = self._mismatches()
+        for constant in self.stored.values():
+            name = names.cast(flat.value_names[constant.value], FLOAT32)
+            low_uses = mismatches.pop(constant.value, [])
+            weights.append(self._stored(constant, low_uses, name))
+            casts.append(self._read_back(constant.value, low_uses, name))
+        for value, uses in mismatches.items():
             to = FLOAT32 if self.is_low[value] else low
             tensor = None
             if self.context.converts_weights and to is low:
@@ -255,8 +276,32 @@ class _Planner:
         return PlannedWeight(
             value,
             tensor,
+            self.context.low,
             tuple(uses),
             keep_float32=len(uses) < total,
             saturate=saturation(self.type_graph, stats, vertices, self.context.low),
             name=name,
         )
+
+    def _stored(self, constant: StoredConstant, uses: list[Use], name: str) -> PlannedWeight:
+        """Return how a constant that computes as float32 is converted; `uses` read it low."""
+        return PlannedWeight(
+            constant.value,
+            constant.tensor,
+            constant.dtype,
+            tuple(uses),
+            keep_float32=False,
+            saturate=0.0,
+            name=name,
+            loss=constant.loss,
+        )
+
+    def _read_back(self, value: int, low_uses: list[Use], name: str) -> PlannedCast:
+        """Return the Cast of a stored constant, for all but the uses that read it low."""
+        flat, low = self.flat, {(use.node, use.index) for use in low_uses}
+        uses = [
+            Use(flat.reader(slot), flat.index(slot), vertex=self.type_graph.reads[slot])
+            for slot in flat.uses(value)
+        ]
+        others = tuple(use for use in uses if (use.node, use.index) not in low)
+        return PlannedCast(value, FLOAT32, others, name)

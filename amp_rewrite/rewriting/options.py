@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Lists = OpLists | str | Path | Sequence[str | Path] | None
 Names = Collection[str]
 Weights = Literal["convert", "cast"]
+Store = Literal["float32", "tables", "half"]
 
 
 def _shown(help_: str, *, flag: str | None = None, names: str | None = None) -> dict[str, Any]:
@@ -52,6 +53,10 @@ class RewriteOptions:
         deny_nodes: Regular expressions; nodes whose whole name matches stay float32.
         allow_nodes: Regular expressions; nodes that are treated as if on the allow list.
         weights: "convert" stores low-precision weights; "cast" keeps float32 ones and adds Casts.
+        store: Which constants are stored in 16 bits though they compute as float32, behind a Cast
+            that the runtime folds when it loads the model: "tables", those that Gather reads and
+            whose rows end in converted parts; "half", all large ones; "float32", none. What does
+            not survive that stays as it is.
         infer_after_allow: Whether an infer operator right behind an allow one becomes low.
         inline_functions: Inline model-local functions first; otherwise a call is a boundary.
         move_casts: Whether casts move across operators that change no value, where that saves some.
@@ -100,6 +105,13 @@ class RewriteOptions:
         default="convert",
         metadata=_shown("convert: store low-precision weights; cast: keep float32 ones."),
     )
+    store: Store = field(
+        default="tables",
+        metadata=_shown(
+            "What is stored in 16 bits though it computes in float32: tables that Gather reads, "
+            "half: all large constants that survive it, or float32: nothing."
+        ),
+    )
     infer_after_allow: bool = field(
         default=True,
         metadata=_shown("Let an infer operator right behind an allow one become low."),
@@ -139,6 +151,13 @@ class RewriteOptions:
         low_dtype(self.precision)
         targets.find(self.target)
         _require("weights", self.weights, get_args(Weights))
+        _require("store", self.store, get_args(Store))
+        if self.store == "half" and self.weights == "cast":
+            raise OptionError(
+                "weights that stay float32 in the file cannot be stored in 16 bits",
+                found="store='half' with weights='cast'",
+                remedy="leave one of them away",
+            )
         _ = self.rules
 
     @property
@@ -188,6 +207,7 @@ class StepChanges(TypedDict, total=False):
     deny_nodes: Names
     allow_nodes: Names
     weights: Weights
+    store: Store
     infer_after_allow: bool
     inline_functions: bool
     move_casts: bool

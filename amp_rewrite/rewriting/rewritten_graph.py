@@ -143,7 +143,7 @@ class RewrittenGraph:
     def _copy(self, weight: PlannedWeight) -> None:
         """Note a low-precision copy beside a constant that something still reads as float32."""
         flat, value = self._flat, weight.value
-        self._added[weight.name] = Added(weight.name, value, self._plan.low)
+        self._added[weight.name] = Added(weight.name, value, weight.dtype)
         if flat.producer[value] == ABSENT:
             self._copies.setdefault(flat.home[value], []).append(weight)
         else:
@@ -377,6 +377,11 @@ class RewrittenGraph:
         given = self._type(value)
         return given is not None and type_string(given, self.name(value)) is not None
 
+    def _new_type(self, value: int) -> DType:
+        """Return the type of a value that `_changed` tells to get another one."""
+        weight = self._weights.get(value)
+        return self._plan.low if weight is None else weight.dtype
+
     def _declared(self, value: int, role: str) -> ValueInfoProto:
         """Return how a value is declared: as before unless its type is another one."""
         entry = self._flat.declared.get(value)
@@ -418,7 +423,7 @@ class RewrittenGraph:
             notes: Whether doc string and metadata are in it.
         """
         flat, info = self._flat, ValueInfoProto(name=name or self.name(value))
-        now = self._plan.low if self._changed(value) else None
+        now = self._new_type(value) if self._changed(value) else None
         element = dtype or now
         declare(
             info, flat.messages_of(value), None if element is None else element.number, notes=notes
@@ -454,7 +459,7 @@ class RewrittenGraph:
 
     def _converted(self, weight: PlannedWeight, *, data: bool = False) -> Weight:
         """Return a constant in the low type; with its data in the message if `data` says so."""
-        flat, low = self._flat, self._plan.low
+        flat, low = self._flat, weight.dtype
         name = weight.name if weight.keep_float32 else flat.value_names[weight.value]
         message = _described(weight.tensor, name, low.number)
         stream = flat.elements(weight.tensor).converted(low, weight.saturate)

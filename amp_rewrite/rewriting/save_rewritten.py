@@ -130,7 +130,7 @@ def _header(flat: FlatProto, plan: CastPlan) -> onnx.ModelProto:
     if plan.casts and "" not in flat.opsets:
         header.opset_import.add(domain="", version=OPSET_OF_CASTS)
     header.metadata_props.extend(source.metadata_props)
-    changed = {} if plan.is_empty else with_precision(flat, plan.low.name)
+    changed = with_precision(flat, plan.low.name) if plan.computes_low else {}
     if changed:
         del header.metadata_props[:]
         for key, entry in (props(source.metadata_props) | changed).items():

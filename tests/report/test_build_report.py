@@ -42,7 +42,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
         *("boundaries", "summary"),
     }
-    assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow"}
+    assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
     assert set(data["summary"]) == {
         *("nodes_converted", "float_nodes", "casts_added", "casts_removed", "compute_converted"),
     }

@@ -27,6 +27,7 @@ from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.optimizers import Momentum
+from amp_rewrite.rewriting import stored_constants
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 PRECISIONS = ("float16", "bfloat16")
@@ -87,6 +88,7 @@ def test_painting_cases(case: dict[str, Any]) -> None:
             "precision": st.sampled_from(PRECISIONS),
             "keep_io_types": st.sampled_from([True, False, ["x"]]),
             "weights": st.sampled_from(["convert", "cast"]),
+            "store": st.sampled_from(["tables", "float32"]),
             "level": st.sampled_from(["default", "TREAT_INFER_AS_DENY"]),
             "target": st.sampled_from(["schema", "cuda"]),
         }
@@ -400,3 +402,44 @@ def test_external_data_in_an_attribute(tmp_path: Path) -> None:
     (tmp_path / "a.data").write_bytes(contents["a.data"])
     (tmp_path / "in.onnx").write_bytes(model.SerializeToString())
     assert len(assert_same_files(tmp_path / "in.onnx", tmp_path).plan.weights) == 1
+
+
+@pytest.fixture
+def small_constants_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_constants, "LEAST_ELEMENTS", 1)
+
+
+@pytest.mark.usefixtures("small_constants_stored")
+@pytest.mark.parametrize("name", TEXTS)
+def test_stored_constants(name: str) -> None:
+    for precision in PRECISIONS:
+        for level in ("default", "TENSOR_CORES_ONLY"):
+            for seed in range(3):
+                model = decorate(parse(TEXTS[name]), seed)
+                assert_same(model, precision=precision, level=level, store="half")
+
+
+@pytest.mark.usefixtures("small_constants_stored")
+def test_stored_constants_of_backend_models() -> None:
+    found = 0
+    for seed, model in enumerate(backend_models()[::10]):
+        try:
+            result = assert_same(decorate(model, seed), store="half", precision="bfloat16")
+        except AmpError:
+            continue
+        found += len(result.report.weights.stored)
+    assert found
+
+
+@pytest.mark.usefixtures("small_constants_stored")
+@pytest.mark.parametrize("seed", range(4))
+def test_stored_constants_of_external_data(seed: int, tmp_path: Path) -> None:
+    model = parse(
+        f"g (float[2,4] x) => (float[2,4] y) <{W}, {NEXT}> {{"
+        " h = MatMul(x, w) c = Cos(h) y = Mul(c, large) }"
+    )
+    table = numpy_helper.from_array(np.ones((1 << 17, 4), np.float32)[:2], "large")
+    model.graph.initializer.append(table)
+    source = external(decorate(model, seed), tmp_path)
+    result = assert_same_files(source, tmp_path, store="half")
+    assert [r.name for r in result.report.weights.stored] == ["large"]
