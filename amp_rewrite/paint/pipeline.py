@@ -26,6 +26,7 @@ from amp_rewrite.paint.passes.grow_clear import GrowClear
 from amp_rewrite.paint.passes.keep_gradients import KeepGradients
 from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.paint.passes.keep_parts import KeepParts
+from amp_rewrite.paint.passes.keep_quantized import KeepQuantized
 from amp_rewrite.paint.passes.keep_underflows import KeepUnderflows
 from amp_rewrite.paint.passes.match_sequences import MatchSequences
 from amp_rewrite.paint.passes.move_casts import MoveCasts
@@ -43,6 +44,9 @@ class PaintPass(Protocol):
         """Return the new painting."""
         ...
 
+
+GIVEN: tuple[PaintPass, ...] = (KeepParts(), KeepQuantized())
+"""What every round excludes, whatever is painted."""
 
 SEEDING: tuple[PaintPass, ...] = (DenySequences(), SeedAllow())
 COLORING: tuple[PaintPass, ...] = (
@@ -75,7 +79,9 @@ class PaintResult:
 
 def paint(context: PaintContext) -> PaintResult:
     """Paint a model: rounds of `paint_once` until nothing is left to exclude, then moved casts."""
-    context = context.excluding(KeepParts().run(context, Painting.blank(context.type_graph)).marks)
+    blank = Painting.blank(context.type_graph)
+    for step in GIVEN:
+        context = context.excluding(step.run(context, blank).marks)
     painting = paint_once(context)
     while kept := _kept(context, painting):
         context = context.excluding(kept)

@@ -26,7 +26,7 @@ PHRASES: dict[str, str] = {
     Reason.OPSET_TOO_OLD: "Cast gives no {precision} at the model's opset; onnx.version_converter "
     "raises it",
     Reason.NO_KERNEL: "target {target} has no {precision} kernel for it",
-    Reason.QUANTIZED: "it has a quantised operand",
+    Reason.QUANTIZED: "it is quantised",
     Reason.CONSTANT_OVERFLOW: "a constant does not fit",
     Reason.CONSTANT_UNDERFLOW: "a constant rounds to zero",
     Reason.VARIABLE_READ: "it reads a training variable, and the cast comes after the read",

@@ -1,0 +1,80 @@
+"""The type graph without what every runtime drops before it looks for groups.
+
+Identity, and a Cast to the type that its input has already, change nothing: a group goes on through
+them, and what reads their output reads their input.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT
+
+
+class Reader(NamedTuple):
+    """One input of a node: the node, and which of its inputs it is."""
+
+    node: int
+    port: int
+
+
+class PlainView:
+    """Producers and readers of values, seen through nodes that change nothing."""
+
+    def __init__(self, type_graph: TypeGraph) -> None:
+        """Look at a type graph; nothing is computed yet."""
+        self.type_graph = type_graph
+        self._flat = type_graph.flat
+
+    def source(self, value: int) -> int:
+        """Return the value that a value is, through any number of nodes that change nothing."""
+        while value in self._same:
+            value = self._same[value]
+        return value
+
+    def maker(self, value: int) -> int:
+        """Return the node that computes a value, or ABSENT for an input or initializer."""
+        return self._flat.producer[self.source(value)]
+
+    def names_of(self, value: int) -> list[int]:
+        """Return a source and every value that is the same, in execution order."""
+        found = [value]
+        for known in found:
+            found += self._copies.get(known, ())
+        return found
+
+    def readers(self, value: int) -> list[Reader]:
+        """Return what reads a source, without the nodes that change nothing."""
+        flat = self._flat
+        slots = [slot for name in self.names_of(value) for slot in flat.uses(name)]
+        found = [Reader(flat.reader(slot), flat.index(slot)) for slot in slots]
+        return [reader for reader in found if reader.node not in self.dropped]
+
+    def leaves(self, value: int) -> bool:
+        """Tell whether a source is an output of its graph, under any of its names."""
+        return any(self._flat.is_output(name) for name in self.names_of(value))
+
+    @cached_property
+    def dropped(self) -> frozenset[int]:
+        """The nodes that change nothing."""
+        return frozenset(self._flat.producer[value] for value in self._same)
+
+    @cached_property
+    def _same(self) -> dict[int, int]:
+        """Output of a node that changes nothing -> its input."""
+        flat, types = self._flat, self.type_graph.types
+        found: dict[int, int] = {}
+        for node in flat.nodes_of("Identity", "Cast"):
+            read, made = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+            if read != ABSENT and types[read] == types[made]:
+                found[made] = read
+        return found
+
+    @cached_property
+    def _copies(self) -> dict[int, list[int]]:
+        copies: dict[int, list[int]] = {}
+        for made, read in self._same.items():
+            copies.setdefault(read, []).append(made)
+        return copies
