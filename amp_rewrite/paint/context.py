@@ -13,6 +13,8 @@ from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.flat import Array, Attribute, Tensor
+from amp_rewrite.graph.intervals.interval import Interval
+from amp_rewrite.graph.intervals.propagate import Intervals, intervals_of
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
@@ -65,6 +67,7 @@ class PaintContext:
         moves_casts: Whether casts move across clear operators (MoveCasts).
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         excluded: Vertices that must stay float32, with the mark that says why.
+        input_intervals: Graph input -> what the user says of its elements.
         measured: The statistics of the constants looked at.
     """
 
@@ -79,15 +82,25 @@ class PaintContext:
     moves_casts: bool = True
     low_ends: frozenset[int] = frozenset()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
+    input_intervals: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
     _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
+    _intervals: list[Intervals] = field(default_factory=list[Intervals], repr=False)
 
     @cached_property
     def clusters(self) -> tuple[Cluster, ...]:
         """The clusters of operators that handle one sequence."""
         return sequence_clusters(self.type_graph)
+
+    @property
+    def intervals(self) -> Intervals:
+        """What the elements of every value are bound to be; computed when first asked for."""
+        if not self._intervals:
+            made = intervals_of(self.type_graph, self.measured, self.input_intervals)
+            self._intervals.append(made)
+        return self._intervals[0]
 
     def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices stay float32 as well."""

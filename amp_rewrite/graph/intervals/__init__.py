@@ -1,0 +1,1 @@
+"""What the numbers of every value are bound to be, from the model alone; no data are needed."""

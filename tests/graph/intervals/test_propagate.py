@@ -1,0 +1,72 @@
+"""Intervals of all values: every number that is computed lies in its interval."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx.backend.test.case.node import collect_testcases
+
+from amp_rewrite.errors import AmpError
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.intervals.interval import Interval
+from amp_rewrite.graph.intervals.moving import numbers
+from amp_rewrite.graph.intervals.propagate import intervals_of
+from amp_rewrite.graph.io.load import load
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the cases of the standard overflow on purpose
+    CASES = {case.name: case for case in collect_testcases(None)}
+MODELS = {name: case.model for name, case in CASES.items() if case.model is not None}
+SOME = sorted(MODELS)[::6]
+
+
+def intervals(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, Interval]:
+    """Return the intervals of a model's values by name, with its feeds as annotations."""
+    type_graph = build_type_graph(load(model))
+    flat = type_graph.flat
+    given = {v: flat.value_names[v] for v in flat.main.inputs}
+    found = intervals_of(
+        type_graph,
+        inputs={v: numbers(np.asarray(feeds[n])) for v, n in given.items() if n in feeds},
+    )
+    return {name: found[v] for v, name in enumerate(flat.value_names) if name}
+
+
+def outside(array: np.ndarray, interval: Interval, tolerance: float = 2e-6) -> np.ndarray:
+    """Return the elements of an array that its interval does not hold, but for rounding."""
+    if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float16"):
+        return np.zeros(0)
+    numbers_ = array.astype(np.float64).reshape(-1)
+    numbers_ = numbers_[~np.isnan(numbers_)]
+    low, high = (
+        end - tolerance * sign * max(1.0, abs(end))
+        for end, sign in ((interval.low, 1), (interval.high, -1))
+    )
+    bad = (numbers_ < low) | (numbers_ > high) | (np.abs(numbers_) < interval.away * 0.999)
+    if numbers_.size and np.abs(numbers_).max() < interval.reach * 0.999:
+        return numbers_
+    return numbers_[bad]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_results_of_the_standard_lie_within_their_intervals(name: str) -> None:
+    case, model = CASES[name], MODELS[name]
+    try:
+        load(model)
+    except AmpError:
+        pytest.skip("not a model that is rewritten")
+    for inputs, outputs in case.data_sets:
+        names = [i.name for i in model.graph.input]
+        feeds = {n: a for n, a in zip(names, inputs, strict=False) if isinstance(a, np.ndarray)}
+        found = intervals(model, feeds)
+        for value, array in zip(model.graph.output, outputs, strict=True):
+            if isinstance(array, np.ndarray):
+                assert not outside(array, found[value.name]).size, (value.name, found[value.name])
+
+
+def test_an_extreme_of_nothing_is_not_bounded() -> None:
+    feeds = {"data": np.zeros((2, 0, 4), np.float32)}
+    assert intervals(MODELS["test_reduce_max_empty_set"], feeds)["reduced"].low == -np.inf
