@@ -1,10 +1,15 @@
 """What holds for every test."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
+from amp_rewrite.ort.plugins import devices_of
+
+WEBGPU = "WebGpuExecutionProvider"
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +18,18 @@ def _nothing_is_set_for_the_process() -> Iterator[None]:
     global_state.reset()
     yield
     global_state.reset()
+
+
+@pytest.fixture(scope="session")
+def webgpu() -> str:
+    """Return the WebGPU provider where it has a device, if only an emulated one.
+
+    A test that uses it has the mark webgpu. tools/software_vulkan.py provides a device.
+    """
+    try:
+        devices_of(WEBGPU)
+    except OptionError as error:
+        if os.environ.get("AMP_WEBGPU") == "required":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    return WEBGPU

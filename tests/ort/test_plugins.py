@@ -21,7 +21,6 @@ from amp_rewrite.ort.providers import check_providers
 from amp_rewrite.targets import CPU, CUDA, Target
 
 FAKE = "FakeExecutionProvider"
-WEBGPU = "WebGpuExecutionProvider"
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +32,6 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (
             *targets.TARGETS,
             Target("fake", "cuda", FAKE, plugin="fake_plugin"),
-            Target("webgpu", "cuda", WEBGPU, plugin="onnxruntime_ep_webgpu"),
         ),
     )
     plugins._register.cache_clear()
@@ -145,17 +143,7 @@ def test_every_reason_why_a_plugin_cannot_be_used_is_an_error(
         devices_of(FAKE)
 
 
-@pytest.fixture
-def webgpu() -> str:
-    """Return the real plugin's provider where it has a device, if only an emulated one."""
-    pytest.importorskip("onnxruntime_ep_webgpu")
-    try:
-        devices_of(WEBGPU)
-    except OptionError as error:
-        pytest.skip(str(error))
-    return WEBGPU
-
-
+@pytest.mark.webgpu
 def test_a_plugin_computes_in_float16(webgpu: str):
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 17]>'
@@ -171,6 +159,7 @@ def test_a_plugin_computes_in_float16(webgpu: str):
     assert device.outputs[0].ok
 
 
+@pytest.mark.webgpu
 def test_a_plugin_trains_as_the_cpu_does(webgpu: str):
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 17]>'
@@ -188,6 +177,7 @@ def test_a_plugin_trains_as_the_cpu_does(webgpu: str):
     assert found[0][-1] < found[0][0]
 
 
+@pytest.mark.webgpu
 def test_a_plugin_lists_its_kernels(webgpu: str):
     assert f" + {webgpu} " in runtime_in_words(webgpu)
     rows = kernel_rows(webgpu)
