@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.errors import OptionError
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+WEBGPU = "WebGpuExecutionProvider"
 
 DATA = files("amp_rewrite.lists")
 """The folder with the op lists of all targets, kernel tables in kernels/, schemas in schemas/."""
@@ -34,6 +35,7 @@ class Target:
             None admits whatever the ONNX schemas do.
         tensor_cores: Whether float16 products have units of their own, which the levels
             TENSOR_CORES_ONLY and UNSAFE_FORCE_ALL are about.
+        precisions: The low types that its kernels compute in.
         accumulates_in: The type that its kernels keep partial sums in. A low type is kept in sums
             of that type only: a CPU may add float16 in float16, but bfloat16 in float32.
     """
@@ -45,16 +47,39 @@ class Target:
     device: str = "cpu"
     kernels: str | None = None
     tensor_cores: bool = False
+    precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
 
+    def check_precision(self, precision: str) -> None:
+        """Refuse a low type that the target does not compute in.
 
-TargetName = Literal["cuda", "cpu", "schema"]
+        Raises:
+            OptionError: It does not.
+        """
+        if precision not in self.precisions:
+            raise OptionError(
+                f"target {self.name} does not compute in {precision}",
+                expected=" or ".join(self.precisions),
+                remedy=f"use precision {self.precisions[0]}, or another target",
+            )
+
+
+TargetName = Literal["cuda", "cpu", "webgpu", "schema"]
 DEFAULT: TargetName = "cuda"
 SCHEMA: TargetName = "schema"
 
 TARGETS: tuple[Target, ...] = (
     Target("cuda", "cuda", CUDA, device="cuda", kernels=CUDA, tensor_cores=True),
     Target("cpu", "cpu", CPU, kernels=CPU),
+    Target(
+        "webgpu",
+        "webgpu",
+        WEBGPU,
+        plugin="onnxruntime_ep_webgpu",
+        kernels=WEBGPU,
+        precisions=(FLOAT16.name,),
+        accumulates_in=FLOAT16,
+    ),
     Target("schema", "cuda", tensor_cores=True),
 )
 

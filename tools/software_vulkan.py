@@ -4,8 +4,8 @@
 
 What ONNX Runtime's WebGPU provider needs on a machine without a GPU. The packages are downloaded
 with apt, which checks their signatures, and unpacked into a folder: nothing is installed, so that
-neither root nor a change of the machine is needed. Prints the environment to use, as shell commands.
-Where it cannot (not a Debian, no network), it says so in one line and exits with 1.
+neither root nor a change of the machine is needed. Prints the environment to use, as commands of a
+shell. Where it cannot (not a Debian, no network), it says so in one line and exits with 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 PACKAGES = ("mesa-vulkan-drivers", "libvulkan1")
 
 BACKPORTS = {"bookworm": "bookworm-backports"}
-"""Releases whose own Mesa is too old for Dawn (22.3 has no descriptor indexing), and what has 25."""
+"""Releases whose own Mesa is too old for Dawn (22.3 lacks descriptor indexing), and what has 25."""
 
 MIRROR = "http://deb.debian.org/debian"
 
@@ -87,8 +87,18 @@ def _download(folder: Path) -> list[Path]:
     suite = ["-t", BACKPORTS[release]] if release in BACKPORTS else []
     _run(["apt-get", *options, "-qq", "update"])
     _run(
-        ["apt-get", *options, "-qq", "-y", "--no-install-recommends", "--reinstall", *suite]
-        + ["--download-only", "install", *PACKAGES]
+        [
+            "apt-get",
+            *options,
+            "-qq",
+            "-y",
+            "--no-install-recommends",
+            "--reinstall",
+            *suite,
+            "--download-only",
+            "install",
+            *PACKAGES,
+        ]
     )
     return sorted((folder / "cache" / "archives").glob("*.deb"))
 
@@ -115,9 +125,7 @@ def _private_state(folder: Path, release: str) -> list[str]:
 
 def _run(command: list[str]) -> None:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=SECONDS
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotProvidedError(" ".join(str(error).split())) from error
     if done.returncode != 0:

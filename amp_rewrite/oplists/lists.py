@@ -235,7 +235,9 @@ def load_lists(
         OptionError: A path, precision, target, level or environment variable has an impossible
             value.
     """
-    precision, owner = low_dtype(precision).name, targets.find(target).lists
+    precision, chosen = low_dtype(precision).name, targets.find(target)
+    chosen.check_precision(precision)
+    owner = chosen.lists
     given = _paths(paths) or [f"{precision}_{owner}"]
     merged = list_files.read(given, precision=precision, target=owner)
     if merged.problems:

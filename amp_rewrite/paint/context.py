@@ -65,6 +65,7 @@ class PaintContext:
         variables: Values that are training variables; a plain read of one is not painted.
         converts_weights: Whether constants are converted in the file, rather than cast at run time.
         moves_casts: Whether casts move across clear operators (MoveCasts).
+        adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         excluded: Vertices that must stay float32, with the mark that says why.
         input_intervals: Graph input -> what the user says of its elements.
@@ -80,6 +81,7 @@ class PaintContext:
     variables: frozenset[int] = frozenset()
     converts_weights: bool = True
     moves_casts: bool = True
+    adds_low: frozenset[tuple[str, str]] = frozenset()
     low_ends: frozenset[int] = frozenset()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     input_intervals: Mapping[int, Interval] = field(default_factory=dict[int, Interval])

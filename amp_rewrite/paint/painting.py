@@ -56,6 +56,7 @@ class Reason(StrEnum):
     QUANTIZED = "quantized"
     CONSTANT_OVERFLOW = "constant-overflow"
     CONSTANT_UNDERFLOW = "constant-underflow"
+    LONG_SUM = "long-sum"
     VARIABLE_READ = "variable-read"
     ISOLATED = "isolated"
     CAST_MOVED = "cast-moved"

@@ -24,6 +24,7 @@ from amp_rewrite.paint.passes.fill_between import FillBetween
 from amp_rewrite.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.paint.passes.grow_clear import GrowClear
 from amp_rewrite.paint.passes.keep_gradients import KeepGradients
+from amp_rewrite.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.paint.passes.keep_parts import KeepParts
 from amp_rewrite.paint.passes.keep_quantized import KeepQuantized
@@ -45,7 +46,7 @@ class PaintPass(Protocol):
         ...
 
 
-GIVEN: tuple[PaintPass, ...] = (KeepParts(), KeepQuantized())
+GIVEN: tuple[PaintPass, ...] = (KeepParts(), KeepQuantized(), KeepLongSums())
 """What every round excludes, whatever is painted."""
 
 SEEDING: tuple[PaintPass, ...] = (DenySequences(), SeedAllow())

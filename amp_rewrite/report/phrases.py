@@ -29,6 +29,7 @@ PHRASES: dict[str, str] = {
     Reason.QUANTIZED: "it is quantised",
     Reason.CONSTANT_OVERFLOW: "a constant does not fit",
     Reason.CONSTANT_UNDERFLOW: "a constant rounds to zero",
+    Reason.LONG_SUM: "its sums are too long for target {target}",
     Reason.VARIABLE_READ: "it reads a training variable, and the cast comes after the read",
     Reason.ISOLATED: "no accelerated operator is left in its region, first reached from",
     Reason.CAST_MOVED: "moving the cast across it saves casts or bytes",

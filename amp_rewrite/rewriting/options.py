@@ -149,7 +149,7 @@ class RewriteOptions:
             if not isinstance(given, bool):
                 object.__setattr__(self, name, _names(given, name))
         low_dtype(self.precision)
-        targets.find(self.target)
+        targets.find(self.target).check_precision(self.precision)
         _require("weights", self.weights, get_args(Weights))
         _require("store", self.store, get_args(Store))
         if self.store == "half" and self.weights == "cast":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from amp_rewrite import targets
+from amp_rewrite.accumulation import operators_adding_in
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -20,8 +21,8 @@ from amp_rewrite.rewriting.options import RewriteOptions
 
 def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> PaintContext:
     """Return what the painting of a model knows; `lists` are those of `lists_of`."""
-    provider = targets.find(options.target).kernels
-    kernels = None if provider is None else KernelTable.load(provider)
+    target = targets.find(options.target)
+    kernels = None if target.kernels is None else KernelTable.load(target.kernels)
     tie = None if kernels is None else kernel_ties(kernels, options.low)
     type_graph = build_type_graph(model, tie)
     names = {*options.variables, *state_names(model)}
@@ -35,6 +36,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         variables=frozenset(v for v in model.main.inputs if model.value_names[v] in names),
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
+        adds_low=operators_adding_in(target, options.low),
         low_ends=low_ends(type_graph, options),
     )
 

@@ -56,9 +56,10 @@ def test_the_built_in_lists_hold() -> None:
         "lists/bfloat16_cuda.yaml",
         "lists/float16_cpu.yaml",
         "lists/float16_cuda.yaml",
+        "lists/float16_webgpu.yaml",
     )
     assert report.exit_status == 0
-    assert report.to_text() == "4 lists and no models checked: no errors, no warnings"
+    assert report.to_text() == "5 lists and no models checked: no errors, no warnings"
     assert report.to_github() == ""
 
 
@@ -211,7 +212,7 @@ def test_an_unreadable_model_is_a_finding(tmp_path: Path, content: bytes | None)
 def test_a_positional_onnx_file_is_a_model(tmp_path: Path) -> None:
     report = check_lists([str(tmp_path / "m.ONNX")])
     assert report.models == (str(tmp_path / "m.ONNX"),)
-    assert len(report.lists) == 4
+    assert len(report.lists) == 5
 
 
 def test_json_and_github_carry_the_same_findings() -> None:

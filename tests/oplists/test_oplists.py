@@ -35,6 +35,9 @@ def listed(lists: OpLists, op: str, opset: int = 18, **attributes: object) -> st
         ("float16", "cpu", "ReduceMean", "deny"),
         ("bfloat16", "cpu", "ReduceMean", "infer"),
         ("bfloat16", "cpu", "Attention", "unlisted"),
+        ("float16", "webgpu", "MatMul", "allow"),
+        ("float16", "webgpu", "LSTM", "unlisted"),
+        ("float16", "webgpu", "ReduceMean", "deny"),
     ],
 )
 def test_built_in_lists_classify(precision: str, target: str, op: str, expected: str) -> None:

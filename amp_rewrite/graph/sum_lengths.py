@@ -1,0 +1,92 @@
+"""How many terms an operator adds up for one element of its result, as far as shapes tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
+
+Shape = Sequence[int | None]
+
+
+def count_terms(flat: FlatGraph, node: int) -> int | None:
+    """Return the number of terms of a node's sums; None if it is not known.
+
+    Zeros that padding adds count as terms.
+    """
+    called = flat.called(node)
+    rule = _RULES.get(called.op_type)
+    if rule is None:
+        return None
+    shapes = [None if v == ABSENT else flat.shape(v) for v in flat.inputs_of(node)]
+    attributes = {name: a.value for name, a in flat.attributes(node).items()}
+    return rule(shapes, attributes)
+
+
+def _matmul(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:
+    return _length(shapes[0], -1) or _length(shapes[1], -2)
+
+
+def _gemm(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
+    left = _length(shapes[0], 0 if attributes.get("transA", 0) else 1)
+    return left or _length(shapes[1], 1 if attributes.get("transB", 0) else 0)
+
+
+def _conv(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:
+    return _product(shapes[1], 1)
+
+
+def _conv_transpose(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
+    weight, channels = shapes[1], _length(shapes[1], 0)
+    window = _product(weight, 2)
+    if channels is None or window is None:
+        return None
+    return channels // attributes.get("group", 1) * window
+
+
+def _einsum(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
+    """Multiply the lengths of the indices that are not in the result."""
+    equation = attributes["equation"].replace(" ", "")
+    operands, arrow, result = equation.partition("->")
+    if not arrow or "." in equation:
+        return None
+    lengths: dict[str, int | None] = {}
+    for indices, shape in zip(operands.split(","), shapes, strict=False):
+        for i, index in enumerate(indices):
+            lengths[index] = lengths.get(index) or _length(shape, i)
+    return _product([length for index, length in lengths.items() if index not in result], 0)
+
+
+def _pool(_: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
+    return _product(attributes["kernel_shape"], 0)
+
+
+def _global_pool(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:
+    return _product(shapes[0], 2)
+
+
+def _length(shape: Shape | None, axis: int) -> int | None:
+    """Return the length of an axis; the only one where the shape has no such axis."""
+    if not shape:
+        return None
+    return shape[axis] if -len(shape) <= axis < len(shape) else shape[0]
+
+
+def _product(shape: Shape | None, start: int) -> int | None:
+    if shape is None:
+        return None
+    found = [length for length in shape[start:] if length is not None]
+    return math.prod(found) if len(found) == len(shape[start:]) else None
+
+
+_RULES: dict[str, Callable[[Sequence[Shape | None], dict[str, Any]], int | None]] = {
+    "AveragePool": _pool,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _global_pool,
+    "MatMul": _matmul,
+}
