@@ -25,6 +25,7 @@ FLOORS = (
     "ort",
     "oplists",
     "kernels",
+    "accumulation",
     "list_check",
     "paint",
     "paint.passes",
