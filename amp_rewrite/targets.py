@@ -38,6 +38,9 @@ class Target:
         precisions: The low types that its kernels compute in.
         accumulates_in: The type that its kernels keep partial sums in. A low type is kept in sums
             of that type only: a CPU may add float16 in float16, but bfloat16 in float32.
+        bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
+            longer in float32 than in 16 bits: what the largest of its devices saves. None if that
+            is not known; no region is then left out for what its casts cost.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Target:
     tensor_cores: bool = False
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
+    bytes_per_mac: float | None = None
 
     def check_precision(self, precision: str) -> None:
         """Refuse a low type that the target does not compute in.
@@ -68,8 +72,21 @@ TargetName = Literal["cuda", "cpu", "webgpu", "schema"]
 DEFAULT: TargetName = "cuda"
 SCHEMA: TargetName = "schema"
 
+_CUDA_BYTES_PER_MAC = 0.2
+"""(2 / float32 rate - 2 / float16 rate) x memory rate, without TF32: 0.20 for an A100 of 80 GB
+(19.5 and 312 teraflops, 2.04 TB/s), 0.13 for an H200 (67, 989, 4.8), 0.10 for a V100 (15.7, 125,
+0.9) and 0.07 for a T4 (8.1, 65, 0.32), from NVIDIA's data sheets."""
+
 TARGETS: tuple[Target, ...] = (
-    Target("cuda", "cuda", CUDA, device="cuda", kernels=CUDA, tensor_cores=True),
+    Target(
+        "cuda",
+        "cuda",
+        CUDA,
+        device="cuda",
+        kernels=CUDA,
+        tensor_cores=True,
+        bytes_per_mac=_CUDA_BYTES_PER_MAC,
+    ),
     Target("cpu", "cpu", CPU, kernels=CPU),
     Target(
         "webgpu",

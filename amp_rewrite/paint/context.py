@@ -66,6 +66,8 @@ class PaintContext:
         converts_weights: Whether constants are converted in the file, rather than cast at run time.
         moves_casts: Whether casts move across clear operators (MoveCasts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
+        bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
+            target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         excluded: Vertices that must stay float32, with the mark that says why.
         input_intervals: Graph input -> what the user says of its elements.
@@ -82,6 +84,7 @@ class PaintContext:
     converts_weights: bool = True
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
+    bytes_per_mac: float | None = None
     low_ends: frozenset[int] = frozenset()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     input_intervals: Mapping[int, Interval] = field(default_factory=dict[int, Interval])

@@ -59,6 +59,7 @@ class Reason(StrEnum):
     LONG_SUM = "long-sum"
     VARIABLE_READ = "variable-read"
     ISOLATED = "isolated"
+    UNPROFITABLE = "unprofitable"
     CAST_MOVED = "cast-moved"
     NOT_BETWEEN = "not-between-allow"
     NOT_NEXT = "not-next-to-allow"

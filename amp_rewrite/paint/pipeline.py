@@ -19,6 +19,7 @@ from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Mark, Painting
 from amp_rewrite.paint.passes.deny_sequences import DenySequences
 from amp_rewrite.paint.passes.drop_islands import DropIslands
+from amp_rewrite.paint.passes.drop_unprofitable import DropUnprofitable
 from amp_rewrite.paint.passes.drop_unsupported import DropUnsupported
 from amp_rewrite.paint.passes.fill_between import FillBetween
 from amp_rewrite.paint.passes.follow_allow import FollowAllow
@@ -63,6 +64,8 @@ COLORING: tuple[PaintPass, ...] = (
 )
 KEEPING: tuple[PaintPass, ...] = (KeepOverflows(), KeepUnderflows(), KeepGradients())
 """What a round excludes; each looks at the same painting, and the last to mark a vertex wins."""
+SAVING: tuple[PaintPass, ...] = (MoveCasts(), DropUnprofitable())
+"""What saves casts once the rest is settled."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class PaintResult:
 
 
 def paint(context: PaintContext) -> PaintResult:
-    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then moved casts."""
+    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts."""
     blank = Painting.blank(context.type_graph)
     for step in GIVEN:
         context = context.excluding(step.run(context, blank).marks)
@@ -87,7 +90,8 @@ def paint(context: PaintContext) -> PaintResult:
     while kept := _kept(context, painting):
         context = context.excluding(kept)
         painting = paint_once(context)
-    painting = MoveCasts().run(context, painting)
+    for step in SAVING:
+        painting = step.run(context, painting)
     return PaintResult(context, painting.with_marks(context.excluded))
 
 

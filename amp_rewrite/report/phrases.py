@@ -32,6 +32,7 @@ PHRASES: dict[str, str] = {
     Reason.LONG_SUM: "its sums are too long for target {target}",
     Reason.VARIABLE_READ: "it reads a training variable, and the cast comes after the read",
     Reason.ISOLATED: "no accelerated operator is left in its region, first reached from",
+    Reason.UNPROFITABLE: "the casts around its region cost more than it saves",
     Reason.CAST_MOVED: "moving the cast across it saves casts or bytes",
     Reason.NOT_BETWEEN: "an infer operator that is neither between nor right behind allow ones",
     Reason.NOT_NEXT: "a clear operator that is not next to an allow one",

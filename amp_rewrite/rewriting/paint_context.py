@@ -37,6 +37,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
+        bytes_per_mac=target.bytes_per_mac,
         low_ends=low_ends(type_graph, options),
     )
 

@@ -1,0 +1,73 @@
+"""Sizes are what shapes say, and unknown where they do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from rewriting import parse
+
+import amp_rewrite as amp
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.sizes import Sizes
+
+TEXT = """g (float[2,3,8,8] x, float[N,5] f, float u) => (float[2,6,6,6] c, float[N,7] y) {
+  c = Conv(x, k) y = MatMul(f, w) n = Constant<value = float[3] {1,2,3}>() z = Exp(f) }"""
+
+
+def flats(text: str) -> list[FlatGraph]:
+    model = parse(text)
+    for name, shape in {"k": (6, 3, 3, 3), "w": (5, 7), "nothing": (0,)}.items():
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name)
+        )
+    return [read_flat(model.SerializeToString()), FlatModel.of(amp.load(model))]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["messages", "objects"])
+def test_elements_are_those_of_recorded_shapes(kind: int) -> None:
+    flat = flats(TEXT)[kind]
+    sizes = Sizes(flat)
+    found = {name: sizes.elements(v) for v, name in enumerate(flat.value_names)}
+    assert found == {
+        **dict(zip("xckwnu", (384, 432, 162, 35, 3, 1), strict=True)),
+        **dict.fromkeys("fyz"),
+        "nothing": 0,
+    }
+    assert sizes.elements(ABSENT) is None
+
+
+def test_inferred_shapes_count_instead() -> None:
+    flat = flats(TEXT)[0]
+    names = flat.value_names
+    sizes = Sizes(flat, {names.index("f"): (4, 5), names.index("y"): (4, 7)})
+    assert sizes.elements(names.index("f")) == 20
+    [product] = flat.nodes_of("MatMul")
+    assert sizes.multiply_accumulates(product) == 4 * 7 * 5
+    assert Sizes(flat).multiply_accumulates(product) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("g (float[2,3,8,8] a, float[6,3,3,3] b) => (float[2,6,6,6] y)"
+         " { y = Conv(a, b) }", 432 * 27),
+        ("g (float[2,4,8,8] a, float[4,1,3,3] b) => (float[2,4,6,6] y)"
+         " { y = Conv<group = 4>(a, b) }", 288 * 9),
+        ("g (float[2,6,6,6] a, float[6,3,3,3] b) => (float[2,3,8,8] y)"
+         " { y = ConvTranspose(a, b) }", 432 * 27),
+        ("g (float[9,2,5] a, float[5,7] b) => (float[9,2,7] y) { y = MatMul(a, b) }", 126 * 5),
+        ("g (float[5] a, float[5] b) => (float y) { y = MatMul(a, b) }", 5),
+        ("g (float[5,2] a, float[5,7] b) => (float[2,7] y) { y = Gemm<transA = 1>(a, b) }", 14 * 5),
+        ("g (float[2,5] a, float[7,5] b) => (float[2,7] y) { y = Gemm<transB = 1>(a, b) }", 14 * 5),
+        ("g (float[2,N] a, float[N,7] b) => (float[2,7] y) { y = MatMul(a, b) }", None),
+        ("g (float[2,5] a, float[2,5] b) => (float[2,5] y) { y = Add(a, b) }", None),
+    ],
+)  # fmt: skip
+def test_multiply_accumulates_are_elements_times_the_length_of_sums(
+    text: str, expected: int | None
+) -> None:
+    flat = read_flat(parse(text).SerializeToString())
+    assert Sizes(flat).multiply_accumulates(0) == expected
