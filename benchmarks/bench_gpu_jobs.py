@@ -101,7 +101,7 @@ def inference(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     import onnxruntime
 
     import amp_rewrite as amp
-    from amp_rewrite.numerics.compare.inputs import plausible_feeds
+    from amp_rewrite.numerics.inputs.plausible import plausible_feeds
     from amp_rewrite.ort.device import device_of, load_libraries
 
     path = Path(case["folder"]) / "models" / f"{case['name']}.onnx"

@@ -9,6 +9,7 @@ import typer
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
+from amp_rewrite.cli.progress import seconds
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
@@ -23,8 +24,20 @@ def verify(
         typer.Option(
             "--data",
             help="An .npz file with one array per input, or a folder of them; repeat. Without it "
-            "plausible inputs are made up.",
+            "plausible inputs are made up, and stress inputs tried.",
         ),
+    ] = None,
+    stress: Annotated[
+        bool | None,
+        typer.Option(
+            "--stress/--no-stress",
+            help="Try extremes too: late positions, long sequences, masked rows, bytes of images, "
+            "zeros. Default: if there are no data.",
+        ),
+    ] = None,
+    stress_budget: Annotated[
+        str | None,
+        typer.Option(help="90s, 10m, 1h for them; default: twice what the rest took, 5 s to 60 s."),
     ] = None,
     rtol: Annotated[
         float | None, typer.Option(help="Relative tolerance; default: 4 epsilon of the precision.")
@@ -46,7 +59,17 @@ def verify(
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
     paths = data[0] if data and len(data) == 1 else data
-    found = verify_models(original, rewritten, paths or None, rtol, atol, seed=seed, target=target)
+    found = verify_models(
+        original,
+        rewritten,
+        paths or None,
+        rtol,
+        atol,
+        seed=seed,
+        stress=stress,
+        stress_budget=None if stress_budget is None else seconds(stress_budget),
+        target=target,
+    )
     if report is not None:
         write_text(report, found.to_json())
     if not quiet:

@@ -78,6 +78,46 @@ def test_tune_writes_a_list_and_can_resume(files, capsys):
     assert run("localise", files / "m.onnx", low, "--data", files / "data", "--quiet") == 0
 
 
+LATE = """<ir_version: 9, opset_import: ["" : 18]>
+g (int64[1,s] position_ids) => (float[1,s] y) {{ p = Cast <to = {0}> (position_ids)
+  c = Constant <value = float {{0.37}}> () f = Cast <to = {0}> (c)
+  [angle] a = Mul(p, f) w = Cast <to = 1> (a) y = Cos(w) }}"""
+
+
+@pytest.fixture
+def late(tmp_path):
+    """Two models: angles in float32, and in float16."""
+    for name, number in {"m": 1, "low": 10}.items():
+        onnx.save(onnx.parser.parse_model(LATE.format(number)), tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "data.npz", position_ids=np.arange(8)[None])
+    return tmp_path
+
+
+def test_verify_names_the_stress_input_that_broke(late, capsys):
+    models = (late / "m.onnx", late / "low.onnx")
+    report = late / "report.json"
+    assert run("verify", *models, "--report", report) == 1
+    out = capsys.readouterr().out
+    assert "of at most 5 s: late positions, long sequences" in out
+    assert "failed: on late positions (position_ids [1, 16] 99984..99999): output y" in out
+    content = json.loads(report.read_text())
+    assert content["stress"]["results"][0]["outcome"] == "failed"
+    assert run("verify", *models, "--no-stress") == 0
+    assert "stress inputs" not in capsys.readouterr().out
+
+
+def test_verify_stresses_data_if_asked_to(late, capsys):
+    arguments = ("verify", late / "m.onnx", late / "low.onnx", "--data", late / "data.npz")
+    assert run(*arguments) == 0
+    assert "stress inputs" not in capsys.readouterr().out
+    assert run(*arguments, "--stress", "--stress-budget", "30s") == 1
+    out = capsys.readouterr().out
+    assert "of at most 30 s: late positions" in out
+    assert "position_ids [1, 8] 99992..99999" in out
+    assert run(*arguments, "--stress", "--stress-budget", "never") == 2
+    assert "no duration" in capsys.readouterr().err
+
+
 def test_a_quiet_command_prints_nothing(files, capsys):
     arguments = ("--data", files / "data", "-o", files / "o.yaml", "--quiet")
     assert run("calibrate", files / "m.onnx", *arguments) == 0

@@ -93,18 +93,42 @@ class OutputComparison:
     ok: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OutputSize:
+    """How large an output is.
+
+    Attributes:
+        mean_square: The mean of the squares of its finite elements.
+        largest: The largest magnitude among them.
+    """
+
+    mean_square: float
+    largest: float
+
+    def at_least(self, magnitude: float) -> OutputSize:
+        """Return the size, or that of an output of one magnitude if it is larger."""
+        return OutputSize(max(self.mean_square, magnitude**2), max(self.largest, magnitude))
+
+
 @dataclass
 class Comparer:
-    """Compares one output feed by feed; nothing but sums is kept."""
+    """Compares one output feed by feed; nothing but sums is kept.
+
+    If the usual size is given, errors are relative to that where it is larger: the probability of
+    speech in silence may be next to nothing. Which class is first does not count then either, for
+    inputs that are not usual belong to none.
+    """
 
     name: str
     tolerances: Tolerances
+    usual: OutputSize | None = None
     dtype: str = ""
     elements: int = 0
     fitting: int = 0
     max_abs: float = 0.0
     max_rel: float = 0.0
     largest: float = 0.0
+    finite: int = 0
     scaled_error: float = 0.0
     nan: int = 0
     inf: int = 0
@@ -158,6 +182,11 @@ class Comparer:
             ok=not self.shape_differs and (self._holds() or self.fitting == self.elements),
         )
 
+    @property
+    def size(self) -> OutputSize:
+        """How large the original's output is."""
+        return OutputSize(self.products[0] / self.finite if self.finite else 0.0, self.largest)
+
     def _holds(self) -> bool:
         """Tell whether the output as a whole is good enough, where no tolerance was given."""
         if self.tolerances.strict or self.nan or self.inf or self.unequal:
@@ -165,7 +194,8 @@ class Comparer:
         distance = self._distance()
         if distance is None:
             return self.fitting >= AGREEMENT * self.elements
-        return distance <= DISTANCE and self.same_rows >= AGREEMENT * self.rows
+        same_class = self.usual is not None or self.same_rows >= AGREEMENT * self.rows
+        return distance <= DISTANCE and same_class
 
     def _add_floats(self, a: Array, b: Array) -> None:
         finite = np.isfinite(a)
@@ -186,7 +216,9 @@ class Comparer:
             return
         error, magnitude = np.abs(b - a), np.abs(a)
         largest = float(magnitude.max())
-        atol = self.tolerances.atol * (largest if self.tolerances.scaled else 1.0)
+        self.largest, self.finite = max(self.largest, largest), self.finite + a.size
+        scale = largest if self.usual is None else max(largest, self.usual.largest)
+        atol = self.tolerances.atol * (scale if self.tolerances.scaled else 1.0)
         self.fitting += int(np.count_nonzero(error <= atol + self.tolerances.rtol * magnitude))
         worst = float(error.max())
         self.max_abs = max(self.max_abs, worst)
@@ -208,9 +240,11 @@ class Comparer:
     def _distance(self) -> float | None:
         if not self.is_float:
             return None
-        if not self.products[0]:
+        usual = 0.0 if self.usual is None else self.usual.mean_square * self.finite
+        size = max(self.products[0], usual)
+        if not size:
             return math.inf if self.products[3] else 0.0
-        return math.sqrt(self.products[3] / self.products[0])
+        return math.sqrt(self.products[3] / size)
 
     def _cosine(self) -> float | None:
         squares = self.products[0] * self.products[1]

@@ -6,9 +6,11 @@ casts that a rewrite adds are looked at as well. Bodies of Loop, Scan and If are
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.numerics.batches import Array
-from amp_rewrite.numerics.compare.distance import is_float
+from amp_rewrite.numerics.compare.distance import DISTANCE, is_float
+from amp_rewrite.numerics.compare.stress_report import Departure
 from amp_rewrite.numerics.compare.verify_report import Infinity, NodeGrowth
 
 BUDGET_BYTES = 1 << 28
@@ -61,19 +64,59 @@ class _Deviation:
         return math.sqrt(self.error / self.norm)
 
 
+class Chunks:
+    """Names, as many at once as the budget allows: by known sizes, or by the previous chunk.
+
+    Attributes:
+        held: How many bytes the previous chunk took, which the caller sets.
+    """
+
+    def __init__(self, names: Sequence[str], sizes: Mapping[str, int] | None = None) -> None:
+        """Take the names, and bytes by name if they are known for all of them."""
+        self.held = 0
+        self._names, self._sizes = names, sizes or {}
+
+    def __iter__(self) -> Iterator[Sequence[str]]:
+        """Yield one chunk after the other."""
+        start, size = 0, self._known(0) or _FIRST_CHUNK
+        while start < len(self._names):
+            chunk = self._names[start : start + size]
+            yield chunk
+            start += len(chunk)
+            each = max(1, self.held // len(chunk))
+            guess = min(max(1, BUDGET_BYTES // each), 2 * size, _LONGEST_CHUNK)
+            size = self._known(start) or guess
+
+    def _known(self, start: int) -> int:
+        """Return how many names from one on fit by their sizes, 0 if these are not known."""
+        if not self._sizes:
+            return 0
+        names = self._names[start : start + _LONGEST_CHUNK]
+        total = accumulate(2 * self._sizes[name] for name in names)
+        return max(1, sum(held <= BUDGET_BYTES for held in total))
+
+
 class IntermediateComparer:
     """Compares all values inside two models feed by feed.
 
     Attributes:
         pairs: Name in the rewritten model -> name in the original of what is compared.
+        sizes: Name in the rewritten model -> bytes that it takes in the original, as of late.
     """
 
     def __init__(self, original: ir.Model, rewritten: ir.Model) -> None:
         """Find what can be compared."""
-        self._held = 0
         self._graph = rewritten.graph
         self.pairs = counterparts(original, rewritten)
+        self.sizes: dict[str, int] = {}
         self._deviations = {name: _Deviation() for name in self.pairs}
+
+    def fresh(self) -> IntermediateComparer:
+        """Return a comparer of the same models that has seen nothing."""
+        other = copy.copy(self)
+        other.sizes = {}
+        other._deviations = {name: _Deviation() for name in self.pairs}
+        return other
 
     def add(self, run_original: Run, run_rewritten: Run) -> None:
         """Take one feed into account.
@@ -82,14 +125,52 @@ class IntermediateComparer:
             run_original: Runs the original on it and returns the values with the names given.
             run_rewritten: Runs the rewritten model on it.
         """
-        for chunk in self._chunks():
+        chunks = Chunks(list(self.pairs))
+        for chunk in chunks:
             before = run_original({self.pairs[name] for name in chunk})
             after = run_rewritten(set(chunk))
-            self._held = sum(_nbytes(v) for v in (*before.values(), *after.values()))
+            chunks.held = _nbytes(before) + _nbytes(after)
             for name in chunk:
                 a, b = before[self.pairs[name]], after[name]
+                self.sizes[name] = int(np.asarray(a).nbytes)
                 if a.shape == b.shape and is_float(a) and is_float(b):
                     self._deviations[name].add(a, b)
+
+    def measured(self, run_original: Run) -> dict[str, int]:
+        """Return the bytes of the original's values for one feed, by names in `pairs`."""
+        found: dict[str, int] = {}
+        chunks = Chunks(list(self.pairs))
+        for chunk in chunks:
+            before = run_original({self.pairs[name] for name in chunk})
+            chunks.held = _nbytes(before)
+            found |= {name: int(np.asarray(before[self.pairs[name]]).nbytes) for name in chunk}
+        return found
+
+    def all_finite(self, run_rewritten: Run, sizes: Mapping[str, int] | None) -> bool:
+        """Tell whether every value of the rewritten model is finite for one feed.
+
+        Args:
+            run_rewritten: Runs the rewritten model on it.
+            sizes: About how many bytes each value takes, if that is known.
+        """
+        chunks = Chunks(list(self.pairs), sizes)
+        for chunk in chunks:
+            values = run_rewritten(set(chunk))
+            chunks.held = _nbytes(values)
+            if not all(np.isfinite(v).all() for v in values.values() if is_float(v)):
+                return False
+        return True
+
+    def departure(self) -> Departure | None:
+        """Return the first value with new infinities or NaNs, else the first that is far off."""
+        far = (n for n, d in self._deviations.items() if d.relative > DISTANCE)
+        lost = (n for n, d in self._deviations.items() if d.inf or d.nan)
+        name = next(lost, None) or next(far, None)
+        if name is None:
+            return None
+        found, node = self._deviations[name], self._producers.get(name)
+        place = ("", "") if node is None else (node.name or "", node.op_type)
+        return Departure(name, *place, found.relative, found.inf, found.nan)
 
     def infinities(self) -> tuple[Infinity, ...]:
         """Return the values with new infinities or NaNs, in topological order."""
@@ -120,19 +201,9 @@ class IntermediateComparer:
     def _producers(self) -> dict[str, ir.Node]:
         return {v.name: node for node in self._graph for v in node.outputs if v.name}
 
-    def _chunks(self) -> Iterator[Sequence[str]]:
-        """Yield names, as many at once as the previous chunk shows to fit the budget."""
-        names, start, size = list(self.pairs), 0, _FIRST_CHUNK
-        while start < len(names):
-            chunk = names[start : start + size]
-            yield chunk
-            start += len(chunk)
-            each = max(1, self._held // len(chunk))
-            size = min(max(1, BUDGET_BYTES // each), 2 * size, _LONGEST_CHUNK)
 
-
-def _nbytes(value: Any) -> int:
-    return int(np.asarray(value).nbytes)
+def _nbytes(values: Mapping[str, Any]) -> int:
+    return sum(int(np.asarray(value).nbytes) for value in values.values())
 
 
 def counterparts(original: ir.Model, rewritten: ir.Model) -> dict[str, str]:

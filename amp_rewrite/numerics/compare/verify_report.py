@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.stress_report import StressReport
 
 VERSION = 1
 
@@ -86,6 +87,7 @@ class VerifyReport:
             they replace are lost, and another input may let them through.
         growth: The nodes that magnify the error most, the worst first.
         device: The comparison with real hardware, or None if there is none.
+        stress: What was found on stress inputs, or None if none were asked for.
     """
 
     precision: str
@@ -96,6 +98,7 @@ class VerifyReport:
     infinities: tuple[Infinity, ...] = ()
     growth: tuple[NodeGrowth, ...] = ()
     device: DeviceComparison | None = None
+    stress: StressReport | None = None
 
     @property
     def ok(self) -> bool:
@@ -105,7 +108,7 @@ class VerifyReport:
     @property
     def failures(self) -> tuple[str, ...]:
         """What does not hold, one line each."""
-        lines = [_failure(output) for output in self.outputs if not output.ok]
+        lines = [failure_of(output) for output in self.outputs if not output.ok]
         if self.infinities:
             first = self.infinities[0]
             kind = "infinite" if first.inf else "NaN"
@@ -116,7 +119,7 @@ class VerifyReport:
                 f"{first.inf or first.nan} elements are {kind} where the original is finite"
                 + ("; the outputs absorb it" if finite else "")
             )
-        return tuple(lines)
+        return (*lines, *(() if self.stress is None else self.stress.failures))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data; NaN and infinities are None."""
@@ -143,7 +146,8 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _failure(output: OutputComparison) -> str:
+def failure_of(output: OutputComparison) -> str:
+    """Return why an output does not hold, in one line."""
     if output.shape_differs:
         return f"output {output.name} has another shape"
     lost = output.inf + output.nan
@@ -175,6 +179,8 @@ def print_verify(report: VerifyReport, console: Console) -> None:
         console.print(_growth_table(report.growth))
     if report.device is not None:
         _print_device(report.device, console)
+    for line in () if report.stress is None else report.stress.lines():
+        console.print(line, markup=False)
     for failure in report.failures:
         console.print(f"failed: {failure}", markup=False)
     if report.ok:

@@ -1,0 +1,215 @@
+"""Run stress inputs through a verification, as many as a budget of seconds allows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import DataError, RunError
+from amp_rewrite.numerics.batches import Feeds
+from amp_rewrite.numerics.compare.distance import DISTANCE, Comparer, OutputComparison, is_float
+from amp_rewrite.numerics.compare.long_feeds import long_feeds
+from amp_rewrite.numerics.compare.stress_report import Departure, StressReport, StressResult
+from amp_rewrite.numerics.compare.verification import Verification
+from amp_rewrite.numerics.compare.verify_report import failure_of
+from amp_rewrite.numerics.inputs.free_sizes import has_length
+from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
+from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs
+
+LONG = "long sequences"
+"""The kind that other feeds are made for; all others change the numbers of one."""
+
+_RUNS = 3
+"""How many runs of a pair of models an input takes, at most, if it holds."""
+
+_SENSITIVE = 2.0
+"""How many times as far as the original moves with its inputs a rewritten model may be off."""
+
+_SCALES = {
+    "normalised image": "image 0..255",
+    "image 0..255": "normalised image",
+    "sound -1..1": "sound of 16 bits",
+    "sound of 16 bits": "sound -1..1",
+}
+"""One signal in two scales: both are made where the model does not show which is its own."""
+
+
+@dataclass
+class StressChecks:
+    """The stress inputs of one verification.
+
+    Attributes:
+        run: The models, which have seen a feed.
+        inputs: Makes stress of that feed.
+        plausible: Makes feeds of other lengths.
+        attempt: The attempt at sizes that runs; None if that is not known yet.
+        budget: Seconds that all of it may take.
+    """
+
+    run: Verification
+    inputs: StressInputs
+    plausible: PlausibleInputs
+    attempt: int | None
+    budget: float
+    started: float = field(default_factory=time.perf_counter)
+
+    def report(self) -> StressReport:
+        """Run every kind that concerns the model; the dearest one comes last."""
+        found = [result for kind in KINDS if (result := self._kind(kind)) is not None]
+        long = self._long_sequences()
+        results = _doubts([*found, *(() if long is None else (long,))])
+        return StressReport(results, time.perf_counter() - self.started, self.budget)
+
+    @property
+    def _left(self) -> float:
+        return self.budget - (time.perf_counter() - self.started)
+
+    def _kind(self, kind: str) -> StressResult | None:
+        alternatives = iter(self.inputs.alternatives(kind))
+        first = next(alternatives, None)
+        if first is None:
+            return None
+        if _RUNS * self.run.seconds > self._left:
+            return StressResult(kind, (), "left out", "the time is used up")
+        return self._first_valid(kind, chain([first], alternatives))
+
+    def _first_valid(self, kind: str, alternatives: Iterable[Feeds]) -> StressResult:
+        """Compare on the first alternative that the original runs on."""
+        why = "nothing longer fits time and memory" if kind == LONG else ""
+        for feeds in alternatives:
+            try:
+                expected = self.run.run_original(feeds)
+            except RunError as error:
+                why = f"the original cannot run on it: {error.found or error.what}"
+                continue
+            if not _has_nan(expected):
+                return self._compared(kind, feeds, expected)
+            why = "the original gives NaN"
+        return StressResult(kind, (), "left out", why)
+
+    def _compared(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
+        outputs = self._outputs(expected, self.run.run_rewritten(feeds))
+        failures = [failure_of(output) for output in outputs if not output.ok]
+        changed = tuple(
+            _described(n, a) for n, a in feeds.items() if a is not self.inputs.base.get(n)
+        )
+        if failures and self._is_sensitive(feeds, expected, outputs):
+            why = "the original itself goes as far where its inputs are rounded"
+            return StressResult(kind, changed, "left out", why, outputs)
+        if not failures and self._is_finite_inside(kind, feeds):
+            return StressResult(kind, changed, "held", "", outputs)
+        first, overflows = self._look_inside(feeds)
+        if not failures and not overflows:
+            return StressResult(kind, changed, "held", "", outputs)
+        why = "; ".join(failures) or "values inside overflow, though the outputs do not show it"
+        return StressResult(kind, changed, "failed", why, outputs, first)
+
+    def _outputs(
+        self, expected: Mapping[str, Any], found: Mapping[str, Any]
+    ) -> tuple[OutputComparison, ...]:
+        """Compare outputs; what is small on these inputs is held to its usual size."""
+        comparisons: list[OutputComparison] = []
+        for name, value in expected.items():
+            usual = self.run.outputs[name].size.at_least(self.run.low.smallest_normal)
+            comparer = Comparer(name, self.run.tolerances, usual)
+            comparer.add(value, found[name])
+            comparisons.append(comparer.result())
+        return tuple(comparisons)
+
+    def _is_sensitive(
+        self, feeds: Feeds, expected: Mapping[str, Any], outputs: tuple[OutputComparison, ...]
+    ) -> bool:
+        """Tell whether the original itself is off as far if its inputs are off by the tolerance.
+
+        A spectrum of a constant is one line and the rest next to nothing: nothing that rounds can
+        be right there.
+        """
+        moved = self._outputs(expected, self.run.run_original(self._rounded(feeds)))
+        return all(
+            here.ok or (_is_far(there) and _off(here) <= _SENSITIVE * _off(there))
+            for here, there in zip(outputs, moved, strict=True)
+        )
+
+    def _rounded(self, feeds: Feeds) -> Feeds:
+        """Return feeds whose floats are off by the relative tolerance of the precision."""
+        rng = np.random.default_rng(self.inputs.seed)
+        return {name: _moved(rng, value, self.run.low.rtol) for name, value in feeds.items()}
+
+    def _is_finite_inside(self, kind: str, feeds: Feeds) -> bool:
+        inside = self.run.inside
+        if inside is None:
+            return True
+        sizes = None if kind == LONG else inside.sizes
+        return inside.all_finite(partial(self.run.run_rewritten, feeds), sizes)
+
+    def _look_inside(self, feeds: Feeds) -> tuple[Departure | None, bool]:
+        """Return the first value that went wrong, and whether any overflows."""
+        if self.run.inside is None:
+            return None, False
+        comparer = self.run.inside.fresh()
+        comparer.add(partial(self.run.run_original, feeds), partial(self.run.run_rewritten, feeds))
+        return comparer.departure(), bool(comparer.infinities())
+
+    def _long_sequences(self) -> StressResult | None:
+        """Compare on the longest sequence that memory, time and the original allow."""
+        grows = any(has_length(spec) for spec in self.plausible.specs.values())
+        inside = self.run.inside
+        if not grows or inside is None:
+            return None
+        try:
+            attempt = self.attempt
+            if attempt is None:
+                attempt, _ = self.plausible.runnable(self.run.run_original)
+            feeds = long_feeds(self.run, inside, self.plausible, attempt, self._left / _RUNS)
+            return self._first_valid(LONG, feeds)
+        except (DataError, RunError) as error:
+            why = f"no sequence of two lengths can be made up: {error.found or error.what}"
+            return StressResult(LONG, (), "left out", why)
+
+
+def _doubts(results: Sequence[StressResult]) -> tuple[StressResult, ...]:
+    """Doubt failures on one scale of a signal where the other one was made and did not fail."""
+    outcomes = {result.name: result.outcome for result in results}
+    return tuple(
+        replace(result, outcome="doubtful")
+        if result.outcome == "failed"
+        and outcomes.get(_SCALES.get(result.name, ""), "failed") != "failed"
+        else result
+        for result in results
+    )
+
+
+def _is_far(output: OutputComparison) -> bool:
+    return output.distance is not None and output.distance > DISTANCE
+
+
+def _off(output: OutputComparison) -> float:
+    """Return how far an output is off: infinitely where it lost elements or has another shape."""
+    lost = output.inf or output.nan or output.shape_differs or output.distance is None
+    return math.inf if lost or output.distance is None else output.distance
+
+
+def _moved(rng: np.random.Generator, array: Any, step: float) -> Any:
+    if not isinstance(array, np.ndarray) or not is_float(array):
+        return array
+    return (array * (1 + step * rng.choice([-1.0, 1.0], array.shape))).astype(array.dtype)
+
+
+def _has_nan(values: Mapping[str, Any]) -> bool:
+    arrays = (np.asarray(v) for v in values.values() if not isinstance(v, list))
+    return any(np.isnan(array).any() for array in arrays if is_float(array))
+
+
+def _described(name: str, array: Any) -> str:
+    """Return an input as "ids [1, 16] 0..30521"."""
+    shape = list(np.shape(array))
+    if not isinstance(array, np.ndarray) or not array.size or array.dtype.kind not in "iuf":
+        return f"{name} {shape}"
+    return f"{name} {shape} {array.min():.6g}..{array.max():.6g}"

@@ -1,0 +1,212 @@
+"""A model and its rewritten form, loaded once, run on one feed after the other and compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite import dtypes, targets
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.emulated_feeds import FeedSpec, widened
+from amp_rewrite.emulate.evaluator import Evaluator
+from amp_rewrite.emulate.low_sums import kept_low
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.numerics.batches import Feeds
+from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
+from amp_rewrite.numerics.compare.stress_report import StressReport
+from amp_rewrite.numerics.compare.verify_report import DeviceComparison, VerifyReport
+
+
+class Verification:
+    """One call of `verify`: models, one session for each, and running comparisons.
+
+    Attributes:
+        before: The original.
+        low: The lowest precision of the rewritten model.
+        outputs: A comparison for each output, over all feeds.
+        inside: The comparison of the values inside, or None if none of them can be fetched.
+        seconds: How long the two models took on the last feed, their outputs alone.
+    """
+
+    def __init__(
+        self,
+        before: ir.Model,
+        after: ir.Model,
+        tolerances: Tolerances,
+        target: targets.Target,
+        *,
+        threads: int,
+        inside: bool,
+    ) -> None:
+        """Load both models.
+
+        Args:
+            before: The original.
+            after: The rewritten model.
+            tolerances: What the outputs may differ by.
+            target: Whose kernels are emulated.
+            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+            inside: Make the values inside fetchable.
+
+        Raises:
+            OptionError: The models have different inputs or outputs.
+            RunError: ONNX Runtime cannot load one of them.
+        """
+        self.before, self.after, self.threads = before, after, threads
+        self.low = lowest_precision(after)
+        self.tolerances = tolerances
+        names, found = _output_names(before), _output_names(after)
+        _check_same("outputs", names, found)
+        self.outputs = {name: Comparer(name, self.tolerances) for name in names}
+        self.device_outputs = {name: Comparer(name, self.tolerances) for name in names}
+        self.inside = IntermediateComparer(before, after) if inside else None
+        pairs = {} if self.inside is None else self.inside.pairs
+        self.original = Evaluator(before, outputs=[*names, *pairs.values()], threads=threads)
+        self.rewritten = Evaluator(
+            after,
+            outputs=[*names, *pairs],
+            accumulate_low=kept_low(target, self.low),
+            threads=threads,
+        )
+        _check_same("inputs", self.original.inputs, self.rewritten.inputs)
+        self.providers: tuple[str, ...] = ()
+        self.on_device: Evaluator | None = None
+        self.device_error: str | None = None
+        self.count = 0
+        self.seconds = 0.0
+
+    def device(self, providers: tuple[str, ...]) -> None:
+        """Load the rewritten model itself on execution providers."""
+        self.providers = providers
+        if not providers:
+            return
+        try:
+            self.on_device = Evaluator(
+                self.after, emulate=False, providers=providers, threads=self.threads
+            )
+        except RunError as error:
+            self.device_error = error.found or error.what
+
+    def run_original(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
+        """Return values of the original, its outputs by default."""
+        return self.original.run(feeds, self.outputs if names is None else names)
+
+    def run_rewritten(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
+        """Return values of the rewritten model, its outputs by default, for the same feeds."""
+        fitted = _fitted(feeds, self.rewritten.inputs)
+        return self.rewritten.run(fitted, self.outputs if names is None else names)
+
+    def add(self, feeds: Feeds, *, inside: bool) -> None:
+        """Run everything on one feed.
+
+        Args:
+            feeds: The feed, of the original's types.
+            inside: Compare the values inside as well.
+        """
+        self.count += 1
+        start = time.perf_counter()
+        expected, found = self.run_original(feeds), self.run_rewritten(feeds)
+        self.seconds = time.perf_counter() - start
+        for name, comparer in self.outputs.items():
+            comparer.add(expected[name], found[name])
+        if inside and self.inside is not None:
+            self.inside.add(partial(self.run_original, feeds), partial(self.run_rewritten, feeds))
+        if self.on_device is not None and self.device_error is None:
+            self._add_device(self.on_device, _fitted(feeds, self.rewritten.inputs), found)
+
+    def _add_device(self, device: Evaluator, feeds: Feeds, emulated: Mapping[str, Any]) -> None:
+        try:
+            real = device.run(feeds)
+        except RunError as error:
+            self.device_error = error.found or error.what
+            return
+        for name, comparer in self.device_outputs.items():
+            comparer.add(emulated[name], real[name])
+
+    def report(self, data: str, *, inside: bool, stress: StressReport | None) -> VerifyReport:
+        """Return what was found over all feeds.
+
+        Args:
+            data: Where they came from.
+            inside: Say what was found inside.
+            stress: What was found on stress inputs.
+        """
+        comparer = self.inside if inside else None
+        return VerifyReport(
+            precision=self.low.name,
+            feeds=self.count,
+            data=data,
+            tolerances=self.tolerances,
+            outputs=_results(self.outputs),
+            infinities=() if comparer is None else comparer.infinities(),
+            growth=() if comparer is None else comparer.growth(self.low),
+            device=self._device_report(),
+            stress=stress,
+        )
+
+    def _device_report(self) -> DeviceComparison | None:
+        if not self.providers:
+            return None
+        outputs = () if self.device_error is not None else _results(self.device_outputs)
+        return DeviceComparison(self.providers, outputs, self.device_error)
+
+
+def _output_names(model: ir.Model) -> list[str]:
+    return [value.name or "" for value in model.graph.outputs]
+
+
+def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
+    return tuple(comparer.result() for comparer in comparers.values())
+
+
+def lowest_precision(model: ir.Model) -> DType:
+    """Return the type of a model's values with the largest epsilon: float32 if none is low."""
+    members = {elements.element(type_) for type_ in infer_types(model).values()}
+    used = [low for low in dtypes.LOW.values() if low.number in members]
+    return max(used, key=lambda low: low.epsilon, default=FLOAT32)
+
+
+def _check_same(what: str, before: Iterable[str], after: Iterable[str]) -> None:
+    """Refuse models that do not correspond.
+
+    Raises:
+        OptionError: One has an input or output that the other lacks.
+    """
+    first, second = list(before), list(after)
+    if set(first) != set(second):
+        raise OptionError(
+            f"the rewritten model has other {what} than the original",
+            found=", ".join(second) or "none",
+            expected=", ".join(first) or "none",
+            remedy="compare a model with its own rewritten form",
+        )
+
+
+def _fitted(feeds: Feeds, specs: Mapping[str, FeedSpec]) -> Feeds:
+    """Return the feeds in the float types that the rewritten model takes."""
+    return {n: _fit(value, specs[n]) if n in specs else value for n, value in feeds.items()}
+
+
+def _fit(value: Any, spec: FeedSpec) -> Any:
+    wanted = spec.dtype
+    if isinstance(value, list):
+        return [_fit(item, spec) for item in value]
+    array = np.asarray(value)
+    if wanted is None or array.dtype == wanted:
+        return array
+    single = widened(array)
+    if single.dtype != FLOAT32.numpy:
+        return array
+    low = next((t for t in dtypes.LOW.values() if t.numpy == wanted), None)
+    if low is not None:
+        return to_low(single, low)
+    return single if wanted == FLOAT32.numpy else array

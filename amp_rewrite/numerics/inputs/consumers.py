@@ -1,0 +1,76 @@
+"""Where the numbers of a value go: every use of it, and of what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.graph.traverse import subgraphs
+
+Passes = Callable[[ir.Node, int], bool]
+"""Tells whether the numbers of an input of a node go on in its outputs."""
+
+
+class Consumers:
+    """Follows values of a model, into the bodies of If, Loop and Scan and out of them again."""
+
+    def __init__(self, model: ir.Model) -> None:
+        """Find which node each body belongs to."""
+        self._owners = {b: node for node in model.graph.all_nodes() for b in subgraphs(node)}
+
+    def uses(self, start: ir.Value, passes: Passes) -> Iterator[tuple[ir.Node, int]]:
+        """Yield, once each, the uses of a value and of what is made of it, as (node, index).
+
+        Args:
+            start: The value.
+            passes: Asked of every use whether to go on behind it; bodies are entered unasked.
+        """
+        waiting, seen = [start], {start}
+        while waiting:
+            value = waiting.pop()
+            following = self._out_of_body(value)
+            for node, index in value.uses():
+                yield node, index
+                following += _into_bodies(node, index)
+                if passes(node, index):
+                    following += node.outputs
+            waiting += [v for v in following if v not in seen]
+            seen.update(following)
+
+    def _out_of_body(self, value: ir.Value) -> list[ir.Value]:
+        """Return the outputs of a node that a value of its body becomes."""
+        graph = value.graph
+        if not isinstance(graph, ir.Graph) or graph not in self._owners:
+            return []
+        owner = self._owners[graph]
+        shift = 1 if owner.op_type == "Loop" else 0  # its condition is not an output of the node
+        places = [i - shift for i, v in enumerate(graph.outputs) if v is value]
+        return [owner.outputs[i] for i in places if 0 <= i < len(owner.outputs)]
+
+
+def moves(node: ir.Node, index: int) -> bool:
+    """Tell whether the outputs hold the numbers of an input: moved, repeated, of another type."""
+    data = row_of(node).data
+    return has(node, Trait.MOVES, Trait.CASTS) and (data is None or index in data)
+
+
+def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Return the tensor of an initializer or of a Constant, None for anything else."""
+    if value is None:
+        return None
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Constant" and producer.domain == "":
+        held = producer.attributes.get("value")
+        return None if held is None else held.as_tensor()
+    return value.const_value
+
+
+def _into_bodies(node: ir.Node, index: int) -> list[ir.Value]:
+    """Return what an input of a Loop or Scan is in its body; the first of a Loop is no value."""
+    if not has(node, Trait.LOOPS):
+        return []
+    skipped = 1 if node.op_type == "Loop" else 0
+    bodies = [b for b in subgraphs(node) if skipped <= index < len(b.inputs)]
+    return [body.inputs[index] for body in bodies]

@@ -1,0 +1,111 @@
+"""The sizes of free dimensions: one for each name, and sums of them for names like "a + b"."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+
+from amp_rewrite.emulate.emulated_feeds import FeedSpec
+
+FREE_SIZES = (16, 1, 32, 64, 128, 256, 512, 576, 1024)
+"""What a free dimension that no rule knows is tried with, in order."""
+
+IMAGE_CHANNELS = (1, 3, 4)
+
+_IMAGE_SIZES = (224, 64, 320, 256, 48, 512)
+_BATCH = re.compile(r"(^|[^a-z])(n|b|bs|batch\w*)($|[^a-z])", re.IGNORECASE)
+_LENGTH = re.compile("seq|len|time|step|frame|sample|token", re.IGNORECASE)
+_TOTAL = {"total_sequence_length": "past_sequence_length + sequence_length"}
+"""Names that stand for a sum by convention."""
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+class FreeSizes:
+    """The sizes of free dimensions, the same for one name everywhere.
+
+    Free dimensions get 1 for a batch or another first dimension, the side of an image (N, C, H, W)
+    or (N, H, W, C), else one length.
+    """
+
+    def __init__(self, attempt: int = 0, length: int | None = None) -> None:
+        """Choose the sizes.
+
+        Args:
+            attempt: Another number gives other sizes.
+            length: A length in place of the attempt's.
+        """
+        self.length = FREE_SIZES[attempt % len(FREE_SIZES)] if length is None else length
+        self._side = _IMAGE_SIZES[attempt % len(_IMAGE_SIZES)]
+        self._inner = self.length if attempt < len(FREE_SIZES) else 1
+        self._named: dict[str, int] = {}
+
+    def shape_of(self, spec: FeedSpec) -> tuple[int, ...]:
+        """Return the shape of an input."""
+        declared = (None,) if spec.shape is None else spec.shape
+        sides = image_sides(declared) if is_float(spec) else ()
+        return tuple(
+            self._size(d, len(declared) - i, len(declared), i in sides)
+            for i, d in enumerate(declared)
+        )
+
+    def _size(self, dimension: int | str | None, from_end: int, rank: int, is_side: bool) -> int:
+        if isinstance(dimension, int):
+            return dimension
+        name = dimension or ""
+        computed = self._computed(name)
+        if computed is not None:
+            return computed
+        size = self._side if is_side else self.length
+        is_first = from_end == rank and rank > 1 and not _LENGTH.search(name)
+        if is_first or _BATCH.search(name):
+            size = 1
+        elif not name and from_end > 1 and not is_side:
+            size = self._inner
+        return size if dimension is None else self._named.setdefault(dimension, size)
+
+    def _computed(self, name: str) -> int | None:
+        """Return the value of a name like "past + 2 * n", None for any other name."""
+        try:
+            body = ast.parse(_TOTAL.get(name, name), mode="eval").body
+        except (SyntaxError, ValueError):
+            return None
+        return self._value(body) if isinstance(body, ast.BinOp) else None
+
+    def _value(self, term: ast.expr) -> int | None:
+        if isinstance(term, ast.Name):
+            return self._size(term.id, 1, 2, is_side=False)
+        if isinstance(term, ast.Constant):
+            return term.value if isinstance(term.value, int) else None
+        if not isinstance(term, ast.BinOp) or type(term.op) not in _ARITHMETIC:
+            return None
+        left, right = self._value(term.left), self._value(term.right)
+        if left is None or right is None or (isinstance(term.op, ast.FloorDiv) and not right):
+            return None
+        return max(0, _ARITHMETIC[type(term.op)](left, right))
+
+
+def has_length(spec: FeedSpec) -> bool:
+    """Tell whether the shape of an input depends on the length."""
+    short, long = (FreeSizes(length=length).shape_of(spec) for length in (2, 4))
+    return short != long
+
+
+def image_sides(shape: tuple[int | str | None, ...]) -> tuple[int, ...]:
+    """Return the positions of height and width if the shape is that of images."""
+    if len(shape) != 4:
+        return ()
+    is_last = shape[3] in IMAGE_CHANNELS and shape[1] not in IMAGE_CHANNELS
+    return (1, 2) if is_last else (2, 3)
+
+
+def is_float(spec: FeedSpec) -> bool:
+    """Tell whether an input, or what is in it, is floating-point."""
+    return spec.type.rsplit("(", 1)[-1].rstrip(")") in ("float", "double", "float16", "bfloat16")

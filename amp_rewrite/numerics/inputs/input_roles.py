@@ -1,0 +1,271 @@
+"""What the inputs of a model are, by what consumes them.
+
+A row number reaches a table, a position the sine of an angle, a mask an addition in front of a
+Softmax, an image or a sound the convolution of one, three or four channels. Names decide only
+where nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.emulate.emulated_feeds import FeedSpec
+from amp_rewrite.graph.traits import Trait, has, operator
+from amp_rewrite.graph.traverse import ancestors
+from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
+from amp_rewrite.numerics.inputs.free_sizes import IMAGE_CHANNELS, is_float
+
+
+class Role(StrEnum):
+    """What an input is."""
+
+    IDS = "ids"
+    """Rows of a table, in any order: tokens, classes."""
+    POSITIONS = "positions"
+    """Integers that count up, or times: what angles or rows of a table are made of."""
+    MASK = "mask"
+    """What attention may look at: 1 or 0, or what is added to its scores."""
+    IMAGE = "image"
+    SOUND = "sound"
+    STATE = "state"
+    """What a recurrent operator begins with."""
+    DATA = "data"
+    """Floats of which no more is known."""
+    OTHER = "other"
+    """Lengths, switches, strings: nothing that could be made larger or later."""
+
+
+class Scale(StrEnum):
+    """Which numbers the pixels of an image are, as far as the model tells."""
+
+    BYTES = "0..255"
+    UNIT = "0..1"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRole:
+    """What one input is.
+
+    Attributes:
+        role: Its role.
+        limit: How many rows there are to choose from, for ids and positions; None is any number.
+        added: For masks: whether it is added to scores, so that 0 lets everything through.
+        scale: For images: whether the model normalises bytes or numbers from 0 to 1 itself.
+    """
+
+    role: Role
+    limit: int | None = None
+    added: bool = False
+    scale: Scale = Scale.UNKNOWN
+
+
+# operators: what makes an input what it is; each is a form that exporters write
+_ANGLES = frozenset({"Sin", "Cos"})
+# They look an angle up.
+_TIMES = frozenset({"RotaryEmbedding", "com.microsoft::RotaryEmbedding"})
+# operators: arithmetic between a position and its angle
+_LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "MatMul", "Gemm", "Einsum"})
+# operators: the ends of a mask's way
+_MASKED = frozenset({"Softmax", "LogSoftmax"})
+# Places of inputs that say what attention may look at.
+_MASK_INPUTS: Mapping[str, tuple[int, ...]] = {
+    "Attention": (3,),
+    "com.microsoft::Attention": (3, 5),
+    "com.microsoft::MultiHeadAttention": (4, 5),
+    "com.microsoft::EmbedLayerNormalization": (7,),
+}
+# operators: what makes a mask for scores of a mask for tokens, element by element
+_ELEMENTWISE = frozenset(
+    {
+        *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sign", "Relu", "Clip", "Min", "Max"),
+        *("Where", "Not", "And", "Or", "Xor", "Trilu"),
+        *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+    }
+)
+# operators: places of inputs that are states
+_STATES: Mapping[str, tuple[int, ...]] = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
+# operators: what stands between an image, or filters, and a convolution and means the same numbers
+_CONVERSIONS = frozenset({"Cast", "Identity", "QuantizeLinear", "DequantizeLinear"})
+# operators: how models normalise images
+_NORMALISING = frozenset({"Add", "Sub", "Mul", "Div"})
+# operators: of these, what changes the scale
+_SCALING = frozenset({"Mul", "Div"})
+# operators: a spectrum is a convolution with waves
+_SPECTRA = frozenset({"STFT", "DFT"})
+
+_BYTE_FACTOR = 1 / 16
+"""What is multiplied by no more than that are bytes: 1/255, 1/58 (a standard deviation)."""
+
+
+def roles_of(
+    model: ir.Model, specs: Mapping[str, FeedSpec], limits: Mapping[str, int]
+) -> dict[str, InputRole]:
+    """Return the roles of inputs by name.
+
+    Args:
+        model: The model.
+        specs: The inputs.
+        limits: What `index_limits` returns.
+    """
+    consumers = Consumers(model)
+    inputs = {value.name: value for value in model.graph.inputs}
+    return {
+        name: _role(consumers, inputs[name], spec, limits.get(name)) for name, spec in specs.items()
+    }
+
+
+def _role(consumers: Consumers, value: ir.Value, spec: FeedSpec, limit: int | None) -> InputRole:
+    dtype = spec.dtype
+    if not spec.is_tensor or spec.shape is None or dtype is None:
+        return InputRole(Role.OTHER)
+    if is_float(spec):
+        return _float_role(consumers, value, spec)
+    if dtype.kind == "b":
+        return InputRole(Role.MASK if _is_mask(consumers, value) else Role.OTHER)
+    if dtype.kind not in "iu":
+        return InputRole(Role.OTHER)
+    return _integer_role(consumers, value, spec, limit)
+
+
+def _integer_role(
+    consumers: Consumers, value: ir.Value, spec: FeedSpec, limit: int | None
+) -> InputRole:
+    picture = _picture(consumers, value, spec)
+    if picture is not None:
+        return replace(picture, scale=Scale.BYTES)
+    if limit is not None:
+        counts = _is_time(consumers, value) or "position" in spec.name.lower()
+        return InputRole(Role.POSITIONS if counts else Role.IDS, limit)
+    if _is_angle(consumers, value):
+        return InputRole(Role.POSITIONS)
+    if _is_mask(consumers, value) or "mask" in spec.name.lower():
+        return InputRole(Role.MASK)
+    return InputRole(Role.POSITIONS if "position" in spec.name.lower() else Role.OTHER)
+
+
+def _float_role(consumers: Consumers, value: ir.Value, spec: FeedSpec) -> InputRole:
+    shape = spec.shape or ()
+    if all(d == 1 for d in shape[1:]) and _is_angle(consumers, value):
+        return InputRole(Role.POSITIONS)  # the time of a diffusion model
+    if _is_added_mask(consumers, value):
+        return InputRole(Role.MASK, added=True)
+    if "mask" in spec.name.lower():
+        return InputRole(Role.MASK)
+    if any(i in _STATES.get(operator(node), ()) for node, i in consumers.uses(value, moves)):
+        return InputRole(Role.STATE)
+    return _picture(consumers, value, spec) or InputRole(Role.DATA if shape else Role.OTHER)
+
+
+def _is_angle(consumers: Consumers, value: ir.Value) -> bool:
+    """Tell whether a value becomes an angle by moving, converting, and linear arithmetic."""
+    uses = consumers.uses(value, lambda n, i: moves(n, i) or operator(n) in _LINEAR)
+    return any(operator(node) in _ANGLES for node, _ in uses)
+
+
+def _is_time(consumers: Consumers, value: ir.Value) -> bool:
+    return any(operator(node) in _TIMES for node, _ in consumers.uses(value, moves))
+
+
+def _is_mask(consumers: Consumers, value: ir.Value) -> bool:
+    """Tell whether integers or booleans decide elementwise what reaches a Softmax."""
+    uses = consumers.uses(value, _keeps_mask)
+    return any(
+        operator(node) in _MASKED or index in _MASK_INPUTS.get(operator(node), ())
+        for node, index in uses
+    )
+
+
+def _is_added_mask(consumers: Consumers, value: ir.Value) -> bool:
+    """Tell whether floats are added to products in front of a Softmax."""
+    reaches = list(consumers.uses(value, _keeps_mask))
+    if any(index in _MASK_INPUTS.get(operator(node), ()) for node, index in reaches):
+        return True
+    ends = any(operator(node) in _MASKED for node, _ in reaches)
+    return ends and any(_adds_to_products(node, index) for node, index in reaches)
+
+
+def _keeps_mask(node: ir.Node, index: int) -> bool:
+    return moves(node, index) or operator(node) in _ELEMENTWISE
+
+
+def _adds_to_products(node: ir.Node, index: int) -> bool:
+    if operator(node) != "Add":
+        return False
+    other = node.inputs[1 - index]
+    return other is not None and any(has(n, Trait.CONTRACTS) for n in ancestors([other]))
+
+
+def _picture(consumers: Consumers, value: ir.Value, spec: FeedSpec) -> InputRole | None:
+    """Return the role of an image or a sound, None for anything else."""
+    factors: list[float] = []
+
+    def passes(node: ir.Node, index: int) -> bool:
+        if moves(node, index) or (index == 0 and operator(node) in _CONVERSIONS):
+            return True
+        if operator(node) not in _NORMALISING:
+            return False
+        other = constant(node.inputs[1 - index])
+        if other is not None and operator(node) in _SCALING:
+            factors.append(_factor(node, other))
+        return other is not None
+
+    uses = consumers.uses(value, passes)
+    weights = [w for node, index in uses if index == 0 and (w := _filters(node)) is not None]
+    if not weights:
+        return None
+    if _long_axes(spec) == 1 and any(_is_sound_filter(w) for w in weights):
+        return InputRole(Role.SOUND)
+    if len(spec.shape or ()) not in (3, 4) or not any(_is_image_filter(w) for w in weights):
+        return None
+    scale = Scale.UNKNOWN
+    if factors:
+        scale = Scale.BYTES if min(factors) <= _BYTE_FACTOR else Scale.UNIT
+    return InputRole(Role.IMAGE, scale=scale)
+
+
+def _factor(node: ir.Node, other: ir.TensorProtocol) -> float:
+    size = float(np.abs(other.numpy().astype(np.float64)).max(initial=0.0))
+    if operator(node) == "Mul":
+        return size
+    return 1 / size if size else np.inf
+
+
+def _filters(node: ir.Node) -> tuple[int, ...] | None:
+    """Return the shape of a convolution's filters, () for a Fourier transform, or None."""
+    if operator(node) in _SPECTRA:
+        return ()
+    if operator(node) != "Conv":
+        return None
+    weight = node.inputs[1]
+    made = None if weight is None else weight.producer()
+    while made is not None and operator(made) in _CONVERSIONS:
+        weight = made.inputs[0]
+        made = None if weight is None else weight.producer()
+    if made is not None and operator(made) == "ConstantOfShape":
+        shape = constant(made.inputs[0])
+        return None if shape is None else tuple(int(n) for n in shape.numpy())
+    tensor = constant(weight)
+    return None if tensor is None else tuple(tensor.shape.numpy())
+
+
+def _is_sound_filter(shape: tuple[int, ...]) -> bool:
+    """Tell whether filters take one channel and are one-dimensional."""
+    return not shape or (shape[1] == 1 and sum(d > 1 for d in shape[2:]) <= 1)
+
+
+def _is_image_filter(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 4 and shape[1] in IMAGE_CHANNELS
+
+
+def _long_axes(spec: FeedSpec) -> int:
+    """Return how many axes are longer than 1, the first of several not counted if it is free."""
+    shape = list(spec.shape or ())
+    if len(shape) > 1 and not isinstance(shape[0], int):
+        del shape[0]
+    return sum(d != 1 for d in shape)

@@ -1,0 +1,197 @@
+"""Inputs that expose what plausible ones do not: extremes of what an input of a role may be.
+
+Each kind of stress changes the inputs of some roles in a feed that the model runs on, and leaves
+the others alone. It may have alternatives; the first one that the float32 model runs on counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.numerics.batches import Array
+from amp_rewrite.numerics.inputs.free_sizes import image_sides
+from amp_rewrite.numerics.inputs.input_roles import InputRole, Role, Scale
+from amp_rewrite.numerics.inputs.plausible import smooth_image, typed
+
+LATEST = (100_000, 32_768, 8_192, 4_096, 2_048, 1_024, 512, 128)
+"""The ends of positions without a table; smaller ones are for caches of a fixed length."""
+
+LATEST_TIME = 1000
+"""The last step of a diffusion, where a time is fed as a float."""
+
+LARGE = 100.0
+"""What unnormalised features may be: percentages, temperatures."""
+
+_FLOATS = (Role.DATA, Role.STATE, Role.IMAGE, Role.SOUND)
+_MEAN, _DEVIATION = 0.45, 0.225  # of the channels of ImageNet, about
+_WHITE, _LOUDEST = 255.0, 32767.0
+
+Feeds = dict[str, Any]
+Change = Callable[[Array, InputRole, np.random.Generator], Array | None]
+"""Returns the new numbers of one input, or None to leave it as it is."""
+
+
+@dataclass(frozen=True)
+class StressInputs:
+    """Makes the stress inputs of one model.
+
+    Attributes:
+        base: A feed that the model runs on.
+        roles: What its inputs are, by name.
+        seed: Where random numbers begin.
+    """
+
+    base: Mapping[str, Any]
+    roles: Mapping[str, InputRole]
+    seed: int
+
+    def alternatives(self, kind: str) -> Iterator[Feeds]:
+        """Yield the feeds of one of KINDS, the hardest first; none if it concerns no input."""
+        for change in KINDS[kind]:
+            feeds = self._changed(change)
+            if feeds is not None:
+                yield feeds
+
+    def _changed(self, change: Change) -> Feeds | None:
+        """Return the base after a change, or None if that changes nothing."""
+        rng = np.random.default_rng(self.seed)
+        new: Feeds = {}
+        for name, role in self.roles.items():
+            array = self.base.get(name)
+            if isinstance(array, np.ndarray) and array.size:
+                made = change(array, role, rng)
+                new |= {} if made is None else {name: typed(made, array.dtype)}
+        return {**self.base, **new} if new else None
+
+
+def _counted_to(
+    latest: int, array: Array, role: InputRole, rng: np.random.Generator
+) -> Array | None:
+    """Count up to the last row of the table of positions, or to `latest` where there is none."""
+    del rng
+    if role.role is not Role.POSITIONS:
+        return None
+    if array.dtype.kind == "f":
+        return np.full(array.shape, min(latest, LATEST_TIME) - 1)
+    length = array.shape[-1] if array.ndim else 1
+    end = max(length, latest if role.limit is None else role.limit)
+    counted = np.arange(end - length, end)
+    return np.broadcast_to(counted if array.ndim else counted[-1], array.shape)
+
+
+def _masked(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Mask everything."""
+    del rng
+    return _with_mask(role, np.ones(array.shape, np.bool_)) if role.role is Role.MASK else None
+
+
+def _masked_by_true(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Mask everything where one, and not zero, means masked."""
+    del rng
+    return np.ones(array.shape) if role.role is Role.MASK and not role.added else None
+
+
+def _padded(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Mask a quarter at either end: in the left one, causal attention sees nothing."""
+    del rng
+    if role.role is not Role.MASK or not array.ndim:
+        return None
+    length = array.shape[-1]
+    at, quarter = np.arange(length), -(-length // 4)
+    outside = (at < quarter) | (at >= length - quarter)
+    return _with_mask(role, np.broadcast_to(outside, array.shape))
+
+
+def _with_mask(role: InputRole, masked: Array) -> Array:
+    if role.added:
+        return np.where(masked, np.float32(-FLOAT32.max), np.float32(0))
+    return np.where(masked, 0, 1)
+
+
+def _whole_vocabulary(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Take rows from the first to the last of each table, in any order."""
+    if role.role is not Role.IDS or role.limit is None:
+        return None
+    rows = np.linspace(0, role.limit - 1, array.size).round()
+    return rng.permutation(rows).reshape(array.shape)
+
+
+def _repeated(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Give every element one value, so that what divides by a deviation divides by nothing."""
+    del rng
+    if role.role is Role.IDS:
+        return np.full(array.shape, (role.limit or 2) // 2)
+    return np.ones(array.shape) if role.role in _FLOATS else None
+
+
+def _zeros(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    del rng
+    return np.zeros(array.shape) if role.role in _FLOATS else None
+
+
+def _large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    del rng
+    return np.full(array.shape, LARGE) if role.role is Role.DATA else None
+
+
+def _bytes_image(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Make an image of bytes with black, white and smooth parts."""
+    if role.role is not Role.IMAGE or role.scale is Scale.UNIT or not _is_photo(array, role):
+        return None
+    return _photo(rng, array.shape)
+
+
+def _normalised_image(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Make the same image of numbers from 0 to 1, or with the mean and deviation of ImageNet."""
+    if role.role is not Role.IMAGE or role.scale is Scale.BYTES:
+        return None
+    unit = _photo(rng, array.shape) / _WHITE
+    return unit if role.scale is Scale.UNIT else (unit - _MEAN) / _DEVIATION
+
+
+def _is_photo(array: Array, role: InputRole) -> bool:
+    """Tell pixels from four channels of unknown scale: those are latents of a diffusion, mostly."""
+    return role.scale is Scale.BYTES or 4 not in (array.shape[-1], array.shape[-3])
+
+
+def _photo(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Return bytes, (N, C, H, W), (N, H, W, C) or without N: a third black, a third white."""
+    whole = (1,) * (4 - len(shape)) + shape
+    pixels = np.clip(smooth_image(rng, whole) * 0.25 + 0.5, 0, 1) * _WHITE
+    rows, _ = image_sides(whole)
+    row = np.arange(whole[rows]).reshape([-1 if axis == rows else 1 for axis in range(4)])
+    pixels = np.where(row < whole[rows] / 3, 0, pixels)
+    pixels = np.where(row >= whole[rows] * 2 / 3, _WHITE, pixels)
+    return pixels.round().reshape(shape)
+
+
+def _tone(loudest: float, array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Make a clipped tone of rising pitch, silent in its last quarter."""
+    del rng
+    if role.role is not Role.SOUND:
+        return None
+    time = np.arange(array.size)
+    tone = np.clip(2 * np.sin(1e-4 * time**2 + 0.05 * time), -1, 1) * loudest
+    return np.where(time < 0.75 * array.size, tone, 0).reshape(array.shape)
+
+
+KINDS: Mapping[str, tuple[Change, ...]] = {
+    "late positions": tuple(partial(_counted_to, latest) for latest in LATEST),
+    "fully masked rows": (_masked, _masked_by_true),
+    "padded rows": (_padded,),
+    "zeros": (_zeros,),
+    "repeated values": (_repeated,),
+    "whole vocabulary": (_whole_vocabulary,),
+    "normalised image": (_normalised_image,),
+    "image 0..255": (_bytes_image,),
+    "sound -1..1": (partial(_tone, 1.0),),
+    "sound of 16 bits": (partial(_tone, _LOUDEST),),
+    "large constants": (_large,),
+}
+"""Name -> what changes an input of a role; of several, the first that the model runs on counts."""

@@ -1,0 +1,271 @@
+"""Stress inputs in a verification: what breaks, what is named, what is left out.
+
+The rewritten models are written by hand, so that no pass protects them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.numerics.compare import long_feeds
+from amp_rewrite.numerics.compare.stress_report import StressResult
+from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+
+HEADER = '<ir_version: 10, opset_import: ["" : 20]>'
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(HEADER + text)
+    for index, node in enumerate(model.graph.node):
+        node.name = f"n{index}"
+    return model
+
+
+def pair(text: str, low: int = 10, **fields: object) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Return a model in float32 and in a low type, whose number stands for {type}."""
+    original, rewritten = (parsed(text.format(type=t, **fields)) for t in (1, low))
+    return original, rewritten
+
+
+def numbers(count: int, number: float = 0.5) -> str:
+    """Return the elements of a constant."""
+    return ",".join([f"{number:g}"] * count)
+
+
+def result(report: VerifyReport, name: str) -> StressResult:
+    assert report.stress is not None
+    [found] = [r for r in report.stress.results if r.name == name]
+    return found
+
+
+ROTARY = """g (int64[1,s] position_ids) => (float[1,s] y) {{
+  p = Cast <to = {type}> (position_ids) c = Constant <value = float {{0.37}}> ()
+  f = Cast <to = {type}> (c) angle = Mul(p, f) wide = Cast <to = 1> (angle) y = Cos(wide) }}"""
+
+
+@pytest.mark.parametrize("low", [10, 16])
+def test_late_positions_break_angles_in_16_bits_and_are_named(low: int) -> None:
+    original, rewritten = pair(ROTARY, low)
+    assert verify(original, rewritten, stress=False).ok
+    report = verify(original, rewritten)
+    found = result(report, "late positions")
+    assert not report.ok
+    assert found.outcome == "failed"
+    assert found.inputs == ("position_ids [1, 16] 99984..99999",)
+    assert found.first is not None
+    assert found.first.op in ("Cast", "Mul", "Cos")
+    [line] = [f for f in report.failures if "late positions" in f]
+    assert "position_ids [1, 16] 99984..99999" in line
+    assert found.first.value in line
+    assert line in report.to_text(width=1000)
+
+
+MASKED = """g (float[1,s,s] q, int64[1,s] attention_mask) => (float[1,s,s] y) {{
+  s = MatMul(q, q) f = Cast <to = 1> (attention_mask) one = Constant <value = float {{1}}> ()
+  i = Sub(one, f) c = Constant <value = float {{-131008}}> () low = Cast <to = {type}> (c)
+  h = Cast <to = {type}> (i) m = Mul(h, low) w = Cast <to = 1> (m) t = Add(s, w)
+  y = Softmax(t) }}"""
+
+
+def test_a_mask_beyond_the_range_breaks_on_fully_masked_rows() -> None:
+    original, rewritten = pair(MASKED)
+    found = result(verify(original, rewritten), "fully masked rows")
+    assert (found.outcome, found.outputs[0].nan) == ("failed", 256)
+    assert found.first is not None
+    assert "elements are infinite" in str(found.first)
+
+
+SUM = """g (uint8[1,3,32,32] photo) => (float[1,1,1,1] y) <float[1,3,32,32] w = {{{ones}}}> {{
+  f = Cast <to = {type}> (photo) v = Cast <to = {type}> (w) d = Conv(f, v)
+  l = Cast <to = 1> (d) y = Log(l) }}"""
+
+
+def test_bytes_of_an_image_overflow_a_sum_in_float16() -> None:
+    original, rewritten = pair(SUM, ones=numbers(3 * 32 * 32, 0.25))
+    found = result(verify(original, rewritten), "image 0..255")
+    assert (found.outcome, found.outputs[0].inf) == ("failed", 1)
+    assert found.first is not None
+    assert (found.first.op, found.first.value) == ("Conv", "d")
+
+
+HIDDEN = """g (float[1,4] x) => (float[1,4] y) {{
+  c = Constant <value = float[4,4] {{{weights}}}> () v = Cast <to = {type}> (c)
+  h = Cast <to = {type}> (x) m = MatMul(h, v) w = Cast <to = 1> (m) y = Tanh(w) }}"""
+
+
+def test_an_infinity_inside_fails_even_if_the_outputs_absorb_it() -> None:
+    original, rewritten = pair(HIDDEN, weights=numbers(16, 300))
+    report = verify(original, rewritten)
+    found = result(report, "large constants")
+    assert verify(original, rewritten, stress=False).ok
+    assert found.outcome == "failed"
+    assert "though the outputs do not show it" in found.why
+    assert found.first is not None
+    assert found.first.value == "m"
+
+
+def plain(operator: str, inputs: str = "float[1,4] x") -> onnx.ModelProto:
+    return parsed(f"g ({inputs}) => (float[1,4] y) {{ {operator} }}")
+
+
+def test_what_gives_nan_in_float32_is_left_out_and_said_so() -> None:
+    model = plain("s = Sub(x, x) z = Mul(x, x) y = Div(z, x)")
+    report = verify(model, model)
+    found = result(report, "zeros")
+    assert (found.outcome, found.why) == ("left out", "the original gives NaN")
+    assert report.ok
+    assert "left out: zeros: the original gives NaN" in report.to_text()
+
+
+def test_what_float32_cannot_run_is_left_out_and_said_so() -> None:
+    model = parsed(
+        f"""g (int64[1,s] position_ids) => (float[1,s] y) {{
+          start = Constant <value = float[64] {{{numbers(64)}}}> () f = Cast <to = 1> (position_ids)
+          n = Neg(start) a = Abs(position_ids) t = Gather(n, a) s = Add(t, f) y = Cos(s) }}"""
+    )
+    found = result(verify(model, model), "late positions")
+    assert found.outcome == "left out"
+    assert "the original cannot run on it" in found.why
+
+
+def test_positions_fall_back_to_what_a_cache_holds() -> None:
+    model = parsed(
+        f"""g (int64[1,s] position_ids) => (float[1,s] y) {{
+          start = Constant <value = float[3000] {{{numbers(3000)}}}> ()
+          f = Cast <to = 1> (position_ids) n = Neg(start) a = Abs(position_ids)
+          t = Gather(n, a) s = Add(t, f) y = Cos(s) }}"""
+    )
+    found = result(verify(model, model), "late positions")
+    assert (found.outcome, found.inputs) == ("held", ("position_ids [1, 16] 2032..2047",))
+
+
+def test_what_moves_the_original_as_far_is_no_failure() -> None:
+    # the direction of the difference of nearly equal numbers
+    text = """g (float[1,4] x) => (float[1,4] y) {{
+      c = Constant <value = float[1,4] {{0.9998, 1.0003, 0.9996, 1.0007}}> ()
+      k = Cast <to = {type}> (c) h = Cast <to = {type}> (x) d = Sub(h, k)
+      w = Cast <to = 1> (d) axis = Constant <value_ints = [1]> () s = ReduceL2(w, axis)
+      y = Div(w, s) }}"""
+    report = verify(*pair(text))
+    found = result(report, "repeated values")
+    assert found.outcome == "left out"
+    assert found.why == "the original itself goes as far where its inputs are rounded"
+
+
+SIGNAL = """g (float[1,samples] x) => (float[a,b,c] y) {{
+  axes = Constant <value = int64[1] {{1}}> () u = Unsqueeze(x, axes)
+  k = Constant <value = float[1,1,2] {{{weight}, {weight}}}> () v = Cast <to = {type}> (k)
+  h = Cast <to = {type}> (u) d = Conv(h, v) y = Cast <to = 1> (d) }}"""
+
+
+def test_another_scale_of_a_signal_is_doubted_and_does_not_fail() -> None:
+    report = verify(*pair(SIGNAL, weight=3))
+    assert result(report, "sound of 16 bits").outcome == "doubtful"
+    assert report.ok
+    assert "doubtful: on sound of 16 bits (x [1, 16] " in report.to_text(width=1000)
+
+
+def test_a_signal_that_fails_on_both_scales_fails() -> None:
+    report = verify(*pair(SIGNAL, weight=60000))
+    assert result(report, "sound of 16 bits").outcome == "failed"
+    assert result(report, "sound -1..1").outcome == "failed"
+
+
+def test_an_output_that_is_next_to_nothing_is_held_to_its_usual_size() -> None:
+    text = """g (float[1,4] x) => (float[1,4] y) {{
+      c = Constant <value = float {{0.00001}}> () k = Cast <to = {type}> (c)
+      h = Cast <to = {type}> (x) d = Add(h, k) y = Cast <to = 1> (d) }}"""
+    found = result(verify(*pair(text)), "zeros")
+    assert found.outcome == "held"
+    assert 0 < found.outputs[0].max_abs < 1e-6
+
+
+GROWING = f"""g (int64[1,s] ids) => (float[1,s,4] y) {{
+  words = Constant <value = float[40,4] {{{numbers(160)}}}> ()
+  places = Constant <value = float[1,70,4] {{{numbers(280)}}}> ()
+  w = Gather(words, ids) n = Shape <start = 1, end = 2> (ids) zero = Constant <value_ints = [0]> ()
+  axis = Constant <value_ints = [1]> () p = Slice(places, zero, n, axis) y = Add(w, p) }}"""
+
+
+def test_sequences_are_as_long_as_the_table_of_positions() -> None:
+    model = parsed(GROWING)
+    found = result(verify(model, model), "long sequences")
+    assert (found.outcome, found.inputs[0]) == ("held", "ids [1, 70] 0..39")
+
+
+def test_sequences_are_as_long_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = plain("y = Tanh(x)", "float[1,seq] x")
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "seq"
+    monkeypatch.setattr(long_feeds, "MEMORY_BYTES", 4 * 2 * 1024)  # an input and an output
+    found = result(verify(model, model), "long sequences")
+    assert found.inputs[0].startswith("x [1, 1024] ")
+    monkeypatch.setattr(long_feeds, "MEMORY_BYTES", 1)
+    found = result(verify(model, model), "long sequences")
+    assert (found.outcome, found.why) == ("left out", "nothing longer fits time and memory")
+
+
+def test_a_static_shape_has_no_long_sequences() -> None:
+    report = verify(plain("y = Tanh(x)"), plain("y = Tanh(x)"))
+    assert report.stress is not None
+    assert "long sequences" not in [r.name for r in report.stress.results]
+
+
+def test_time_that_is_used_up_leaves_out_the_rest() -> None:
+    report = verify(plain("y = Tanh(x)"), plain("y = Tanh(x)"), stress_budget=1e-9)
+    assert report.ok
+    assert report.stress is not None
+    assert {r.why for r in report.stress.results} == {"the time is used up"}
+    assert "of at most 0 s: none" in report.to_text()
+
+
+@pytest.mark.parametrize("budget", [0, -1, float("nan")])
+def test_an_impossible_budget_is_refused(budget: float) -> None:
+    with pytest.raises(OptionError, match="impossible stress_budget"):
+        verify(plain("y = Tanh(x)"), plain("y = Tanh(x)"), stress_budget=budget)
+
+
+def test_data_are_stressed_if_asked_for_and_their_shapes_kept() -> None:
+    model = plain("y = Tanh(x)", "float[b,seq] x")
+    data = {"x": np.ones((3, 5), np.float32)}
+    assert verify(model, model, data).stress is None
+    report = verify(model, model, data, stress=True)
+    assert result(report, "zeros").inputs == ("x [3, 5] 0..0",)
+    assert result(report, "long sequences").inputs[0].startswith("x [1, 131072]")
+
+
+def test_outputs_alone_can_be_stressed() -> None:
+    original, rewritten = pair(ROTARY)
+    report = verify(original, rewritten, intermediates=False)
+    assert (report.growth, report.infinities) == ((), ())
+    assert result(report, "late positions").outcome == "failed"
+
+
+def test_the_report_is_the_same_twice_and_valid_json() -> None:
+    def content() -> Any:
+        original, rewritten = pair(ROTARY)
+        found = json.loads(verify(original, rewritten, stress_budget=60).to_json())
+        found["stress"].pop("seconds")
+        return found
+
+    first = content()
+    assert first == content()
+    assert first["ok"] is False
+    results = {r["name"]: r["outcome"] for r in first["stress"]["results"]}
+    assert results["late positions"] == "failed"
+    assert first["stress"]["budget"] == 60
+
+
+def test_a_model_without_inputs_has_no_stress() -> None:
+    model = parsed("g () => (float[2] y) { c = Constant <value = float[2] {1, 2}> () y = Neg(c) }")
+    report = verify(model, model)
+    assert report.ok
+    assert report.stress is not None
+    assert report.stress.results == ()
+    assert "none fits the model" in report.to_text()

@@ -1,0 +1,147 @@
+"""Stress inputs: what each kind makes of which input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.numerics.inputs.input_roles import InputRole, Role, Scale
+from amp_rewrite.numerics.inputs.stress_inputs import KINDS, LATEST, StressInputs
+
+
+def made(kind: str, array: Any, role: InputRole, seed: int = 0) -> list[Any]:
+    """Return the alternatives for one input."""
+    return [
+        feeds["x"] for feeds in StressInputs({"x": array}, {"x": role}, seed).alternatives(kind)
+    ]
+
+
+def ints(*shape: int) -> Any:
+    return np.ones(shape, np.int64)
+
+
+def floats(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+def test_late_positions_end_at_the_last_row_of_the_table() -> None:
+    first, *_ = made("late positions", ints(2, 4), InputRole(Role.POSITIONS, 512))
+    assert first.tolist() == [[508, 509, 510, 511]] * 2
+    assert first.dtype == np.int64
+
+
+def test_late_positions_without_a_table_reach_100000_and_then_less_for_caches() -> None:
+    found = made("late positions", ints(1, 4), InputRole(Role.POSITIONS))
+    assert [a.max() + 1 for a in found] == list(LATEST)
+    assert LATEST[0] == 100_000
+    assert np.array_equal(np.diff(found[0]), [[1, 1, 1]])
+
+
+def test_a_time_of_a_diffusion_is_its_last_step() -> None:
+    assert made("late positions", floats(1), InputRole(Role.POSITIONS))[0].tolist() == [999]
+    assert made("late positions", np.array(0), InputRole(Role.POSITIONS))[0].shape == ()
+
+
+@pytest.mark.parametrize(
+    ("array", "added", "values"),
+    [
+        (ints(1, 4), False, [0, 1]),
+        (np.ones((1, 4), np.bool_), False, [0, 1]),
+        (floats(1, 4), True, [-np.float32(FLOAT32.max)]),
+    ],
+)
+def test_fully_masked_rows_try_either_meaning(array: Any, added: bool, values: list[Any]) -> None:
+    found = made("fully masked rows", array, InputRole(Role.MASK, added=added))
+    assert [set(a.ravel().tolist()) for a in found] == [{v} for v in values]
+    assert all(a.dtype == array.dtype for a in found)
+
+
+def test_padded_rows_are_masked_at_both_ends() -> None:
+    [found] = made("padded rows", ints(1, 8), InputRole(Role.MASK))
+    assert found.tolist() == [[0, 0, 1, 1, 1, 1, 0, 0]]
+
+
+def test_the_whole_vocabulary_has_its_first_and_last_row() -> None:
+    [found] = made("whole vocabulary", ints(1, 64), InputRole(Role.IDS, 30522))
+    assert (found.min(), found.max(), found.shape) == (0, 30521, (1, 64))
+
+
+@pytest.mark.parametrize("role", [Role.DATA, Role.STATE, Role.IMAGE, Role.SOUND])
+def test_zeros_and_repeated_values_are_made_of_all_floats(role: Role) -> None:
+    scale = Scale.UNKNOWN
+    [zeros] = made("zeros", floats(1, 3, 8, 8), InputRole(role, scale=scale))
+    [ones] = made("repeated values", floats(1, 3, 8, 8), InputRole(role, scale=scale))
+    assert (zeros.any(), ones.all(), ones.max()) == (False, True, 1)
+
+
+def test_a_repeated_token_is_one_row() -> None:
+    [found] = made("repeated values", ints(1, 8), InputRole(Role.IDS, 100))
+    assert set(found.ravel().tolist()) == {50}
+
+
+def test_large_constants_are_for_data_and_not_for_states() -> None:
+    assert made("large constants", floats(2, 3), InputRole(Role.DATA))[0].max() == 100
+    assert made("large constants", floats(2, 3), InputRole(Role.STATE)) == []
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 30, 20), (1, 30, 20, 3), (30, 20, 3)])
+def test_a_photo_has_black_white_and_smooth_rows(shape: tuple[int, ...]) -> None:
+    array = np.zeros(shape, np.uint8)
+    [image] = made("image 0..255", array, InputRole(Role.IMAGE, scale=Scale.BYTES))
+    rows = shape.index(30)
+    means = image.mean(tuple(axis for axis in range(len(shape)) if axis != rows))
+    assert image.dtype == np.uint8
+    assert (means[:10] == 0).all()
+    assert (means[20:] == 255).all()
+    assert ((means[10:20] > 0) & (means[10:20] < 255)).all()
+
+
+def test_a_model_that_normalises_is_given_its_scale_alone() -> None:
+    unit, bytes_ = (InputRole(Role.IMAGE, scale=s) for s in (Scale.UNIT, Scale.BYTES))
+    image = floats(1, 3, 30, 20)
+    assert made("image 0..255", image, unit) == []
+    assert made("normalised image", image, bytes_) == []
+    assert made("normalised image", image, unit)[0].max() == 1
+
+
+def test_four_channels_of_unknown_scale_are_latents_and_not_bytes() -> None:
+    role = InputRole(Role.IMAGE)
+    assert made("image 0..255", floats(1, 4, 30, 20), role) == []
+    assert made("image 0..255", floats(1, 1, 30, 20), role)[0].max() == 255
+
+
+def test_sounds_reach_full_scale_and_end_in_silence() -> None:
+    for kind, loudest in (("sound of 16 bits", 32767), ("sound -1..1", 1)):
+        [sound] = made(kind, floats(1, 4000), InputRole(Role.SOUND))
+        assert (sound.min(), sound.max()) == (-loudest, loudest)
+        assert not sound[0, 3000:].any()
+
+
+def test_a_kind_that_concerns_no_input_makes_nothing() -> None:
+    array, role = np.array(16000), InputRole(Role.OTHER)
+    assert all(made(kind, array, role) == [] for kind in KINDS)
+
+
+def test_nothing_is_made_of_an_empty_tensor_or_a_sequence() -> None:
+    for array in (np.zeros((1, 0), np.float32), [floats(2)]):
+        for role in Role:
+            assert all(made(kind, array, InputRole(role, 9)) == [] for kind in KINDS)
+
+
+def test_other_inputs_stay_the_same_objects() -> None:
+    other = ints(3)
+    base = {"x": floats(2), "other": other}
+    roles = {"x": InputRole(Role.DATA), "other": InputRole(Role.OTHER)}
+    [feeds] = StressInputs(base, roles, 0).alternatives("zeros")
+    assert feeds["other"] is other
+
+
+def test_a_seed_gives_the_same_inputs_whatever_was_made_before() -> None:
+    base, roles = {"x": ints(1, 64)}, {"x": InputRole(Role.IDS, 9999)}
+    inputs = StressInputs(base, roles, 3)
+    first = [f["x"].tolist() for kind in KINDS for f in inputs.alternatives(kind)]
+    again = [f["x"].tolist() for kind in sorted(KINDS) for f in inputs.alternatives(kind)]
+    assert sorted(first) == sorted(again)
