@@ -13,6 +13,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.emulate.insert import Inserter
+from amp_rewrite.emulate.low_sums import Sums
 from amp_rewrite.emulate.model import emulate_model
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
@@ -37,7 +38,7 @@ class Evaluator:
         *,
         emulate: bool = True,
         outputs: Iterable[str] | None = None,
-        accumulate_low: Collection[str] = (),
+        accumulate_low: Collection[str] | Sums = (),
         providers: Sequence[str] = (CPU,),
         threads: int = 0,
     ) -> None:
@@ -98,7 +99,7 @@ def evaluate(
     *,
     emulate: bool = True,
     outputs: Iterable[str] | None = None,
-    accumulate_low: Collection[str] = (),
+    accumulate_low: Collection[str] | Sums = (),
 ) -> dict[str, Any]:
     """Run a model on a CPU, rounding as the low-precision hardware would.
 

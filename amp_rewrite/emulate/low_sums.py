@@ -1,39 +1,42 @@
 """Sums that are accumulated in the low type, chunk by chunk.
 
-What is computed, for the operators of _RULES and a sum over n terms: the terms are taken in
-order in chunks of 16; a chunk is summed in float32, as one tensor-core instruction does, and added
-to a running sum, which is rounded to the low type after every chunk. A reduction over several axes
-is done axis by axis, the last one first. Gemm adds `beta * C`, and ReduceMean divides, at the end,
-with one more rounding. A Loop does it, so that it is much slower than the operator.
+What is computed, for the operators of _RULES and a sum over n terms, is what a SumOrder says. An
+operator that is only named is added up as tensor cores do with low sums: the terms are taken in
+order in chunks of 16; a chunk is summed in float32, as one instruction does, and added to a running
+sum, which is rounded to the low type after every chunk. Where a target was measured
+(accumulation.py), every product and every sum is rounded, in the order of its kernels; several
+running sums (lanes) are taken for chunks of 16 all the same. A reduction over several axes is done
+axis by axis, the last one first. Gemm adds `beta * C`, Conv its bias, and a mean divides, at the
+end, with one more rounding. A Loop does it, so that it is much slower than the operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.accumulation import SumOrder, load
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.emulate.adder import Adder
 from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.emulate.node_collector import NodeCollector
 from amp_rewrite.errors import OptionError
 from amp_rewrite.targets import Target
 
-CHUNK = 16
-"""Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
-
 OLDEST_OPSET = 13
 """The first opset where ReduceSum and Squeeze take their axes as an input."""
 
-Sliced = tuple[ir.Value, ir.Value]
-"""A value, and the axis along which it is cut, as a 1-D int64 value."""
-Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
-"""Adds the nodes that sum one chunk of each operand."""
+_END = np.iinfo(np.int64).max
+
+Sums = Mapping[str, Sequence[SumOrder | None]]
+"""Operator -> how it adds up, the first order whose condition holds; None for chunks of 16."""
 
 
-def check_operators(operators: Collection[str]) -> None:
-    """Refuse operators whose sums cannot be accumulated in the low type.
+def sums_of(operators: Collection[str] | Sums) -> Sums:
+    """Return how operators add up, of orders or of bare names.
 
     Raises:
         OptionError: An operator has no rule, or a bare string was given.
@@ -49,19 +52,26 @@ def check_operators(operators: Collection[str]) -> None:
                 found=repr(name),
                 expected=", ".join(_RULES),
             )
+    return operators if isinstance(operators, Mapping) else dict.fromkeys(operators, (None,))
 
 
-def kept_low(target: Target, low: DType) -> tuple[str, ...]:
-    """Return the operators whose partial sums a target's kernels keep in `low`."""
-    return tuple(_RULES) if target.accumulates_in is low else ()
+def kept_low(target: Target, low: DType) -> Sums:
+    """Return how a target's kernels add up, of the operators that keep partial sums in `low`."""
+    table = load(target.kernels)
+    if table is None:
+        return dict.fromkeys(_RULES, (None,)) if target.accumulates_in is low else {}
+    measured = {op: table.sums.get(("", op), ()) for op in _RULES}
+    return {op: rows for op, rows in measured.items() if any(row.type is low for row in rows)}
 
 
-def accumulates_low(node: ir.Node, operators: Collection[str]) -> bool:
+def accumulates_low(node: ir.Node, sums: Sums) -> bool:
     """Tell whether a node is one of the operators whose sums are to be low."""
-    return node.domain == "" and node.op_type in operators
+    return node.domain == "" and node.op_type in sums
 
 
-def lower_accumulation(node: ir.Node, dtype: DType, opset: int, insert: Inserter) -> None:
+def lower_accumulation(
+    node: ir.Node, dtype: DType, opset: int, insert: Inserter, sums: Sums
+) -> None:
     """Replace a node whose values are float32 by one that accumulates in `dtype`.
 
     Raises:
@@ -76,54 +86,151 @@ def lower_accumulation(node: ir.Node, dtype: DType, opset: int, insert: Inserter
             remedy="convert the model with onnx.version_converter",
         )
     nodes = NodeCollector(node.outputs[0].name or "", insert.names)
-    result = _RULES[node.op_type](nodes, node, dtype)
+    result = _RULES[node.op_type](nodes, node, Adder(dtype, _order_of(node, sums)))
     insert.replace_node(node, nodes.made, result)
 
 
-def _matmul(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
+def _order_of(node: ir.Node, sums: Sums) -> SumOrder | None:
+    for order in sums[node.op_type]:
+        if order is None or all(node.attributes.get_int(n, 0) == v for n, v in order.when):
+            return None if order is None or order.lanes > 1 else order
+    return None
+
+
+def _matmul(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     a, b = _operands(node)
     rank = nodes.add("Shape", [nodes.add("Shape", [b])])
     axis = nodes.add("Max", [nodes.add("Sub", [rank, nodes.ints(2)]), nodes.ints(0)])
     operands = [(a, nodes.ints(-1)), (b, axis)]
-    return _accumulate(nodes, operands, dtype, lambda new, parts: new.add("MatMul", parts))
+    return adder.add_up(nodes, operands, _length(a, -1), _product)
 
 
-def _gemm(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
+def _product(nodes: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
+    return nodes.add("MatMul", parts)
+
+
+def _gemm(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     a, b = _operands(node)
     flags = [node.attributes.get_int(name, 0) for name in ("transA", "transB")]
-    attributes = [
+    transposes = [
         attribute
-        for name in ("alpha", "transA", "transB")
+        for name in ("transA", "transB")
         if (attribute := node.attributes.get(name)) is not None
     ]
 
     def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
-        return new.add("Gemm", parts, attributes)
+        return new.add("Gemm", parts, transposes)
 
-    operands = [(a, nodes.ints(0 if flags[0] else 1)), (b, nodes.ints(1 if flags[1] else 0))]
-    total = _accumulate(nodes, operands, dtype, partial)
+    axes = 0 if flags[0] else 1, 1 if flags[1] else 0
+    operands = [(a, nodes.ints(axes[0])), (b, nodes.ints(axes[1]))]
+    length = _length(a, axes[0]) or _length(b, axes[1])
+    total = _scaled(nodes, adder.add_up(nodes, operands, length, partial), node, "alpha", adder)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None:
+        total = nodes.add("Add", [total, _scaled(nodes, bias, node, "beta", adder)])
+    return adder.round(nodes, total)
+
+
+def _scaled(
+    nodes: NodeCollector, value: ir.Value, node: ir.Node, name: str, adder: Adder
+) -> ir.Value:
+    attribute = node.attributes.get(name)
+    if attribute is None:
+        return value
+    factor = nodes.number(attribute.as_float())
+    if adder.order is None:
+        return nodes.add("Mul", [value, factor])
+    return adder.round(nodes, nodes.add("Mul", [value, adder.round(nodes, factor)]))
+
+
+def _conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
+    """Cut out the windows, (N, group, terms, places), and multiply by the weight as a matrix."""
+    data, weight = _operands(node)
+    sizes = _static(node, weight)
+    group = node.attributes.get_int("group", 1)
+    out, channels, window = sizes[0], sizes[1], math.prod(sizes[2:])
+    places = _windows(nodes, node, data, channels * group, sizes[2:])
+    terms = nodes.ints(0, group, channels, window, -1)
+    split = nodes.add("Reshape", [places, terms])
+    ordered = nodes.add("Transpose", [split], [ir.AttrInt64s("perm", [0, 1, 3, 2, 4])])
+    columns = nodes.add("Reshape", [ordered, nodes.ints(0, group, channels * window, -1)])
+    taps = nodes.add("Reshape", [weight, nodes.ints(group, out // group, channels, window)])
+    last = nodes.add("Transpose", [taps], [ir.AttrInt64s("perm", [0, 1, 3, 2])])
+    rows = nodes.add("Reshape", [last, nodes.ints(group, out // group, channels * window)])
+    operands = [(rows, nodes.ints(-1)), (columns, nodes.ints(-2))]
+    total = adder.add_up(nodes, operands, channels * window, _product)
+    area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(_END)])
+    shape = nodes.add("Concat", [nodes.ints(0, out), area], [ir.AttrInt64("axis", 0)])
+    result = nodes.add("Reshape", [total, shape])
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
-        return total
-    beta = node.attributes.get("beta")
-    if beta is not None:
-        bias = nodes.add("Mul", [bias, nodes.number(beta.as_float())])
-    return nodes.round(nodes.add("Add", [total, bias]), dtype)
+        return result
+    column = nodes.add("Reshape", [bias, nodes.ints(-1, *[1] * len(sizes[2:]))])
+    return adder.round(nodes, nodes.add("Add", [result, column]))
 
 
-def _reduce_sum(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    return nodes.add("Identity", [_reduce(nodes, node, dtype)])
+def _windows(
+    nodes: NodeCollector, node: ir.Node, data: ir.Value, channels: int, sizes: Sequence[int]
+) -> ir.Value:
+    """Return the elements of every window, (N, channels * window, places...).
+
+    A Conv of each channel with the unit vectors: exact, but a window with an infinity becomes NaN,
+    where the sum is infinite or NaN in any case.
+    """
+    window = math.prod(sizes)
+    units = np.eye(window, dtype=np.float32).reshape(window, 1, *sizes)
+    weight = ir.AttrTensor("value", ir.Tensor(np.tile(units, (channels, 1, *[1] * len(sizes)))))
+    kept = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+    attributes = [a for name in kept if (a := node.attributes.get(name)) is not None]
+    cut = nodes.add("Constant", [], [weight], FLOAT32.ir)
+    return nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])
 
 
-def _reduce_mean(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    total = _reduce(nodes, node, dtype)
+def _static(node: ir.Node, weight: ir.Value) -> list[int]:
+    """Return the shape of a weight.
+
+    Raises:
+        OptionError: It is not known.
+    """
+    known = [] if weight.shape is None else [d for d in weight.shape if isinstance(d, int)]
+    if weight.shape is None or len(known) < len(weight.shape):
+        raise OptionError(
+            "accumulate_low needs the shape of the weight",
+            where=node.name or node.outputs[0].name,
+            found=str(weight.shape),
+            remedy="record it with onnx.shape_inference",
+        )
+    return known
+
+
+def _global_average(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     source = _operands(node)[0]
+    flat = nodes.add("Reshape", [source, nodes.ints(0, 0, -1)])
+    mean = _divided(nodes, _reduce_axis(nodes, flat, 2, adder), source, adder)
+    lengths = nodes.add("Shape", [source])
+    shape = nodes.add("Slice", [lengths, nodes.ints(0), nodes.ints(2)])
+    rank = nodes.add("Sub", [nodes.add("Shape", [lengths]), nodes.ints(2)])
+    ones = nodes.add("Expand", [nodes.ints(1), rank])
+    full = nodes.add("Concat", [shape, ones], [ir.AttrInt64("axis", 0)])
+    return nodes.add("Reshape", [mean, full])
+
+
+def _reduce_sum(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
+    return nodes.add("Identity", [_reduce(nodes, node, adder)])
+
+
+def _reduce_mean(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
+    return _divided(nodes, _reduce(nodes, node, adder), _operands(node)[0], adder)
+
+
+def _divided(nodes: NodeCollector, total: ir.Value, source: ir.Value, adder: Adder) -> ir.Value:
+    """Divide sums by the number of elements of the source that each is of."""
     to = [ir.AttrInt64("to", FLOAT32.ir.value)]
     sizes = [nodes.add("Cast", [nodes.add("Size", [v])], to) for v in (source, total)]
-    return nodes.round(nodes.add("Div", [total, nodes.add("Div", sizes)]), dtype)
+    return adder.round(nodes, nodes.add("Div", [total, nodes.add("Div", sizes)]))
 
 
-def _reduce(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
+def _reduce(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     """Sum over the axes of a reduction, one after the other."""
     source = _operands(node)[0]
     axes = _axes(node)
@@ -131,11 +238,11 @@ def _reduce(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     if axes:
         total = source
         for axis in reversed(axes):
-            total = _reduce_axis(nodes, total, axis, dtype)
+            total = _reduce_axis(nodes, total, axis, adder)
         return total if keeps else nodes.add("Squeeze", [total, nodes.ints(*axes)])
     if node.attributes.get_int("noop_with_empty_axes", 0) == 1:
         return source
-    total = _reduce_axis(nodes, nodes.add("Reshape", [source, nodes.ints(-1)]), 0, dtype)
+    total = _reduce_axis(nodes, nodes.add("Reshape", [source, nodes.ints(-1)]), 0, adder)
     if not keeps:
         return nodes.add("Squeeze", [total, nodes.ints(0)])
     rank = nodes.add("Shape", [nodes.add("Shape", [source])])
@@ -143,44 +250,21 @@ def _reduce(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     return nodes.add("Reshape", [total, ones])
 
 
-def _reduce_axis(nodes: NodeCollector, value: ir.Value, axis: int, dtype: DType) -> ir.Value:
+def _reduce_axis(nodes: NodeCollector, value: ir.Value, axis: int, adder: Adder) -> ir.Value:
     axes = nodes.ints(axis)
-    return _accumulate(
-        nodes, [(value, axes)], dtype, lambda new, parts: new.add("ReduceSum", [*parts, axes])
-    )
+
+    def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
+        return new.add("ReduceSum", [*parts, axes])
+
+    return adder.add_up(nodes, [(value, axes)], _length(value, axis), partial)
 
 
-def _accumulate(
-    nodes: NodeCollector, operands: Sequence[Sliced], dtype: DType, partial: Partial
-) -> ir.Value:
-    """Sum the first chunk, then the others in a Loop."""
-    value, axis = operands[0]
-    size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
-    rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(CHUNK)])
-    trips = nodes.add("Squeeze", [rest])
-    parts = [nodes.add("Slice", [v, nodes.ints(0), nodes.ints(CHUNK), a]) for v, a in operands]
-    first = nodes.round(partial(nodes, parts), dtype)
-    body = ir.AttrGraph("body", _body(nodes, operands, dtype, partial))
-    return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
-
-
-def _body(
-    outer: NodeCollector, operands: Sequence[Sliced], dtype: DType, partial: Partial
-) -> ir.Graph:
-    """Return the Loop's body: add chunk i + 1 to the running sum and round."""
-    nodes = outer.nested("chunk")
-    index = nodes.value("i", ir.DataType.INT64, ir.Shape([]))
-    again = nodes.value("again", ir.DataType.BOOL, ir.Shape([]))
-    total = nodes.value("total", FLOAT32.ir)
-    number = nodes.add("Add", [index, nodes.ints(1)])
-    start = nodes.add("Mul", [number, nodes.ints(CHUNK)])
-    end = nodes.add("Add", [start, nodes.ints(CHUNK)])
-    parts = [nodes.add("Slice", [value, start, end, axis]) for value, axis in operands]
-    added = nodes.add("Add", [total, partial(nodes, parts)])
-    on = nodes.add("Identity", [again], type_=ir.DataType.BOOL)
-    outputs = [on, nodes.round(added, dtype)]
-    name = f"{total.name}/body"
-    return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
+def _length(value: ir.Value, axis: int) -> int | None:
+    shape = value.shape
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    length = shape[axis]
+    return length if isinstance(length, int) else None
 
 
 def _operands(node: ir.Node) -> list[ir.Value]:
@@ -206,8 +290,10 @@ def _axes(node: ir.Node) -> list[int]:
     return [int(axis) for axis in np.asarray(tensor.numpy()).reshape(-1)]
 
 
-_RULES: dict[str, Callable[[NodeCollector, ir.Node, DType], ir.Value]] = {
+_RULES: dict[str, Callable[[NodeCollector, ir.Node, Adder], ir.Value]] = {
+    "Conv": _conv,
     "Gemm": _gemm,
+    "GlobalAveragePool": _global_average,
     "MatMul": _matmul,
     "ReduceMean": _reduce_mean,
     "ReduceSum": _reduce_sum,

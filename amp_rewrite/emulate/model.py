@@ -11,7 +11,7 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.emulate.insert import Inserter
-from amp_rewrite.emulate.low_sums import accumulates_low, check_operators, lower_accumulation
+from amp_rewrite.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
 from amp_rewrite.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
@@ -23,7 +23,7 @@ from amp_rewrite.rewriting.retype import retype_value
 
 
 def emulate_model(
-    model: ir.Model, *, accumulate_low: Collection[str] = (), keep_io_types: bool = True
+    model: ir.Model, *, accumulate_low: Collection[str] | Sums = (), keep_io_types: bool = True
 ) -> ir.Model:
     """Return a float32 model that computes what a mixed model computes, number by number.
 
@@ -43,8 +43,8 @@ def emulate_model(
     Args:
         model: Any mix of float32, float16 and bfloat16; not modified. Model-local functions are
             inlined in the result.
-        accumulate_low: Operator types whose sums are accumulated in the low type; see
-            low_sums.py for those that can be.
+        accumulate_low: Operator types whose sums are accumulated in the low type, or how each
+            of them adds up; see low_sums.py for those that can be.
         keep_io_types: Graph inputs and outputs of a low type keep it, so that the result takes
             the same feeds; otherwise they become float32.
 
@@ -58,15 +58,15 @@ def emulate_model(
 
 
 def emulate_in_place(
-    model: ir.Model, *, accumulate_low: Collection[str] = (), keep_io_types: bool = True
+    model: ir.Model, *, accumulate_low: Collection[str] | Sums = (), keep_io_types: bool = True
 ) -> None:
     """Do what `emulate_model` does to the model itself."""
-    check_operators(accumulate_low)
+    sums = sums_of(accumulate_low)
     inline(model)
     types = infer_types(model)
     low = _low_values(types)
     if low:
-        _Emulator(model, types, low, frozenset(accumulate_low), keep_io_types).run()
+        _Emulator(model, types, low, sums, keep_io_types).run()
 
 
 def _low_values(types: Types) -> dict[ir.Value | None, DType]:
@@ -81,7 +81,7 @@ class _Emulator:
     model: ir.Model
     types: Types
     low: dict[ir.Value | None, DType]
-    accumulate_low: frozenset[str]
+    sums: Sums
     keep_io_types: bool
     kept: set[ir.Value] = field(default_factory=set)
 
@@ -121,9 +121,9 @@ class _Emulator:
         make_float32(node)
         if is_exact(node):
             return
-        if outputs and accumulates_low(node, self.accumulate_low):
+        if outputs and accumulates_low(node, self.sums):
             opset = opset_of(node, self.model.graph.opset_imports)
-            lower_accumulation(node, self.low[outputs[0]], opset, self.insert)
+            lower_accumulation(node, self.low[outputs[0]], opset, self.insert, self.sums)
             return
         for value in outputs:
             self.insert.round(value, self.low[value])
