@@ -50,7 +50,7 @@ def verify(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of made-up inputs.")] = 0,
     target: Annotated[
-        str, typer.Option(help="Whose kernels to emulate; those of all targets add in float32.")
+        str, typer.Option(help="Whose kernels to emulate: they keep sums in float32, or lower.")
     ] = targets.DEFAULT,
     report: common.ReportFile = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
