@@ -74,6 +74,14 @@ class Trait(Flag):
     """It is a product: linear in each of its factors."""
     CONTRACTS = auto()
     """It adds up products of elements of its first two inputs."""
+    ACCUMULATES = auto()
+    """It adds up elements without dividing: of ones it gives their number."""
+    QUANTIZED = auto()
+    """Its result is quantised data: integers that stand for other numbers."""
+    ENUMERATES = auto()
+    """Its result counts, whatever type it has."""
+    PERIODIC = auto()
+    """Its input is an angle: an absolute error of it counts, however large the angle is."""
     COMPARES = auto()
     """It tells which of its inputs is the larger, element by element."""
     HOMOGENEOUS = auto()
@@ -100,12 +108,14 @@ class Row:
         data: The inputs that hold data; others are shapes, indices, conditions. None is all.
         settings: Floating-point inputs that set up the operator and are not trained.
         pole: The input at which zero gives an infinity.
+        coordinates: The inputs that hold places in its data.
     """
 
     traits: Trait = _NONE
     data: tuple[int, ...] | None = None
     settings: tuple[int, ...] = ()
     pole: int | None = None
+    coordinates: tuple[int, ...] = ()
 
     def data_of(self, node: ir.Node) -> list[ir.Value | None]:
         """Return the inputs of a node that hold data."""
@@ -150,7 +160,7 @@ _STRUCTURE: tuple[Family, ...] = (
         "RandomNormalLike RandomUniformLike",
         Row(_T.RANDOM | _T.TYPED_LIKE_FIRST | _T.SCALE_INVARIANT | _T.NO_GRADIENT),
     ),
-    ("Range", Row(_T.NO_GRADIENT, settings=(0, 1, 2))),
+    ("Range", Row(_T.NO_GRADIENT | _T.ENUMERATES, settings=(0, 1, 2))),
     ("BlackmanWindow HammingWindow HannWindow MelWeightMatrix", Row(_T.NO_GRADIENT)),
     ("Shape Size", Row(_T.SCALE_INVARIANT | _T.NO_GRADIENT)),
 )
@@ -177,7 +187,9 @@ _ELEMENTS: tuple[Family, ...] = (
     ("Dropout", Row(_SCALES, _FIRST, settings=(1,))),
     ("Resize", Row(_T.NOT_BROADCAST, _FIRST, settings=(1, 2))),
     ("Upsample", Row(_SCALES, _FIRST, settings=(1,))),
-    ("Col2Im DFT GridSample MaxRoiPool RoiAlign", Row(_SCALES, _FIRST)),
+    ("Col2Im DFT", Row(_SCALES, _FIRST)),
+    ("GridSample MaxRoiPool RoiAlign", Row(_SCALES, _FIRST, coordinates=(1,))),
+    ("AffineGrid", Row(coordinates=(0,))),
     ("Max", Row(_T.EXACT | _T.HOMOGENEOUS | _T.ORDERS)),
     ("Min", Row(_T.EXACT | _T.HOMOGENEOUS)),
     ("GlobalMaxPool MaxPool ReduceMax", Row(_T.EXACT | _SCALES | _T.ORDERS, _FIRST)),
@@ -203,19 +215,23 @@ _ARITHMETIC: tuple[Family, ...] = (
     ("Gemm MatMul", Row(_T.MULTIPLIES | _T.CONTRACTS | _T.SHOWS_NONFINITE)),
     ("Conv ConvTranspose", Row(_T.MULTIPLIES | _T.CONTRACTS | _T.NOT_BROADCAST)),
     ("Einsum", Row(_T.MULTIPLIES | _T.CONTRACTS)),
-    ("CumSum ReduceL1 ReduceL2 ReduceMean ReduceSum", Row(_T.SUMS_UP | _SCALES, _FIRST)),
-    ("ReduceLogSum ReduceSumSquare", Row(_T.SUMS_UP | _T.NOT_BROADCAST)),
+    ("CumSum ReduceL1 ReduceSum", Row(_T.SUMS_UP | _T.ACCUMULATES | _SCALES, _FIRST)),
+    ("ReduceL2 ReduceMean", Row(_T.SUMS_UP | _SCALES, _FIRST)),
+    ("ReduceSumSquare", Row(_T.SUMS_UP | _T.ACCUMULATES | _T.NOT_BROADCAST)),
+    ("ReduceLogSum", Row(_T.SUMS_UP | _T.NOT_BROADCAST)),
     ("AveragePool GlobalAveragePool GlobalLpPool LeakyRelu LpPool", Row(_SCALES)),
     ("Div", Row(pole=1)),
     ("Log Reciprocal", Row(_T.NOT_BROADCAST, pole=0)),
     ("Sqrt", Row(_T.STEEP_AT_ZERO | _T.NOT_BROADCAST)),
     ("Pow", Row(_T.STEEP_AT_ZERO)),
+    ("Mod", Row(_T.JUMPS)),
+    ("Cos Sin Tan", Row(_T.PERIODIC | _T.NOT_BROADCAST)),
     ("LogSoftmax ReduceLogSumExp Softmax", Row(_T.ORDERS | _T.NOT_BROADCAST)),
     ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", Row(_T.LOSS | _T.NOT_BROADCAST)),
     ("BatchNormalization", Row(_T.NOT_BROADCAST, settings=(3, 4))),
     (
-        "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish Mish"
-        " Selu Sigmoid Sin Sinh Softplus Softsign Swish Tan Tanh",
+        "Acos Acosh Asin Asinh Atan Atanh Celu Cosh Elu Erf Exp Gelu HardSigmoid HardSwish Mish"
+        " Selu Sigmoid Sinh Softplus Softsign Swish Tanh",
         Row(_T.NOT_BROADCAST),
     ),
     (
@@ -224,17 +240,20 @@ _ARITHMETIC: tuple[Family, ...] = (
         Row(_T.NOT_BROADCAST),
     ),
     (
-        "And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor ConvInteger DynamicQuantizeLinear"
-        " MatMulInteger Not Or QLinearConv QLinearMatMul QuantizeLinear RegexFullMatch StringConcat"
+        "And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Not Or RegexFullMatch StringConcat"
         " StringNormalizer StringSplit TfIdfVectorizer Xor",
         Row(_T.NO_GRADIENT),
+    ),
+    (
+        "ConvInteger DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear",
+        Row(_T.NO_GRADIENT | _T.QUANTIZED),
     ),
 )
 
 _NOTHING: Mapping[str, str] = {
     "": (
-        "AffineGrid Attention CausalConvWithState CumProd DeformConv DequantizeLinear Det"
-        " GroupNormalization LinearAttention Mod SwiGLU"
+        "Attention CausalConvWithState CumProd DeformConv DequantizeLinear Det GroupNormalization"
+        " LinearAttention SwiGLU"
     ),
     "ai.onnx.preview": "FlexAttention",
     "ai.onnx.preview.training": "Adagrad Adam Gradient Momentum",

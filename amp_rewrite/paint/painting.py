@@ -41,6 +41,8 @@ class Reason(StrEnum):
     STORED = "stored-constant"
 
     FLOAT32_PART = "float32-part"
+    COUNT = "count"
+    DEMAND = "demand"
     DENY_LIST = "deny-list"
     DOWNSTREAM_OF_DENY = "downstream-of-deny"
     SQUARE = "square-before-reduction"

@@ -24,6 +24,7 @@ from amp_rewrite.paint.passes.drop_unsupported import DropUnsupported
 from amp_rewrite.paint.passes.fill_between import FillBetween
 from amp_rewrite.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.paint.passes.grow_clear import GrowClear
+from amp_rewrite.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.paint.passes.keep_gradients import KeepGradients
 from amp_rewrite.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
@@ -47,8 +48,8 @@ class PaintPass(Protocol):
         ...
 
 
-GIVEN: tuple[PaintPass, ...] = (KeepParts(), KeepQuantized(), KeepLongSums())
-"""What every round excludes, whatever is painted."""
+GIVEN: tuple[PaintPass, ...] = (KeepDemands(), KeepParts(), KeepQuantized(), KeepLongSums())
+"""What every round excludes, whatever is painted; the last to mark a vertex wins."""
 
 SEEDING: tuple[PaintPass, ...] = (DenySequences(), SeedAllow())
 COLORING: tuple[PaintPass, ...] = (

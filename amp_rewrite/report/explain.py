@@ -86,6 +86,9 @@ def _chain(
     text = _phrase(report, variable)
     if len(path) == 1:
         return f"{text}{_detail(variable)}"
+    if variable.detail:
+        way = ", ".join(_node_name(p, index) for p in path[1:])
+        return f"{text}{_detail(variable)}, by way of {way}"
     origin = path[-1]
     known = index.get(origin)
     reason = "" if known is None else _phrase(report, known[1]).removeprefix("it is on the ")

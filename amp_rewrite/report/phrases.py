@@ -13,6 +13,8 @@ PHRASES: dict[str, str] = {
     Reason.SEQUENCE: "it handles the same sequence as",
     Reason.RETARGETED: "a Cast whose consumers are all low, retargeted for",
     Reason.FLOAT32_PART: "float32 by construction",
+    Reason.COUNT: "counts keep float32 until they are normalised",
+    Reason.DEMAND: "its absolute error matters",
     Reason.DENY_LIST: "it is on the deny list",
     Reason.DOWNSTREAM_OF_DENY: "denied, reached forward from",
     Reason.SQUARE: "denied",

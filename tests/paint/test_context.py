@@ -62,7 +62,7 @@ def test_quantised_operators_keep_float32_on_their_fixed_ports() -> None:
 def test_cast_like_keeps_following_a_float32_value() -> None:
     text = model(
         "h = MatMul(x, w) c = CastLike(k, h) d = Add(c, h) y = MatMul(d, w)",
-        inputs="float[2,4] x, int64[2,4] k",
+        inputs="float[2,4] x, int8[2,4] k",
     )
     assert reasons(rewritten(text))["CastLike"] == "unlisted"
     assert_close(rewritten(text), text)

@@ -7,11 +7,11 @@ from rewriting import assert_rewrites
 
 def test_a_cast_of_integers_that_only_low_operators_read_is_retargeted() -> None:
     assert_rewrites(
-        """g (int64[4,4] x) => (float[4,4] y) {
+        """g (int8[4,4] x) => (float[4,4] y) {
             c = Cast<to = 1>(x)
             y = MatMul(c, c)
         }""",
-        """g (int64[4,4] x) => (float[4,4] y) {
+        """g (int8[4,4] x) => (float[4,4] y) {
             c = Cast<to = 10>(x)
             y_fp16 = MatMul(c, c)
             y = Cast<to = 1>(y_fp16)
@@ -21,12 +21,12 @@ def test_a_cast_of_integers_that_only_low_operators_read_is_retargeted() -> None
 
 def test_a_cast_that_a_float32_operator_reads_as_well_stays() -> None:
     assert_rewrites(
-        """g (int64[4,4] x) => (float[4,4] y, float[4,4] z) {
+        """g (int8[4,4] x) => (float[4,4] y, float[4,4] z) {
             c = Cast<to = 1>(x)
             y = MatMul(c, c)
             z = Exp(c)
         }""",
-        """g (int64[4,4] x) => (float[4,4] y, float[4,4] z) {
+        """g (int8[4,4] x) => (float[4,4] y, float[4,4] z) {
             c = Cast<to = 1>(x)
             c_fp16 = Cast<to = 10>(c)
             y_fp16 = MatMul(c_fp16, c_fp16)

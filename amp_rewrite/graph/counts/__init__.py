@@ -1,0 +1,1 @@
+"""Which numbers of a model are counts, places or flags rather than data."""
