@@ -20,6 +20,9 @@ FEW = 3
 """The longest sum of products that is arithmetic on coordinates: x, y, z. A longer one is a
 layer, whose result is data."""
 
+EXACT = 256
+"""Whole numbers up to here are exact in every type, and so are sums of as many flags."""
+
 
 def rule_of(called: Operator, terms: int | None) -> Rule | None:
     """Return the rule of an operator, or None if its result is data.
@@ -138,6 +141,8 @@ def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
         return product
     found = strongest(factors)
     if found is None or any(o.is_plain for o in factors):
+        return None
+    if found.kind is Kind.FLAG and terms is not None and terms <= EXACT:
         return None
     if all(o.whole for o in factors) and found.kind in (Kind.FLAG, Kind.COUNT):
         return Fact(Kind.COUNT, found.origin, True)

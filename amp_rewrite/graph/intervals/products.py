@@ -91,8 +91,9 @@ def _weighted(op: Operation, x: Interval, rows: Array) -> Interval:
     """Bound the sums of x times each row of constant weights."""
     if not rows.size or not np.isfinite(rows).all():
         return i.ANY if rows.size else i.ZERO
+    rows = rows.astype(np.float64)
     up, down = _one_sided(rows, x.high, x.low), _one_sided(rows, x.low, x.high)
-    error = rows.shape[1] * op.share * np.abs(rows).sum(axis=1).max() * x.magnitude
+    error = rows.shape[1] * op.share * float(np.abs(rows).sum(axis=1).max()) * x.magnitude
     low, high = float(down.min()), float(up.max())
     return i.between(low - error if low < 0 else 0.0, high + error if high > 0 else 0.0)
 
