@@ -1,159 +1,194 @@
-"""Constants that round to zero in the low type and thereby change the result.
+"""Small numbers that the low type loses, and what their loss would change.
 
-x / (|x| + 1e-12) is finite for x = 0; in float16 the 1e-12 is zero and the quotient NaN. A constant
-counts if every nonzero element of it rounds to zero, so a weight tensor with a few tiny elements
-never does. It matters where it is a factor or a divisor, and where it keeps a divisor, a logarithm,
-a square root or a power away from zero (Add, Sub, Max, the lower bound of Clip). Then its consumer
-stays float32, and so does everything up to and including the operator that zero would upset, for a
-cast in between would make the sum zero again.
+x / (|x| + 1e-12) is finite for x = 0; in float16 the 1e-12 is zero and the quotient NaN. What keeps
+a divisor, a logarithm, a root or a power away from zero (guards.py) is followed by value, however
+the model spells it: from the operator that zero would upset back to where the guard comes in, all
+of it stays float32. So does a reciprocal of a guarded value, and what reads it, if at the guard it
+is out of range.
+
+Factors matter as well: where all elements of one are so small that the low type keeps less of them
+than its tolerance, the product stays float32, and so does what computes the factor.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
-from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import Operator
-from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.guards import guards_of
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
-LARGEST = 4096
-"""Elements of the largest constant that is looked at: an epsilon per channel, not a weight."""
+_FACTORS = (0, 1)
+"""Inputs of a product, or of Div, that are factors."""
 
-# operators: the inputs at which a tiny constant is a factor.
-_FACTORS: Mapping[str, tuple[int, ...]] = {"Div": (0, 1), "Mul": (0, 1)}
-# operators: the inputs at which one keeps the result away from zero.
-_GUARDS: Mapping[str, tuple[int, ...]] = {"Add": (0, 1), "Clip": (1,), "Max": (0, 1), "Sub": (1,)}
+_PRODUCTS = having(Trait.MULTIPLIES, Trait.CONTRACTS) | {"Div"}
+_STEEP = having(Trait.STEEP_AT_ZERO)
+_HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN)
 
 
 @dataclass(frozen=True)
 class KeepUnderflows:
-    """Unpaint what reads a constant that rounds to zero, and what zero would upset."""
+    """Unpaint what a number that vanishes in the low type would upset, back to where it begins."""
 
     name: ClassVar[str] = "keep-underflows"
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; a reader's mark names its constant."""
-        search = _Search(context.type_graph, context.low, painting)
-        looked_at = context.type_graph.called(_FACTORS.keys() | _GUARDS.keys())
+        """Return the painting without such vertices; an origin's mark names its constant."""
+        search = _Search(context, painting)
+        graph = context.type_graph
         for vertex in painting.allowed():
-            if not looked_at[vertex]:
-                continue
-            operator = context.type_graph.operator_of(vertex).op_type
-            for index in _FACTORS.get(operator, ()):
-                search.factor(vertex, index)
-            for index in _GUARDS.get(operator, ()):
-                search.guard(vertex, index)
-        return painting.with_marks(search.behind | search.readers)
+            called = operator(graph.operator_of(vertex))
+            if called in _PRODUCTS:
+                search.factors(vertex)
+            pole = row_of(graph.operator_of(vertex)).pole
+            pole = 0 if called in _STEEP else pole
+            if pole is not None:
+                search.pole(vertex, pole)
+        return painting.with_marks(search.marks)
 
 
 @dataclass
 class _Search:
-    """One search in one painting.
+    """One search in one painting; `marks` are what it found."""
 
-    Attributes:
-        readers: The vertices that read such a constant.
-        behind: The vertices up to and including the operators that zero would upset.
-    """
-
-    type_graph: TypeGraph
-    low: DType
+    context: PaintContext
     painting: Painting
-    readers: dict[int, Mark] = field(default_factory=dict[int, Mark])
-    behind: dict[int, Mark] = field(default_factory=dict[int, Mark])
-    _magnitudes: dict[int, float] = field(default_factory=dict[int, float])
+    marks: dict[int, Mark] = field(default_factory=dict[int, Mark])
 
-    def factor(self, vertex: int, index: int) -> None:
-        """Mark a vertex that multiplies with, or divides by, a constant that becomes zero."""
-        value = self._read_by(vertex, index)
-        if value is not None and self._magnitude(value):
-            is_divisor = (self.type_graph.operator_of(vertex).op_type, index) == ("Div", 1)
-            role = "divides" if is_divisor else "multiplies"
-            self.readers[vertex] = self._mark(value, role)
+    @property
+    def _graph(self) -> TypeGraph:
+        return self.context.type_graph
 
-    def guard(self, vertex: int, index: int) -> None:
-        """Mark a vertex whose constant keeps another operator away from zero, and the way there."""
+    @cached_property
+    def _guards(self) -> Mapping[int, float]:
+        return guards_of(self._graph, self.context.intervals)
+
+    @cached_property
+    def _vanishing(self) -> float:
+        """The largest magnitude that rounds to zero."""
+        return self.context.low.smallest_subnormal / 2
+
+    def factors(self, vertex: int) -> None:
+        """Mark a product with a factor of which the low type keeps too little."""
+        for index in _FACTORS:
+            value = self._read_by(vertex, index)
+            if value is not None and self._is_faint(value):
+                is_divisor = (self._op_type(vertex), index) == ("Div", 1)
+                role = "divides" if is_divisor else "multiplies"
+                magnitude = self.context.intervals[value].magnitude
+                self._keep_back(vertex, value, self._is_faint, self._lost(magnitude, role))
+
+    def pole(self, vertex: int, index: int) -> None:
+        """Mark an operator that zero would upset, if what keeps zero away vanishes."""
         value = self._read_by(vertex, index)
-        if value is None or not self._magnitude(value):
+        guard = 0.0 if value is None else self._guard(value)
+        if value is None or not guard:
             return
-        graph, names = self.type_graph, self.type_graph.flat.node_names
-        start = graph.nodes[vertex]
-        paths = list(_paths_to_upset(graph, start, self._magnitude(value), self.low))
-        if not paths:
-            return
-        self.readers[vertex] = self._mark(value, f"keeps {names[paths[0][-1]]} away from zero")
-        for node in (node for path in paths for node in path):
+        name = self._graph.node_name(vertex)
+        if guard <= self._vanishing:
+            fact = self._lost(guard, f"keeps {name} away from zero")
+            self._keep_back(vertex, value, self._is_in_vain, fact)
+        if self._dividend(vertex) / guard >= self.context.low.overflow:
+            quotient = f"{self._dividend(vertex) / guard:.4g}"
+            self._keep_ahead(
+                vertex, f"it reaches {quotient} where {guard:.3g} is all that it divides by"
+            )
+
+    def _is_faint(self, value: int) -> bool:
+        """Tell whether rounding takes more of all elements than the tolerance of the low type."""
+        magnitude = self.context.intervals[value].magnitude
+        return 0 < magnitude * self.context.low.rtol < self._vanishing
+
+    def _is_in_vain(self, value: int) -> bool:
+        """Tell whether what keeps a value away from zero rounds to zero."""
+        return 0 < self._guard(value) <= self._vanishing
+
+    def _guard(self, value: int) -> float:
+        return self._guards.get(value) or self.context.intervals[value].away
+
+    def _dividend(self, vertex: int) -> float:
+        """Return the least magnitude of what a vertex divides; 0 for what is no quotient."""
+        called = self._op_type(vertex)
+        if called == "Reciprocal":
+            return 1.0
+        dividend = self._read_by(vertex, 0) if called == "Div" else None
+        return 0.0 if dividend is None else self.context.intervals[dividend].away
+
+    def _keep_back(
+        self, vertex: int, value: int, concerns: Callable[[int], bool], fact: str
+    ) -> None:
+        """Mark a vertex and what computes the values that concern it, back to where they begin."""
+        graph, flat = self._graph, self._graph.flat
+        nodes = [graph.nodes[vertex], *self._behind(value, concerns)]
+        constants = {n: self._constant_of(n, concerns) for n in nodes}
+        origin = next((n for n in reversed(nodes) if constants[n] is not None), nodes[-1])
+        constant = constants[origin]
+        detail = fact if constant is None else f"constant {flat.value_names[constant]} = {fact}"
+        first = next((v for v in graph.vertices_of(origin) if self.painting.is_allow(v)), None)
+        for node in nodes:
             for other in graph.vertices_of(node):
-                if other != vertex and self.painting.is_allow(other):
-                    role = f"{graph.flat.called(node).op_type} needs the sum"
-                    self.behind[other] = self._mark(value, role, vertex)
+                if self.painting.is_allow(other):
+                    source = (first, None) if other != first else (None, constant)
+                    self._mark(other, source[0], detail, source[1])
 
-    def _mark(self, value: int, role: str, because: int | None = None) -> Mark:
-        name = self.type_graph.flat.value_names[value]
-        fact = f"constant {name} = {self._magnitude(value):.3g} rounds to zero"
-        detail = f"{fact} in {self.low.name}, and {role}"
-        read = value if because is None else None
-        return Mark(Color.NONE, Reason.CONSTANT_UNDERFLOW, because, detail, read)
+    def _behind(self, value: int, concerns: Callable[[int], bool]) -> Iterator[int]:
+        """Yield the nodes that compute a value from others that concern, the nearest first."""
+        flat, stack, seen = self._graph.flat, [value], {value}
+        while stack:
+            node = flat.producer[stack.pop()]
+            if node == ABSENT:
+                continue
+            yield node
+            new = [v for v in flat.inputs_of(node) if v != ABSENT and v not in seen and concerns(v)]
+            seen.update(new)
+            stack += new
+
+    def _keep_ahead(self, vertex: int, detail: str) -> None:
+        """Mark a vertex and what reads its result, as far as operators only hand it on."""
+        self._mark(vertex, None, detail)
+        stack, seen = [vertex], {vertex}
+        while stack:
+            for other in self._graph.successors(stack.pop()):
+                if other in seen:
+                    continue
+                seen.add(other)
+                if self.painting.is_allow(other):
+                    self._mark(other, vertex, detail)
+                if operator(self._graph.operator_of(other)) in _HANDING_ON:
+                    stack.append(other)
+
+    def _mark(
+        self, vertex: int, because: int | None, detail: str, constant: int | None = None
+    ) -> None:
+        mark = Mark(Color.NONE, Reason.CONSTANT_UNDERFLOW, because, detail, constant)
+        self.marks.setdefault(vertex, mark)
+
+    def _constant_of(self, node: int, concerns: Callable[[int], bool]) -> int | None:
+        """Return a float32 constant among the inputs of a node that concerns, or None."""
+        given = (v for v in self._graph.flat.inputs_of(node) if v != ABSENT)
+        is_held = (v for v in given if concerns(v) and constant_tensor(self._graph, v) is not None)
+        return next(is_held, None)
+
+    def _lost(self, magnitude: float, role: str) -> str:
+        """Return what becomes of a small number, and what it does."""
+        low, error = self.context.low, self._vanishing / magnitude
+        fate = "rounds to zero" if error >= 1 else f"is rounded by up to {error:.0%}"
+        return f"{magnitude:.3g} {fate} in {low.name}, and {role}"
+
+    def _op_type(self, vertex: int) -> str:
+        return self._graph.operator_of(vertex).op_type
 
     def _read_by(self, vertex: int, index: int) -> int | None:
-        """Return the constant that a vertex reads at an input of its node, or None."""
-        graph, flat = self.type_graph, self.type_graph.flat
+        """Return what a vertex reads at an input of its node; None if another vertex reads it."""
+        graph, flat = self._graph, self._graph.flat
         slot = flat.input_start[graph.nodes[vertex]] + index
         if slot >= flat.input_start[graph.nodes[vertex] + 1] or graph.reads[slot] != vertex:
             return None
-        value = flat.inputs[slot]
-        is_constant = value in self._magnitudes or constant_tensor(graph, value) is not None
-        return value if is_constant else None
-
-    def _magnitude(self, value: int) -> float:
-        """Return a constant's largest magnitude if all of it rounds to zero, else 0."""
-        if value not in self._magnitudes:
-            tensor = constant_tensor(self.type_graph, value)
-            elements = None if tensor is None else self.type_graph.flat.elements(tensor)
-            self._magnitudes[value] = _largest_if_zero(elements, self.low)
-        return self._magnitudes[value]
-
-
-def _largest_if_zero(constant: Stream | None, low: DType) -> float:
-    if constant is None or constant.count > LARGEST:
-        return 0.0
-    arrays = [np.abs(chunk) for chunk in constant.blocks()]
-    largest = max((float(a.max()) for a in arrays if a.size), default=0.0)
-    return largest if largest <= low.smallest_subnormal / 2 else 0.0
-
-
-def _paths_to_upset(
-    type_graph: TypeGraph, node: int, magnitude: float, low: DType
-) -> Iterator[list[int]]:
-    """Yield the nodes from behind a guard to each operator that zero would upset."""
-    flat = type_graph.flat
-    stack: list[tuple[int, list[int], float]] = [(node, [], magnitude)]
-    seen = {node}
-    while stack:
-        current, path, size = stack.pop()
-        for slot in flat.uses(flat.outputs_of(current)[0]):
-            reader = flat.reader(slot)
-            called = flat.called(reader)
-            if reader in seen or called.domain != "":
-                continue
-            seen.add(reader)
-            if _is_upset(called, flat.index(slot)):
-                yield [*path, reader]
-            if called.op_type == "Sqrt" and math.sqrt(size) <= low.smallest_subnormal / 2:
-                stack.append((reader, [*path, reader], math.sqrt(size)))
-            elif has(called, Trait.MOVES, Trait.CHANGES_SIGN):
-                stack.append((reader, [*path, reader], size))
-
-
-def _is_upset(called: Operator, index: int) -> bool:
-    """Tell whether zero in the place of a small number upsets an operator at an input."""
-    return row_of(called).pole == index or (index == 0 and has(called, Trait.STEEP_AT_ZERO))
+        return flat.inputs[slot]

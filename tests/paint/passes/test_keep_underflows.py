@@ -3,8 +3,9 @@
 import numpy as np
 import onnx.parser
 import pytest
-from rewriting import assert_rewrites
+from rewriting import assert_close, assert_rewrites, parse, rewritten
 
+import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
@@ -92,15 +93,87 @@ def test_bfloat16_reaches_down_as_far_as_float32():
     assert marks(model("[add] d = Add(h, eps) [div] k = Div(h, d)"), BFLOAT16) == {}
 
 
-def test_half_the_smallest_subnormal_rounds_to_zero_and_a_little_more_does_not():
-    half = FLOAT16.smallest_subnormal / 2
-    more = float(np.nextafter(np.float32(half), np.float32(1)))
+def test_a_factor_counts_from_where_rounding_takes_more_than_the_tolerance():
+    edge = FLOAT16.smallest_subnormal / 2 / FLOAT16.rtol
     body = "[mul] k = Mul(h, eps)"
-    assert set(marks(model(body, f"float eps = {{{half!r}}}"))) == {"mul"}
-    assert marks(model(body, f"float eps = {{{more!r}}}")) == {}
+    assert set(marks(model(body, f"float eps = {{{edge * 0.999!r}}}"))) == {"mul"}
+    assert marks(model(body, f"float eps = {{{edge * 1.001!r}}}")) == {}
 
 
 def test_the_root_of_an_epsilon_may_be_large_enough_for_what_follows():
     body = "[add] d = Add(h, eps) [root] r = Sqrt(d) [div] k = Div(h, r)"
     assert set(marks(model(body))) == {"add", "root"}
     assert set(marks(model(body, "float eps = {1e-20}"))) == {"add", "root", "div"}
+
+
+# h is zero in two of three rows; every spelling divides it by |h| + 1e-8, or the like.
+SPELLINGS = {
+    "Add": "d = Add(a, eps) y = Div(h, d)",
+    "Identity": "e = Identity(eps) d = Add(a, e) y = Div(h, d)",
+    "Unsqueeze": "e = Unsqueeze(eps, zero) d = Add(a, e) y = Div(h, d)",
+    "Expand": "s = Shape(a) e = Expand(eps, s) d = Add(a, e) y = Div(h, d)",
+    "CastLike": "e = CastLike(eps64, h) d = Add(a, e) y = Div(h, d)",
+    "Cast from double": "e = Cast<to = 1>(eps64) d = Add(a, e) y = Div(h, d)",
+    "ConstantOfShape": "s = Shape(a) e = ConstantOfShape<value = float[1] {1e-8}>(s) "
+    "d = Add(a, e) y = Div(h, d)",
+    "Constant": "e = Constant<value_float = 1e-8>() d = Add(a, e) y = Div(h, d)",
+    "Mul of constants": "e = Mul(root, root) d = Add(a, e) y = Div(h, d)",
+    "Max of two": "d = Max(a, eps) y = Div(h, d)",
+    "Max of three": "d = Max(a, nil, eps) y = Div(h, d)",
+    "Sum of three": "d = Sum(a, nil, eps) y = Div(h, d)",
+    "Where": "q = Equal(h, nil) d = Where(q, eps, h) y = Div(h, d)",
+    "Clip": "d = Clip(a, eps) y = Div(h, d)",
+    "Clip of Identity": "e = Identity(eps) d = Clip(a, e) y = Div(h, d)",
+    "Sub of a negative": "e = Neg(eps) d = Sub(a, e) y = Div(h, d)",
+    "before Sub": "s = Add(a, eps) d = Sub(nil, s) y = Div(h, d)",
+    "before Concat and Split": "s = Add(a, eps) c = Concat<axis = 0>(s, s) "
+    "d, t = Split<num_outputs = 2>(c) y = Div(h, d)",
+    "before Mul": "s = Add(a, bit) d = Mul(s, milli) y = Div(h, d)",
+    "Reciprocal": "d = Add(a, eps) r = Reciprocal(d) y = Mul(h, r)",
+    "Reciprocal out of range": "d = Add(a, bit) r = Reciprocal(d) y = Mul(h, r)",
+    "Reciprocal moved": "d = Add(a, bit) r = Reciprocal(d) t = Identity(r) y = Mul(h, t)",
+    "quotient out of range": "d = Add(a, bit) r = Div(one, d) y = Mul(h, r)",
+    "root": "p = Mul(h, h) s = Add(p, tiny) d = Sqrt(s) y = Div(h, d)",
+    "negative power": "d = Add(a, eps) r = Pow(d, minus) y = Mul(h, r)",
+    "If": "d = If(yes) <then_branch = t () => (float[3,4] p) { p = Add(a, eps) }, "
+    "else_branch = f () => (float[3,4] q) { q = Max(a, eps) }> y = Div(h, d)",
+}
+GIVEN = (
+    "float eps = {1e-8}, double eps64 = {1e-8}, float root = {1e-4}, float nil = {0}, "
+    "float one = {1}, float bit = {1e-6}, float milli = {0.001}, float tiny = {1e-16}, "
+    "float minus = {-1}, int64[1] zero = {0}, bool yes = {1}"
+)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_quotient_of_zeros_is_finite_however_its_epsilon_is_spelt(spelling: str) -> None:
+    text = (
+        f"g (float[3,4] x) => (float[3,4] z) <{SQUARE}, {GIVEN}> "
+        f"{{ h = MatMul(x, w) a = Abs(h) {SPELLINGS[spelling]} z = MatMul(y, w) }}"
+    )
+    x = np.array([[0] * 4, [1, 2, -3, 0.5], [0] * 4], np.float32)
+    result = rewritten(text)
+    assert np.isfinite(assert_close(result, text, {"x": x})["z"]).all()
+
+
+@pytest.mark.parametrize("bounds", ["min = 1e-8", "min = 1e-8, max = 9.0"])
+def test_a_bound_of_clip_may_be_an_attribute(bounds: str) -> None:
+    text = (
+        '<ir_version: 5, opset_import: ["" : 10]> g (float[3,4] x) => (float[3,4] z) '
+        f"<{SQUARE}> {{ h = MatMul(x, w) a = Abs(h) d = Clip<{bounds}>(a) y = Div(h, d) "
+        "z = MatMul(y, w) }"
+    )
+    x = np.array([[0] * 4, [1, 2, -3, 0.5], [0] * 4], np.float32)
+    result = rewritten(text)
+    assert np.isfinite(assert_close(result, text, {"x": x})["z"]).all()
+
+
+def test_a_dequantized_factor_that_float16_cannot_hold_stays_float32() -> None:
+    text = (
+        f"g (uint8[3,4] x) => (float[3,4] z) <{SQUARE}, float s = {{1e-9}}> "
+        "{ h = DequantizeLinear(x, s) t = Transpose(h) u = Transpose(t) z = MatMul(u, w) }"
+    )
+    x = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    result = rewritten(text)
+    expected, found = amp.evaluate(parse(text), {"x": x}), amp.evaluate(result.model, {"x": x})
+    np.testing.assert_allclose(found["z"], expected["z"], rtol=FLOAT16.rtol)
