@@ -15,12 +15,14 @@ from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.flat import Array, Attribute, Tensor
 from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.propagate import Intervals, intervals_of
+from amp_rewrite.graph.magnitudes.estimates import Estimates, estimates_of
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.graph.weight_stats import MeasuredConstants, WeightStats
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
+from amp_rewrite.paint.beyond_range import Beyond, beyond_range
 from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
@@ -93,6 +95,10 @@ class PaintContext:
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
     _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
     _intervals: list[Intervals] = field(default_factory=list[Intervals], repr=False)
+    _beyond: list[Mapping[int, Beyond]] = field(
+        default_factory=list[Mapping[int, Beyond]], repr=False
+    )
+    _estimates: list[Estimates] = field(default_factory=list[Estimates], repr=False)
 
     @cached_property
     def clusters(self) -> tuple[Cluster, ...]:
@@ -106,6 +112,21 @@ class PaintContext:
             made = intervals_of(self.type_graph, self.measured, self.input_intervals)
             self._intervals.append(made)
         return self._intervals[0]
+
+    @property
+    def estimates(self) -> Estimates:
+        """How large the elements of every value are likely to be; made when first asked for."""
+        if not self._estimates:
+            self._estimates.append(estimates_of(self.type_graph, self.intervals))
+        return self._estimates[0]
+
+    @property
+    def beyond(self) -> Mapping[int, Beyond]:
+        """The values that leave the range of the low type, for certain or by an estimate."""
+        if not self._beyond:
+            made = beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
+            self._beyond.append(made)
+        return self._beyond[0]
 
     def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices stay float32 as well."""

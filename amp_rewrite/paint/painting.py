@@ -59,6 +59,8 @@ class Reason(StrEnum):
     CONSTANT_OVERFLOW = "constant-overflow"
     CONSTANT_UNDERFLOW = "constant-underflow"
     LONG_SUM = "long-sum"
+    CERTAIN_OVERFLOW = "certain-overflow"
+    LIKELY_OVERFLOW = "likely-overflow"
     VARIABLE_READ = "variable-read"
     ISOLATED = "isolated"
     UNPROFITABLE = "unprofitable"

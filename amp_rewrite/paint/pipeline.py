@@ -27,6 +27,7 @@ from amp_rewrite.paint.passes.grow_clear import GrowClear
 from amp_rewrite.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.paint.passes.keep_gradients import KeepGradients
 from amp_rewrite.paint.passes.keep_long_sums import KeepLongSums
+from amp_rewrite.paint.passes.keep_in_range import KeepInRange
 from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.paint.passes.keep_parts import KeepParts
 from amp_rewrite.paint.passes.keep_quantized import KeepQuantized
@@ -63,7 +64,12 @@ COLORING: tuple[PaintPass, ...] = (
     DropIslands(),
     RetargetCasts(),
 )
-KEEPING: tuple[PaintPass, ...] = (KeepOverflows(), KeepUnderflows(), KeepGradients())
+KEEPING: tuple[PaintPass, ...] = (
+    KeepInRange(),
+    KeepOverflows(),
+    KeepUnderflows(),
+    KeepGradients(),
+)
 """What a round excludes; each looks at the same painting, and the last to mark a vertex wins."""
 SAVING: tuple[PaintPass, ...] = (MoveCasts(), DropUnprofitable())
 """What saves casts once the rest is settled."""

@@ -32,6 +32,8 @@ PHRASES: dict[str, str] = {
     Reason.CONSTANT_OVERFLOW: "a constant does not fit",
     Reason.CONSTANT_UNDERFLOW: "a constant rounds to zero",
     Reason.LONG_SUM: "its sums are too long for target {target}",
+    Reason.CERTAIN_OVERFLOW: "a number does not fit",
+    Reason.LIKELY_OVERFLOW: "numbers are likely not to fit, by an estimate",
     Reason.VARIABLE_READ: "it reads a training variable, and the cast comes after the read",
     Reason.ISOLATED: "no accelerated operator is left in its region, first reached from",
     Reason.UNPROFITABLE: "the casts around its region cost more than it saves",

@@ -9,6 +9,7 @@ from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Tensor
 from amp_rewrite.graph.intervals import interval as i
 from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.moving import numbers
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.weight_stats import MeasuredConstants
 
 MOST_READ = 1 << 18
@@ -46,15 +47,21 @@ class Constants:
             self._arrays[value] = tensor.numpy() if tensor is not None and short else None
         return self._arrays[value]
 
+    def stream(self, value: int) -> Stream | None:
+        """Return the elements of a float32 constant of any length, or None."""
+        tensor = self.tensor(value)
+        is_float = tensor is not None and tensor.dtype == TensorProto.FLOAT
+        return self._flat.elements(tensor) if tensor is not None and is_float else None
+
     def interval(self, value: int) -> Interval | None:
         """Return the interval of a constant; None for what is none, or holds no real numbers."""
         array = self.array(value)
         if array is not None:
             return numbers(array)
-        tensor = self.tensor(value)
-        if tensor is None or tensor.dtype != TensorProto.FLOAT:
+        stream = self.stream(value)
+        if stream is None:
             return None
-        stats = self._measured.stats(value, lambda: self._flat.elements(tensor))
+        stats = self._measured.stats(value, lambda: stream)
         if stats.infs:
             return i.ANY
         return i.symmetric(stats.max_abs)._replace(reach=stats.max_abs)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.intervals import interval as i
 from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.operation import Operation, Rule
@@ -95,18 +96,16 @@ def _filled(op: Operation) -> Interval:
     return i.ZERO if tensor is None else numbers(np.asarray(tensor.numpy()))
 
 
-def numbers(array: np.ndarray) -> Interval:
+def numbers(array: Array) -> Interval:
     """Return the interval of the elements of an array; NaN does not count."""
-    if array.dtype.kind in "cOUS" or not array.size:
-        return i.ANY if array.size else i.ZERO
-    known = array.astype(np.float64).reshape(-1)
-    known = known[~np.isnan(known)]
-    if not known.size:
+    if array.dtype.kind in "cOUS":
         return i.ANY
-    magnitude = np.abs(known)
-    return Interval(
-        float(known.min()), float(known.max()), float(magnitude.min()), float(magnitude.max())
-    )
+    known = array[~np.isnan(array)] if array.dtype.kind == "f" and np.isnan(array).any() else array
+    if not known.size:
+        return i.ANY if array.size else i.ZERO
+    found = i.between(float(known.min()), float(known.max()))
+    away = found.away or float(np.abs(known).min())
+    return found._replace(away=away, reach=found.magnitude)
 
 
 def _dequantized(op: Operation) -> Interval:

@@ -100,7 +100,9 @@ def _weighted(op: Operation, x: Interval, rows: Array) -> Interval:
 
 def _one_sided(rows: Array, for_positive: float, for_negative: float) -> Array:
     """Return, by row, the sum of the positive weights times one number, the others another."""
-    positive, negative = (np.clip(part, 0.0, None).sum(axis=1) for part in (rows, -rows))
+    positive, negative = (
+        np.clip(part, 0.0, None).sum(axis=1, dtype=np.float64) for part in (rows, -rows)
+    )
     return _times(positive, for_positive) - _times(negative, for_negative)
 
 

@@ -20,6 +20,7 @@ from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.loop_ends import loop_ends
 from amp_rewrite.graph.intervals.operation import Operation, Rule
 from amp_rewrite.graph.intervals.rules import RULES
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.weight_stats import MeasuredConstants
 
@@ -82,6 +83,10 @@ class Intervals:
         if node != ABSENT and self.flat.called(node)[:2] == ("", "Identity"):
             return self.array(self.flat.inputs_of(node)[0])
         return self._constants.array(value)
+
+    def stream(self, value: int) -> Stream | None:
+        """Return the elements of a float32 constant of any length, or None."""
+        return self._constants.stream(value)
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value: recorded, or what a ConstantOfShape is asked for."""

@@ -1,0 +1,113 @@
+"""Estimates: mean and standard deviation of a value's elements, and how they follow each other.
+
+The rules are those of independent random numbers, as initialisation schemes for networks use them
+(K. He et al., "Delving Deep into Rectifiers", 2015, https://arxiv.org/abs/1502.01852, section 2.2).
+They are typical and prove nothing; what holds for certain is in graph/intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from amp_rewrite.graph.intervals.interval import Interval
+
+PEAK = 6.0
+"""How many deviations from the mean the largest of millions of normal numbers lies at most."""
+
+ROOM = 12.0
+"""How far some elements may lie above a mean: another channel, another position.
+
+In light_resnet50, whose weights are one number per tensor, the largest element is up to 9 times
+what the mean says; in trained models means stay below 100.
+"""
+
+BYTE = 255.0
+"""How much larger inputs may be than assumed: raw bytes in place of normalised numbers."""
+
+
+class Estimate(NamedTuple):
+    """What the elements of a value are like.
+
+    Attributes:
+        mean: Their mean.
+        spread: Their standard deviation.
+        degree: With which power they grow with the model's inputs; 0 where the scale is known.
+    """
+
+    mean: float
+    spread: float
+    degree: float = 0.0
+
+    @property
+    def square(self) -> float:
+        """The mean of the squares."""
+        return self.mean * self.mean + self.spread * self.spread
+
+    @property
+    def size(self) -> float:
+        """The root of the mean of the squares."""
+        return math.hypot(self.mean, self.spread)
+
+    @property
+    def largest(self) -> float:
+        """The likely largest magnitude.
+
+        Powers of inputs whose scale is not known have room for inputs that are bytes: the square of
+        those is 255 times as large, relative to the input, as that of normalised ones.
+        """
+        peak = ROOM * abs(self.mean) + PEAK * self.spread
+        return peak * BYTE ** max(0.0, self.degree - 1)
+
+    def scaled(self, factor: float) -> Estimate:
+        """Return the estimate of the elements times a factor."""
+        return self._replace(mean=self.mean * factor, spread=self.spread * abs(factor))
+
+    def rectified(self) -> Estimate:
+        """Return the estimate of max(x, 0) of normal numbers."""
+        if not self.spread or math.isinf(self.spread):
+            return self._replace(mean=max(self.mean, 0.0))
+        z = self.mean / self.spread
+        share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
+        density = math.exp(-0.5 * min(z * z, 1400.0)) / math.sqrt(2 * math.pi)
+        mean = self.mean * share + self.spread * density
+        square = self.square * share + self.mean * self.spread * density
+        return self.with_moments(mean, square)
+
+    def with_moments(self, mean: float, square: float) -> Estimate:
+        """Return an estimate of elements with this mean and this mean of their squares."""
+        return self._replace(mean=mean, spread=math.sqrt(max(square - mean * mean, 0.0)))
+
+
+def of_bounds(bounds: Interval, degree: float = 0.0) -> Estimate:
+    """Return the estimate of elements spread evenly over an interval."""
+    return Estimate(
+        (bounds.low + bounds.high) / 2, (bounds.high - bounds.low) / math.sqrt(12), degree
+    )
+
+
+def add(a: Estimate, b: Estimate) -> Estimate:
+    """Return the estimate of a + b, or a - b but for the sign of the mean."""
+    return _joined(a, b)._replace(mean=a.mean + b.mean, spread=math.hypot(a.spread, b.spread))
+
+
+def multiply(a: Estimate, b: Estimate) -> Estimate:
+    """Return the estimate of a x b."""
+    return _joined(a, b).with_moments(a.mean * b.mean, a.square * b.square)
+
+
+def squared(a: Estimate) -> Estimate:
+    """Return the estimate of the squares of normal numbers."""
+    fourth = 3 * a.spread**4 + 6 * a.spread**2 * a.mean**2 + a.mean**4
+    return a._replace(degree=2 * a.degree).with_moments(a.square, fourth)
+
+
+def mixed(*parts: Estimate) -> Estimate:
+    """Return the estimate of elements that come from several values: as large as the largest."""
+    mean = sum(p.mean for p in parts) / len(parts)
+    return _joined(*parts).with_moments(mean, max(p.square for p in parts))
+
+
+def _joined(*parts: Estimate) -> Estimate:
+    """Return what an estimate that is made from several has of all of them."""
+    return Estimate(0.0, 0.0, max(p.degree for p in parts))

@@ -1,0 +1,344 @@
+"""How operators change mean and deviation: one rule an operator, unknown where none is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Protocol
+
+import numpy as np
+
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.intervals.operation import Operation
+from amp_rewrite.graph.intervals.summing import reduced_length
+from amp_rewrite.graph.magnitudes import estimate as e
+from amp_rewrite.graph.magnitudes.estimate import Estimate
+from amp_rewrite.graph.magnitudes.weight_rows import DOUBT, WeightRows
+
+Given = Sequence[Estimate | None]
+
+_FREE = 1.0
+"""What the length of a free axis counts for: estimates are to fall short of the truth."""
+
+_MOST_EXACT = 1 << 16
+"""Elements of the largest weight whose rows are measured; of larger ones a sample will do."""
+
+_ASTRAY = 4.0
+"""Statistics of a BatchNormalization describe its input if they agree with it up to this factor."""
+
+
+class Samples(Protocol):
+    """What rules ask of constants."""
+
+    def sample(self, value: int) -> Array | None:
+        """Return elements of a constant; None for what is none."""
+        ...
+
+
+EstimateRule = Callable[[Operation, Given, Samples], Estimate | None]
+"""The estimate of a node's outputs from those of its inputs."""
+
+
+def _first(function: Callable[[Estimate], Estimate]) -> EstimateRule:
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        return None if given[0] is None else function(given[0])
+
+    return rule
+
+
+def _same(a: Estimate) -> Estimate:
+    return a
+
+
+def _folded(function: Callable[[Estimate, Estimate], Estimate]) -> EstimateRule:
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        known = [a for a in given if a is not None]
+        return reduce(function, known) if known and len(known) == len(given) else None
+
+    return rule
+
+
+def _mixed(*indices: int) -> EstimateRule:
+    """Make the rule of operators that put elements of several inputs together; masks are none."""
+
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        chosen = [given[k] for k in indices or range(len(given)) if k < len(given)]
+        known = [a for a in chosen if a is not None]
+        return e.mixed(*known) if known else None
+
+    return rule
+
+
+def _add(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    if a is None or b is None:
+        return None
+    return a.scaled(2.0) if op.inputs[0] == op.inputs[1] else e.add(a, b)
+
+
+def _subtract(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    return None if a is None or b is None else e.add(a, b.scaled(-1.0))
+
+
+def _multiply(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    if a is None or b is None:
+        return None
+    return e.squared(a) if op.inputs[0] == op.inputs[1] else e.multiply(a, b)
+
+
+def _divide(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    if a is None or b is None or not b.size:
+        return None
+    return a.scaled(1 / b.size)._replace(degree=max(a.degree - b.degree, 0.0))
+
+
+def _power(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    base, exponent = given[0], op.of(1)
+    if base is None or not exponent.is_point or exponent.low < 0 or base.size > 1e30:
+        return None
+    if exponent.low == 2:
+        return e.squared(base)
+    size = base.size**exponent.low
+    return Estimate(size / 2, size / 2, base.degree * exponent.low)
+
+
+def _root(a: Estimate) -> Estimate:
+    size = math.sqrt(a.size)
+    return Estimate(size, size / 2, a.degree / 2)
+
+
+def _magnitude(a: Estimate) -> Estimate:
+    """Return the estimate of |x| = max(x, 0) + max(-x, 0)."""
+    mean = a.rectified().mean + a.scaled(-1.0).rectified().mean
+    return a.with_moments(mean, a.square)
+
+
+def _reduced(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Sum along axes; half of the variance is common to the terms, as in a product."""
+    x, count = given[0], reduced_length(op)
+    if x is None or count is None:
+        return None
+    return WeightRows(count, 0.0, count).applied(x)
+
+
+def _reduced_squares(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    squares = None if given[0] is None else e.squared(given[0])
+    return _reduced(op, [squares], samples)
+
+
+def _pooled(a: Estimate) -> Estimate:
+    """Return the estimate of the largest of a few elements: a deviation above the mean."""
+    return a._replace(mean=a.mean + a.spread)
+
+
+def _softmax(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    shape, axis = op.shape(0), op.attribute("axis", -1)
+    length = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
+    return Estimate(1 / (length or _FREE), 1 / (length or _FREE))
+
+
+def _log(a: Estimate) -> Estimate:
+    """Return the estimate of a logarithm, between -103 and 89 whatever float32 it is of."""
+    return Estimate(0.0, 10.0)
+
+
+def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Estimate | None:
+    return None if x is None or rows is None else rows.applied(x)
+
+
+def _rows_of(
+    op: Operation, samples: Samples, index: int, as_rows: Callable[[Array], Array], axes: slice
+) -> WeightRows | None:
+    """Return the rows of a constant operand: exact ones of a short one, else like a sample.
+
+    Args:
+        op: The node.
+        samples: What is known of constants.
+        index: Which input it is.
+        as_rows: Brings the weights into a matrix with a row for each output.
+        axes: The axes of the weight that a row takes together.
+    """
+    array = op.array(index)
+    if array is not None and 0 < array.size <= _MOST_EXACT:
+        return WeightRows.of(as_rows(array))
+    sample, shape = samples.sample(op.inputs[index]), op.shape(index)
+    if shape is None:
+        return None
+    terms = float(math.prod(length or 1 for length in shape[axes]))
+    if sample is not None and sample.size:
+        return WeightRows.sampled(sample.astype(np.float64), terms)
+    held = op.of(index)
+    return WeightRows(terms * held.low, 0.0, terms * held.low**2) if held.is_point else None
+
+
+def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    rows = _rows_of(op, samples, 1, _columns, slice(-2, -1))
+    if rows is not None:
+        return _weighted(op, given[0], rows)
+    rows = _rows_of(op, samples, 0, lambda w: w.reshape(-1, w.shape[-1]), slice(-1, None))
+    if rows is not None:
+        return _weighted(op, given[1], rows)
+    return _product(op, given)
+
+
+def _columns(weights: Array) -> Array:
+    if weights.ndim < 2:
+        return weights.reshape(1, -1)
+    return np.moveaxis(weights, -2, -1).reshape(-1, weights.shape[-2])
+
+
+def _product(op: Operation, given: Given) -> Estimate | None:
+    """Return the estimate of a sum of products of two operands that depend on the input."""
+    a, b, shape = given[0], given[1], op.shape(0)
+    if a is None or b is None:
+        return None
+    terms = float((shape[-1] if shape else None) or _FREE)
+    term = e.multiply(a, b)
+    return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
+
+
+def _gemm(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    transposed = bool(op.attribute("transB", 0))
+    axes = slice(1, 2) if transposed else slice(0, 1)
+    rows = _rows_of(op, samples, 1, (lambda w: w) if transposed else np.transpose, axes)
+    product = _product(op, given) if rows is None else _weighted(op, given[0], rows)
+    if product is None:
+        return None
+    return _biased(product.scaled(op.attribute("alpha", 1.0)), given)
+
+
+def _biased(product: Estimate, given: Given) -> Estimate:
+    bias = given[2] if len(given) > 2 else None
+    return product if bias is None else e.add(product, bias)
+
+
+def _convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    rows = _rows_of(op, samples, 1, lambda w: w.reshape(len(w), -1), slice(1, None))
+    product = _weighted(op, given[0], rows)
+    return None if product is None else _biased(product, given)
+
+
+def _transposed_convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Take all windows that may overlap; a stride leaves out most of them."""
+    strides = op.attribute("strides", ())
+    rows = _rows_of(op, samples, 1, lambda w: w.swapaxes(0, 1).reshape(w.shape[1], -1), slice(0, 1))
+    product = _weighted(op, given[0], rows)
+    if product is None:
+        return None
+    return _biased(product.scaled(1 / math.sqrt(math.prod(strides) or 1)), given)
+
+
+def _normal(scale: int, bias: int) -> EstimateRule:
+    """Make the rule of normalizations: mean square 1, times a scale, plus a bias."""
+
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        factor = given[scale] if op.has(scale) else None
+        product = Estimate(0.0, 1.0 if factor is None else factor.size)
+        added = given[bias] if op.has(bias) else None
+        return product if added is None else e.add(product, added)
+
+    return rule
+
+
+def _batch(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Trust the statistics as far as they agree with what the weights in front say.
+
+    Trained statistics describe the input better than any estimate. Those of a model whose weights
+    were replaced describe nothing, and are off by orders of magnitude.
+    """
+    x, scale, bias, mean, variance = given[:5]
+    if scale is None or bias is None or mean is None or variance is None:
+        return None
+    kept = Estimate(mean.mean, math.hypot(math.sqrt(max(variance.mean, 0.0)), mean.spread))
+    if x is None or x.size <= _ASTRAY * kept.size:
+        return e.add(Estimate(0.0, scale.size), bias)
+    root = math.sqrt(max(variance.mean, 0.0) + op.attribute("epsilon", 1e-5))
+    centred = e.add(x, mean.scaled(-1.0)).scaled(1 / root)
+    return e.add(e.multiply(centred, scale), bias)
+
+
+def _local_response(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    x = given[0]
+    if x is None or x.size > 1e30:
+        return None
+    alpha, beta = op.attribute("alpha", 1e-4), op.attribute("beta", 0.75)
+    return x.scaled((op.attribute("bias", 1.0) + alpha * x.square) ** -beta)
+
+
+RULES: Mapping[str, EstimateRule] = {
+    "Abs": _first(_magnitude),
+    "Add": _add,
+    "AveragePool": _first(_same),
+    "BatchNormalization": _batch,
+    "Cast": _first(_same),
+    "CastLike": _first(_same),
+    "Celu": _first(Estimate.rectified),
+    "Clip": _first(_same),
+    "Concat": _mixed(),
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "DepthToSpace": _first(_same),
+    "Div": _divide,
+    "Dropout": _first(_same),
+    "Elu": _first(Estimate.rectified),
+    "Expand": _first(_same),
+    "Flatten": _first(_same),
+    "Gather": _first(_same),
+    "GatherElements": _first(_same),
+    "GatherND": _first(_same),
+    "Gelu": _first(Estimate.rectified),
+    "Gemm": _gemm,
+    "GlobalAveragePool": _first(_same),
+    "GlobalMaxPool": _first(_pooled),
+    "GroupNormalization": _normal(1, 2),
+    "HardSwish": _first(Estimate.rectified),
+    "Identity": _first(_same),
+    "InstanceNormalization": _normal(1, 2),
+    "LRN": _local_response,
+    "LayerNormalization": _normal(1, 2),
+    "LeakyRelu": _first(Estimate.rectified),
+    "Log": _first(_log),
+    "MatMul": _matmul,
+    "Max": _mixed(),
+    "MaxPool": _first(_pooled),
+    "Mean": _mixed(),
+    "Min": _mixed(),
+    "Mish": _first(Estimate.rectified),
+    "Mul": _multiply,
+    "Neg": _first(lambda a: a.scaled(-1.0)),
+    "PRelu": _first(Estimate.rectified),
+    "Pad": _first(_same),
+    "Pow": _power,
+    "RMSNormalization": _normal(1, 3),
+    "ReduceMax": _first(_pooled),
+    "ReduceMean": _first(_same),
+    "ReduceMin": _first(_same),
+    "ReduceSum": _reduced,
+    "ReduceSumSquare": _reduced_squares,
+    "Relu": _first(Estimate.rectified),
+    "Reshape": _first(_same),
+    "Resize": _first(_same),
+    "ReverseSequence": _first(_same),
+    "Selu": _first(Estimate.rectified),
+    "Slice": _first(_same),
+    "Softmax": _softmax,
+    "Softplus": _first(Estimate.rectified),
+    "SpaceToDepth": _first(_same),
+    "Split": _first(_same),
+    "Sqrt": _first(_root),
+    "Squeeze": _first(_same),
+    "Sub": _subtract,
+    "Sum": _folded(e.add),
+    "Swish": _first(Estimate.rectified),
+    "Tile": _first(_same),
+    "TopK": _first(_pooled),
+    "Transpose": _first(_same),
+    "Unsqueeze": _first(_same),
+    "Upsample": _first(_same),
+    "Where": _mixed(1, 2),
+}
+"""Operator -> its rule; a bounded operator without one is estimated from its bounds."""

@@ -1,0 +1,146 @@
+"""Estimates of all values, in one sweep in execution order; see `estimates_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, MAIN, Array, FlatGraph
+from amp_rewrite.graph.intervals.interval import Interval
+from amp_rewrite.graph.intervals.operation import Operation
+from amp_rewrite.graph.intervals.propagate import Intervals
+from amp_rewrite.graph.magnitudes.estimate import Estimate, mixed, of_bounds
+from amp_rewrite.graph.magnitudes.estimate_rules import RULES, EstimateRule
+
+_NORMALISED = Estimate(0.0, 1.0, 1.0)
+"""What inputs are taken to be that nobody says anything of."""
+
+_MASK = 4096.0
+"""Constants from here on are masks or clamps: they say nothing of the size of data."""
+
+_SMALL = 256.0
+"""Up to this bound, what has no rule is taken to be spread evenly: bytes, results of Sigmoid."""
+
+_SAMPLES, _SAMPLE = 16, 4096
+"""How many runs of how many elements are read of a long constant."""
+
+
+def estimates_of(type_graph: TypeGraph, intervals: Intervals) -> Estimates:
+    """Return how large the elements of every value are likely to be, by the value's number.
+
+    `estimates[v]` is None where nothing is known. Inputs are taken to be normalised (mean 0,
+    deviation 1) unless their interval says more.
+
+    Args:
+        type_graph: The model.
+        intervals: What its values are bound to be.
+    """
+    made = Estimates(type_graph, intervals)
+    made.body(MAIN)
+    return made
+
+
+class Estimates:
+    """The estimates of a model's values; `estimates_of` makes them."""
+
+    def __init__(self, type_graph: TypeGraph, intervals: Intervals) -> None:
+        """Know nothing yet."""
+        self.flat: FlatGraph = type_graph.flat
+        self.intervals = intervals
+        self._type_graph = type_graph
+        self._known: dict[int, Estimate | None] = {}
+        self._alike = [called.op_type == "Split" for called in self.flat.operators]
+        self._rules = [_rule(self.flat, o) for o in range(len(self.flat.operators))]
+
+    def __getitem__(self, value: int) -> Estimate | None:
+        """Return the estimate of a value, or None."""
+        if value not in self._known:
+            self._known[value] = self._source(value)
+        return self._known[value]
+
+    def sample(self, value: int) -> Array | None:
+        """Return elements of a constant, all of them if it is short; None for what is none."""
+        array = self.intervals.array(value)
+        if array is not None:
+            return array.reshape(-1)
+        stream = self.intervals.stream(value)
+        if stream is None:
+            return None
+        stream = stream.at_hand()
+        starts = np.linspace(0, max(stream.count - _SAMPLE, 0), _SAMPLES, dtype=np.int64)
+        runs = [b for s in starts for b in stream.blocks(int(s), min(_SAMPLE, stream.count))]
+        return np.concatenate(runs) if runs else None
+
+    def body(self, number: int, inputs: Mapping[int, Estimate | None] | None = None) -> None:
+        """Sweep one of the graphs, whose inputs have the given estimates, or what types say."""
+        self._known.update(inputs or {})
+        for node in self.flat.bodies[number].nodes:
+            self._node(node)
+
+    def _node(self, node: int) -> None:
+        rule = self._rules[self.flat.operator[node]]
+        if rule is None:
+            self._control(node)
+            return
+        inputs = self.flat.inputs_of(node)
+        op = Operation(self.intervals, node, inputs)
+        given = [None if v == ABSENT else self[v] for v in inputs]
+        found = rule(op, given, self)
+        outputs = self.flat.outputs_of(node)
+        for value in outputs if self._alike[self.flat.operator[node]] else outputs[:1]:
+            self._known[value] = self._clamped(value, found)
+
+    def _clamped(self, value: int, found: Estimate | None) -> Estimate | None:
+        """Return an estimate that leaves no room beyond what is certain."""
+        bounds = self.intervals[value]
+        if found is None or not found.size < float("inf"):
+            return self._of_bounds(bounds)
+        if not bounds.is_bounded:
+            return found
+        mean = min(max(found.mean, bounds.low), bounds.high)
+        spread = min(found.spread, (bounds.high - bounds.low) / 2)
+        return found._replace(mean=mean, spread=spread)
+
+    def _of_bounds(self, bounds: Interval) -> Estimate | None:
+        return of_bounds(bounds) if bounds.magnitude <= _SMALL else None
+
+    def _source(self, value: int) -> Estimate | None:
+        """Return the estimate of an input or a constant, or of what no rule gave any."""
+        sample, bounds = self.sample(value), self.intervals[value]
+        if sample is not None:
+            return _of_sample(sample)
+        is_input = self.flat.is_input(value) and self.flat.home[value] == MAIN
+        if is_input and self._type_graph.is_float32(value):
+            return of_bounds(bounds) if bounds.is_bounded else _NORMALISED
+        return self._of_bounds(bounds)
+
+    def _control(self, node: int) -> None:
+        """Sweep the graphs inside a node; loops as if they turned once."""
+        for number in self.flat.bodies_in(node):
+            body = self.flat.bodies[number]
+            entering = self.flat.inputs_of(node)[-len(body.inputs) :] if body.inputs else []
+            known = [None if v == ABSENT else self[v] for v in entering]
+            self.body(number, dict(zip(body.inputs, known, strict=False)))
+            made = body.outputs[len(body.outputs) - len(self.flat.outputs_of(node)) :]
+            for value, end in zip(self.flat.outputs_of(node), made, strict=False):
+                parts = [p for p in (self._known.get(value), self[end]) if p is not None]
+                self._known[value] = mixed(*parts) if parts else None
+
+
+def _of_sample(sample: Array) -> Estimate | None:
+    """Return mean and deviation of a constant; None for one that is a mask."""
+    if sample.dtype.kind in "cOUS" or not sample.size:
+        return None
+    elements = sample.astype(np.float64)
+    if not np.isfinite(elements).all() or np.abs(elements).max() >= _MASK:
+        return None
+    return Estimate(float(elements.mean()), float(elements.std()))
+
+
+def _rule(flat: FlatGraph, operator: int) -> EstimateRule | None:
+    """Return the rule of an operator; None for what has none."""
+    called = flat.operators[operator]
+    is_standard = called.domain == "" and called not in flat.functions
+    return RULES.get(called.op_type) if is_standard else None

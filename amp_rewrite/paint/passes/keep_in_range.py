@@ -1,0 +1,44 @@
+"""What leaves the range of the low type, for certain or by an estimate, stays float32.
+
+Both ends of such a value do: whoever computes it would round it to infinity, and whoever reads it
+would get an infinity from the cast. A comparison and a bound of Clip do not mind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.painting import Color, Mark, Painting
+
+
+@dataclass(frozen=True)
+class KeepInRange:
+    """Unpaint what computes or reads a value beyond the range of the low type."""
+
+    name: ClassVar[str] = "keep-in-range"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without such vertices; a mark names the value and what it reaches."""
+        marks: dict[int, Mark] = {}
+        for value, beyond in context.beyond.items():
+            mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
+            for vertex in _ends(context, value):
+                if painting.is_allow(vertex):
+                    marks.setdefault(vertex, mark)
+        return painting.with_marks(marks)
+
+
+def _ends(context: PaintContext, value: int) -> list[int]:
+    """Return the vertices that compute or read a value and mind if it is infinite."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    ends = [graph.source[value]]
+    for slot in flat.uses(value):
+        called = flat.called(flat.reader(slot))
+        is_bound = called[:2] == ("", "Clip") and flat.index(slot) > 0
+        if not is_bound and not has(called, Trait.COMPARES):
+            ends.append(graph.reads[slot])
+    return [vertex for vertex in ends if vertex != ABSENT]
