@@ -26,8 +26,8 @@ from amp_rewrite.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.paint.passes.grow_clear import GrowClear
 from amp_rewrite.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.paint.passes.keep_gradients import KeepGradients
-from amp_rewrite.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.paint.passes.keep_in_range import KeepInRange
+from amp_rewrite.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.paint.passes.keep_parts import KeepParts
 from amp_rewrite.paint.passes.keep_quantized import KeepQuantized

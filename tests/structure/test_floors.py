@@ -20,6 +20,8 @@ FLOORS = (
     "targets",
     "graph",
     "graph.proto",
+    "graph.intervals",
+    "graph.magnitudes",
     "graph.io",
     "graph.invariants",
     "ort",
