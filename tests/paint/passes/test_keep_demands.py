@@ -277,7 +277,7 @@ def test_masks_are_no_counts(name: str, precision: str) -> None:
     [
         "d = Div(f, full)",
         "d = Sub(f, mean)",
-        "c = Sub(f, mean) d = Mul(c, mean)",
+        "c = Sub(f, mean) d = Mul(c, inverse)",
         "d = Identity(f)",
     ],
 )
@@ -285,7 +285,7 @@ def test_pixels_and_samples_are_no_counts(type_: str, scaled: str) -> None:
     result = rewritten(
         model(
             f"""g ({type_}[1,3,8,8] image) => (float[1,4,6,6] y)
-            <float full = {{255}}, float mean = {{123.68}},
+            <float full = {{255}}, float mean = {{123.68}}, float inverse = {{0.017}},
              {constant("float[4,3,3,3] w", np.linspace(-1, 1, 108))}>
             {{ f = Cast<to = 1>(image) {scaled} [conv] y = Conv(d, w) }}"""
         )

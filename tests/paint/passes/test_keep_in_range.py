@@ -16,44 +16,49 @@ def text(body: str, constants: str, inputs: str = "float[2,4] x") -> str:
     return f"g ({inputs}) => (float[2,4] y) <{IDENTITY}, {constants}> {{ {body} }}"
 
 
-@pytest.mark.parametrize(
-    "count",
-    ["n = Cast<to = 1>(count)", "s = Size(long) n = Cast<to = 1>(s)",
-     "c = Cast<to = 1>(count) n = Identity(c)"],
-    ids=["constant", "Size", "moved"],
-)  # fmt: skip
-def test_a_count_beyond_the_range_divides_and_multiplies_in_float32(count: str) -> None:
-    body = f"h = MatMul(x, w) {count} [div] d = Div(h, n) p = Mul(d, n) y = MatMul(p, w)"
-    source = text(body, "int64 count = {100000}", "float[2,4] x, float[100000] long")
+COUNTS = {
+    "constant": "n = Cast<to = 1>(count)",
+    "Size": "s = Size(long) n = Cast<to = 1>(s)",
+    "moved": "c = Cast<to = 1>(count) n = Identity(c)",
+    "double": "n = Cast<to = 1>(wide)",
+}
+BEYOND = "int64 count = {100000}, double wide = {100000}"
+
+
+def scaled(number: str) -> str:
+    body = f"h = MatMul(x, w) {number} [div] d = Div(h, n) p = Mul(d, n) y = MatMul(p, w)"
+    return text(body, BEYOND, "float[2,4] x, float[100000] long")
+
+
+@pytest.mark.parametrize("spelling", COUNTS)
+def test_a_number_beyond_the_range_divides_and_multiplies_in_float32(spelling: str) -> None:
+    source = scaled(COUNTS[spelling])
     result = rewritten(source)
-    assert reasons(result)["Div"] == reasons(result)["Mul"] == "certain-overflow"
-    assert "reaches at least 1e+05, float16 ends at 65504" in amp.explain(result, "div")
     feeds = {"x": X, "long": np.zeros(100000, np.float32)}
     np.testing.assert_allclose(assert_close(result, source, feeds)["y"], X, rtol=0.01)
 
 
-@pytest.mark.parametrize("low", ["float16", "bfloat16"])
-def test_what_a_count_within_the_range_computes_is_low(low: str) -> None:
-    source = text(
-        "h = MatMul(x, w) n = Cast<to = 1>(count) d = Div(h, n) y = MatMul(d, w)",
-        "int64 count = {1000}",
-    )
-    assert reasons(rewritten(source, precision=low))["Div"] == "between-allow"
+def test_the_report_says_what_a_number_reaches() -> None:
+    result = rewritten(scaled(COUNTS["double"]))
+    assert reasons(result)["Div"] == reasons(result)["Mul"] == "certain-overflow"
+    assert "reaches at least 1e+05, float16 ends at 65504" in amp.explain(result, "div")
 
 
 def test_bfloat16_has_the_range_of_float32() -> None:
-    source = text(
-        "h = MatMul(x, w) n = Cast<to = 1>(count) d = Div(h, n) y = MatMul(d, w)",
-        "int64 count = {100000}",
-    )
-    assert reasons(rewritten(source, precision="bfloat16"))["Div"] == "between-allow"
+    result = rewritten(scaled(COUNTS["double"]), precision="bfloat16")
+    assert reasons(result)["Div"] == "between-allow"
+
+
+def test_a_number_within_the_range_is_low() -> None:
+    source = scaled(COUNTS["double"]).replace("100000}", "1000}")
+    assert reasons(rewritten(source))["Div"] == "between-allow"
 
 
 def test_a_comparison_with_what_is_beyond_the_range_is_left_alone() -> None:
     source = text(
-        "h = MatMul(x, w) n = Cast<to = 1>(count) q = Greater(h, n) s = Where(q, w0, h) "
+        "h = MatMul(x, w) n = Cast<to = 1>(wide) q = Greater(h, n) s = Where(q, none, h) "
         "y = MatMul(s, w)",
-        "int64 count = {100000}, float w0 = {0}",
+        f"{BEYOND}, float none = {{0}}",
     )
     assert reasons(rewritten(source))["Greater"] == "clear-next-to-allow"
 
