@@ -127,6 +127,10 @@ class OptimizerTypeError(AmpError, TypeError):
     """An optimizer is given an object of a kind that it does not take."""
 
 
+class UnsupportedError(AmpError, NotImplementedError):
+    """TensorFlow's API has what was asked for, and a training graph cannot have it."""
+
+
 class LossError(OptionError, ValueError):
     """A loss cannot be computed from what was given."""
 

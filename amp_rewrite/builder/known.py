@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
@@ -44,6 +46,12 @@ def symbolic_dims(value: ir.Value) -> tuple[Length, ...] | None:
 def rank(value: ir.Value) -> int | None:
     """Return a value's rank if it is known."""
     return None if value.shape is None else len(value.shape.dims)
+
+
+def differ(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
+    """Return whether two shapes are known to be different."""
+    pairs: Sequence[tuple[int | None, int | None]] = list(zip(one, other, strict=False))
+    return len(one) != len(other) or any(x != y for x, y in pairs if None not in (x, y))
 
 
 def same_shape(x: ir.Value, y: ir.Value) -> bool:

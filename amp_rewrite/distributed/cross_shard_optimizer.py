@@ -14,10 +14,10 @@ from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueErr
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part
 from amp_rewrite.optimizers.apply_updates import check_pairs
-from amp_rewrite.optimizers.compute_gradients import Loss, check_loss
+from amp_rewrite.optimizers.compute_gradients import Loss, check_grad_loss, check_loss
 from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, overrides
-from amp_rewrite.optimizers.slots import Variable
+from amp_rewrite.optimizers.slots import Variable, VarList
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 from amp_rewrite.train.session.sharding import CURRENT
@@ -115,7 +115,7 @@ class CrossShardOptimizer(OptimizerWrapper):
     def compute_gradients(
         self,
         loss: Loss,
-        var_list: Iterable[Variable] | None = None,
+        var_list: VarList = None,
         gate_gradients: int = Optimizer.GATE_OP,
         aggregation_method: int | None = None,
         colocate_gradients_with_ops: bool = False,
@@ -128,6 +128,7 @@ class CrossShardOptimizer(OptimizerWrapper):
         """
         self._check_context()
         value = check_loss(loss)
+        grad_loss = check_grad_loss(value, grad_loss)
         if self.reduction == MEAN:
             grad_loss = self._seed(value, grad_loss)
         return super().compute_gradients(
@@ -194,8 +195,9 @@ class CrossShardOptimizer(OptimizerWrapper):
     def _average_statistics(self, graph: TrainingGraph) -> None:
         b = graph.scoped(_SCOPE, Part.ALL_REDUCE)
         for following in graph.assigned.values():
-            if following not in graph.averaged:
-                graph.averaged[following] = self._mean(b, following)
+            means = graph.averaged.setdefault(following, {})
+            if self._groups not in means:  # of groups in a hierarchy each averages once
+                means[self._groups] = self._mean(b, graph.averaged_of(following))
 
     def _mean(self, b: Builder, value: ir.Value) -> ir.Value:
         """Return the mean over the shards; scaled before it is summed, as gradients are."""

@@ -12,13 +12,13 @@ import onnx_ir as ir
 from amp_rewrite.distributed.buckets import buckets_of
 from amp_rewrite.distributed.collective import Collective
 from amp_rewrite.distributed.memory import Memory, memory_of
-from amp_rewrite.distributed.stages import Stage, isolate, stages_of
+from amp_rewrite.distributed.stages import Stage, check_stages, isolate, stages_of
 from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.ort_values import to_ort_value
-from amp_rewrite.train.session.program import Program, StateTensors
+from amp_rewrite.train.session.program import Program, StateTensors, fetched
 from amp_rewrite.train.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups
 
@@ -148,6 +148,7 @@ class ShardedProgram(Program):
             **options: See `Program`.
 
         Raises:
+            InvariantError: A stage reads what no stage before it computes.
             RunError: ONNX Runtime cannot load a stage.
         """
         self.info = info
@@ -156,6 +157,7 @@ class ShardedProgram(Program):
         isolate(model)
         buckets = buckets_of(model.graph, bucket_bytes)
         stages = stages_of(model, buckets)
+        check_stages(stages, buckets, info.fetches.values())
         self._memories: list[Memory] = [memory_of(b, groups[b.groups], device) for b in buckets]
         targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
         self._stages: list[StageProgram | None] = []
@@ -199,7 +201,7 @@ class ShardedProgram(Program):
             if begun:
                 self._halfway.note(error)
             raise
-        return {name: np.array(values[v].numpy()) for name, v in self.info.fetches.items()}
+        return {name: fetched(values[v]) for name, v in self.info.fetches.items()}
 
     def end_profiling(self) -> str:
         """End profiling; return the paths of the profiles of all stages, with commas between."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from amp_rewrite.distributed.buckets import Bucket
+from amp_rewrite.errors import InvariantError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.train.step.cut import (
@@ -38,8 +39,8 @@ class Stage:
 def isolate(model: ir.Model) -> None:
     """Make sums independent of what is around them.
 
-    Their inputs, which the sums overwrite, are read by nothing else; their outputs are none of the
-    model.
+    Their inputs, which the sums overwrite, are read by nothing else and computed by a node of a
+    stage: a sum of a sum gets a copy of it. Their outputs are none of the model.
 
     Args:
         model: A step; changed in place.
@@ -49,13 +50,21 @@ def isolate(model: ir.Model) -> None:
         _hide(graph, node.outputs[0])
         value = node.inputs[0]
         assert value is not None, "what is left of the domain has one input"
-        if value.producer() is not None and len(value.uses()) == 1 and not value.is_graph_output():
+        if _is_free(value):
             continue
         copy = ir.node("Identity", [value], name=f"{node.name}/copy")
         new = copy.outputs[0]
         new.name, new.type, new.shape = f"{node.outputs[0].name}:own", value.type, value.shape
         graph.insert_before(node, copy)
         node.replace_input_with(0, new)
+
+
+def _is_free(value: ir.Value) -> bool:
+    """Return whether a stage computes a value for one node alone."""
+    node = value.producer()
+    if node is None or is_collective(node):
+        return False
+    return len(value.uses()) == 1 and not value.is_graph_output()
 
 
 def _hide(graph: ir.Graph, value: ir.Value) -> None:
@@ -113,6 +122,41 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
 def _is_outside(value: ir.Value, home: dict[ir.Value, int], index: int) -> bool:
     """Return whether another stage or a sum computes a value."""
     return value.producer() is not None and home.get(value) != index
+
+
+def check_stages(
+    stages: Sequence[Stage], buckets: Sequence[Bucket], fetched: Iterable[str]
+) -> None:
+    """Refuse stages of which one, or a sum, reads what has not been computed when it runs.
+
+    Args:
+        stages: One per bucket, which ends with the bucket's inputs, and the last one.
+        buckets: The sums.
+        fetched: The names of values that are fetched.
+
+    Raises:
+        InvariantError: A value is not there, which is a defect of this package.
+    """
+    known: set[str] = set()
+    for index, stage in enumerate(stages):
+        _check_known(f"stage {index}", stage.enters, known)
+        known.update(stage.leaves)
+        if index < len(buckets):
+            _check_known(f"sum {index}", buckets[index].sources, set(stage.leaves))
+            known.update(buckets[index].results)
+    _check_known("fetches", fetched, known)
+
+
+def _check_known(where: str, names: Iterable[str], known: set[str]) -> None:
+    missing = sorted(set(names) - known)
+    if missing:
+        raise InvariantError(
+            "a step on shards reads what nothing has computed before",
+            where=where,
+            found=", ".join(missing),
+            expected="values of earlier stages, and sums",
+            remedy="report this as a defect of amp_rewrite",
+        )
 
 
 def _stage(model: ir.Model, enters: list[ir.Value], leaves: list[ir.Value]) -> Stage:

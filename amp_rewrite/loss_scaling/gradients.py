@@ -16,24 +16,22 @@ from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 Pairs = list[tuple[Any, State]]
 
 
-def scaled_seed(b: Builder, loss: GraphValue, scale: Any, grad_loss: GraphValue | None) -> Any:
+def scaled_seed(
+    b: Builder, loss: GraphValue, scale: Any, grad_loss: GraphValue | None
+) -> GraphValue:
     """Return what arrives at the loss: the scale, times the user's gradient.
 
     Args:
         b: Adds the nodes.
         loss: The value that is differentiated.
         scale: The loss scale: float32, shape ().
-        grad_loss: The user's gradient of what comes behind the loss, or None for ones. What is no
-            value is returned as it is, for the inner optimizer to refuse.
+        grad_loss: The user's gradient of what comes behind the loss, or None for ones.
     """
-    given: Any = grad_loss
-    if given is not None and not isinstance(given, GraphValue):
-        return given
-    if given is None:
+    if grad_loss is None:
         return GraphValue(loss.graph, b.expand_like(scale, loss.value))
-    wide = b.type_of(given.value)
+    wide = b.type_of(grad_loss.value)
     wide = wide if wide.itemsize > scale.dtype.itemsize else scale.dtype
-    return GraphValue(loss.graph, b.mul(b.cast(given.value, wide), b.cast(scale, wide)))
+    return GraphValue(loss.graph, b.mul(b.cast(grad_loss.value, wide), b.cast(scale, wide)))
 
 
 def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:

@@ -30,15 +30,15 @@ from amp_rewrite.loss_scaling.loss_scale import (
     LossScaleState,
     fetches_of,
 )
-from amp_rewrite.loss_scaling.wrappable import check_optimizer, check_scale
+from amp_rewrite.loss_scaling.wrappable import check_collectives, check_optimizer, check_scale
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import registry
 from amp_rewrite.optimizers.apply_updates import check_pairs
-from amp_rewrite.optimizers.compute_gradients import Loss, check_float, check_loss
+from amp_rewrite.optimizers.compute_gradients import Loss, check_float, check_grad_loss, check_loss
 from amp_rewrite.optimizers.config import arguments, class_of, custom_classes, restore
 from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, overrides
-from amp_rewrite.optimizers.slots import Variable
+from amp_rewrite.optimizers.slots import Variable, VarList
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
@@ -149,7 +149,7 @@ class LossScaleOptimizer(OptimizerWrapper):
     def compute_gradients(
         self,
         loss: Loss,
-        var_list: Iterable[Variable] | None = None,
+        var_list: VarList = None,
         gate_gradients: int = Optimizer.GATE_OP,
         aggregation_method: int | None = None,
         colocate_gradients_with_ops: bool = False,
@@ -158,6 +158,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         """Do what `Optimizer.compute_gradients` does, with a scaled seed; unscale the gradients."""
         value = check_loss(loss)
         check_float("loss", value.name, value.dtype)
+        given = check_grad_loss(value, grad_loss)
         pairs = self.inner_optimizer.compute_gradients(
             value,
             var_list=var_list,
@@ -168,7 +169,7 @@ class LossScaleOptimizer(OptimizerWrapper):
                 self._builder(value.graph),
                 value,
                 self._values(value.graph).current_loss_scale,
-                grad_loss,
+                given,
             ),
         )
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
@@ -183,7 +184,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         """Add the finite check, the conditional update, and the update of the loss scale."""
         graph, pairs = check_pairs(grads_and_vars)
         b, present = self._builder(graph), self._values(graph)
-        inner = self.inner_optimizer
+        inner = check_collectives(self.inner_optimizer)
         pairs, factor = multiplied_for(inner, b, graph, pairs)
         if not self.loss_scale.checks:
             op = self._applied(pairs, global_step, name, factor)

@@ -6,6 +6,7 @@ from amp_rewrite.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.loss_scale import LossScale
 from amp_rewrite.optimizers.clipping import LIMITS
 from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 
 
 def check_optimizer(optimizer: object) -> Optimizer:
@@ -38,13 +39,25 @@ def check_optimizer(optimizer: object) -> Optimizer:
                 remedy="clip the unscaled gradients between compute_gradients and apply_gradients, "
                 "or with train-step --clip-norm",
             )
-    if not optimizer.supports_loss_scaling:
-        raise LossScaleValueError(
-            "Loss scaling is not supported with this collective",
-            where=optimizer.get_name(),
-            found=f"{type(optimizer).__name__}, whose supports_loss_scaling is False",
-            remedy="reduce gradients by a sum or a mean",
-        )
+    return check_collectives(optimizer)
+
+
+def check_collectives(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer that a loss scale can be put around.
+
+    Raises:
+        LossScaleValueError: It or one inside it is a collective that a loss scale would change.
+    """
+    inside: Optimizer | None = optimizer
+    while inside is not None:
+        if not inside.supports_loss_scaling:
+            raise LossScaleValueError(
+                "Loss scaling is not supported with this collective",
+                where=inside.get_name(),
+                found=f"{type(inside).__name__}, whose supports_loss_scaling is False",
+                remedy="reduce gradients by a sum or a mean",
+            )
+        inside = inside.inner_optimizer if isinstance(inside, OptimizerWrapper) else None
     return optimizer
 
 

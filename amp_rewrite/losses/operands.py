@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.builder.known import differ
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import LossError
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
@@ -78,12 +77,6 @@ def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
             found=right,
             expected=left,
         )
-
-
-def differ(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
-    """Return whether two shapes are known to be different."""
-    pairs: Sequence[tuple[int | None, int | None]] = list(zip(one, other, strict=False))
-    return len(one) != len(other) or any(x != y for x, y in pairs if None not in (x, y))
 
 
 def check_reduction(reduction: str) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.builder.known import differ
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.part import Part
-from amp_rewrite.losses.operands import check_reduction, differ, named, operands
+from amp_rewrite.losses.operands import check_reduction, named, operands
 from amp_rewrite.training.training_graph import GraphValue
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.builder.known import differ
 from amp_rewrite.dtypes import dtype_name
-from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import clipping
+from amp_rewrite.optimizers.constraint import check_gradient, constrained
 from amp_rewrite.optimizers.gradient import (
     Gradient,
     Raw,
@@ -93,16 +95,19 @@ class StepUpdates:
         dtype = ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
         names = rule.slots._fields
         slots = [self._states.add_slot(variable, n, rule.initial_slot(n)) for n in names]
-        raw = merged(b, unwrap(gradient), rows_only=rule.touches_rows_only)
+        given = unwrap(gradient)
+        check_gradient(variable, given)
+        raw = merged(b, given, rows_only=rule.touches_rows_only)
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
         values = b.cast(values_of(raw), dtype)
         present = [variable.value, *(slot.value for slot in slots)]
         if rows is not None:
             present = [b.gather(v, rows) for v in present]
-        given = UpdateInput(b, b.cast(present[0], dtype), values, variable, self.factor)
+        tensors = UpdateInput(b, b.cast(present[0], dtype), values, variable, self.factor)
         shared = self._shared_of(dtype)
-        value, new = self._functions.call(given, shared, rule.slots(*present[1:]))
-        for state, result in zip((variable, *slots), (value, *new), strict=True):
+        value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
+        self.updates[variable.name] = constrained(variable, self._stored(variable, value, rows))
+        for state, result in zip(slots, new, strict=True):
             self.updates[state.name] = self._stored(state, result, rows)
 
     def _stored(self, state: State, result: ir.Value, rows: ir.Value | None) -> ir.Value:
@@ -130,33 +135,37 @@ def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
     """
     if global_step is None:
         return graph.global_step()
-    state = global_step if isinstance(global_step, State) else _counter_of(graph, global_step)
-    if state.graph is not graph:
-        raise OptimizerValueError("the global step is of another model", where=state.name)
-    if not state.dtype.is_integer() or state.shape:
-        raise OptimizerValueError(
-            f"Invalid type {dtype_name(state.dtype)} for global_step {state.name!r}",
-            expected="an integer scalar",
-        )
-    return state
+    if isinstance(global_step, str) and not graph.has(global_step):
+        return graph.state(global_step, np.array(0, np.int64), "global_step")
+    given = graph.value(global_step) if isinstance(global_step, str) else global_step
+    if isinstance(given, State | GraphValue) and given.graph is not graph:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptimizerValueError("the global step is of another model", where=given.name)
+    return counter_of(given)
 
 
-def _counter_of(graph: TrainingGraph, given: object) -> State:
-    """Return the state that a value or a name denotes; a name that is new becomes one."""
-    if isinstance(given, str):
-        if not graph.has(given):
-            return graph.state(given, np.array(0, np.int64), "global_step")
-        given = graph.value(given)
-    if not isinstance(given, GraphValue):
+def counter_of(given: object) -> State:
+    """Return the state that counts steps, of a state or an initializer's value.
+
+    Raises:
+        OptimizerTypeError: It is neither.
+        OptimizerValueError: It is not an integer scalar.
+    """
+    if not isinstance(given, State | GraphValue):
         raise OptimizerTypeError(
             "the global step must be a state, a value of the model or a name",
             found=f"an object of type {type(given).__name__}",
         )
-    if given.graph is not graph or not given.value.is_initializer():
+    value = given.value
+    if isinstance(given, GraphValue) and not value.is_initializer():
         raise OptimizerValueError(
             "the global step must be an initializer of this model", where=given.name
         )
-    return graph.track(given.value, "global_step")
+    if not given.dtype.is_integer() or given.shape:
+        raise OptimizerValueError(
+            f"Invalid type {dtype_name(given.dtype)} for global_step {given.name!r}",
+            expected="an integer scalar",
+        )
+    return given if isinstance(given, State) else given.graph.track(value, "global_step")
 
 
 def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
@@ -167,6 +176,7 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
             nor None.
         OptimizerValueError: There are no pairs or no gradients, a variable occurs twice, or a
             gradient has another shape than its variable.
+        UnsupportedError: What is to be updated is a value that a node computes, or an input.
     """
     given = check.pairs(grads_and_vars)
     if not given:
@@ -183,7 +193,7 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
             remedy="pass what compute_gradients returned for a loss that depends on them",
         )
     graph = _graph(given)
-    pairs = [(gradient, graph.variable(variable)) for gradient, variable in given]
+    pairs = [(gradient, _variable(graph, variable)) for gradient, variable in given]
     if len({state.name for _, state in pairs}) < len(pairs):
         raise OptimizerValueError(
             "a variable is given twice", found=[state.name for _, state in pairs]
@@ -193,6 +203,20 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
     return graph, pairs
 
 
+def _variable(graph: TrainingGraph, given: Variable) -> State:
+    """Return the variable that a state, a value or a name denotes."""
+    found = graph.value(given) if isinstance(given, str) else given
+    if isinstance(found, GraphValue) and not found.value.is_initializer():
+        raise UnsupportedError(
+            "Trying to update a Tensor",
+            where=found.name,
+            found="a value that each step computes or is fed",
+            expected="a variable",
+            remedy="use its gradient as a fetch, and leave it out of apply_gradients",
+        )
+    return graph.variable(found)
+
+
 def _check_shape(gradient: Gradient, variable: State) -> None:
     """Refuse a dense gradient that is known to have another shape: it would be broadcast.
 
@@ -200,10 +224,7 @@ def _check_shape(gradient: Gradient, variable: State) -> None:
         OptimizerValueError: A rank or a length differs.
     """
     found = gradient.shape if isinstance(gradient, GraphValue) else None
-    if found is None:
-        return
-    pairs = zip(found, variable.shape, strict=False)
-    if len(found) != len(variable.shape) or any(n not in (None, m) for n, m in pairs):
+    if found is not None and differ(found, variable.shape):
         raise OptimizerValueError(
             "a gradient has another shape than its variable",
             where=variable.name,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.builder.known import differ
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
@@ -53,54 +54,57 @@ def check_float(what: str, name: str, dtype: ir.DataType) -> None:
         )
 
 
-def listed(var_list: object) -> list[Any]:
-    """Return the variables of a list.
+def check_grad_loss(loss: GraphValue, grad_loss: object) -> GraphValue | None:
+    """Return what arrives at a loss, checked; None stands for ones.
 
     Raises:
-        OptimizerTypeError: It is no list, or holds what is no variable.
+        OptimizerTypeError: It is no value.
+        OptimizerValueError: It is of another model, not floating-point, or known to have another
+            shape than the loss.
     """
-    given: Any = var_list
-    if not isinstance(given, Iterable) or isinstance(given, str):
+    if grad_loss is None:
+        return None
+    if not isinstance(grad_loss, GraphValue):
         raise OptimizerTypeError(
-            "var_list must be a list of variables", found=repr(given), remedy=f"pass [{given!r}]"
+            "grad_loss must be a value",
+            found=f"an object of type {type(grad_loss).__name__}",
+            remedy="take it with amp_rewrite.value(model, name), or multiply the loss by a number",
         )
-    variables = list(cast(Iterable[object], given))
-    for variable in variables:
-        if not isinstance(variable, State | GraphValue | ir.Value | str):
-            raise OptimizerTypeError(
-                "not a variable",
-                where="var_list",
-                found=f"an object of type {type(variable).__name__}",
-                expected="a state, a value of the model, or a name",
-            )
-    return variables
+    if grad_loss.graph is not loss.graph:
+        raise OptimizerValueError("grad_loss is a value of another model", where=grad_loss.name)
+    check_float("grad_loss", grad_loss.name, grad_loss.dtype)
+    found, expected = grad_loss.shape, loss.shape
+    if found is not None and expected is not None and differ(found, expected):
+        raise OptimizerValueError(
+            "grad_loss has another shape than the loss",
+            where=grad_loss.name,
+            found=list(found),
+            expected=list(expected),
+        )
+    return grad_loss
 
 
 def raw_gradients(
     graph: TrainingGraph,
     loss: GraphValue,
-    variables: Sequence[State],
+    variables: Sequence[State | GraphValue],
     grad_loss: GraphValue | None,
 ) -> list[Raw | None]:
-    """Return the gradient of each variable; None if the loss does not depend on it.
+    """Return the gradient of each variable or value; None if the loss does not depend on it.
 
     Args:
         graph: Is turned to training mode; gets the gradient's nodes, and remembers where they begin
             and end.
         loss: What is differentiated; if it is no scalar, the sum of its elements is.
-        variables: Floating-point variables.
+        variables: Floating-point variables, and values on the way to the loss.
         grad_loss: The gradient that arrives at the loss, in its shape; None is ones.
 
     Raises:
         GradientError: An operator on the way has no gradient rule.
-        OptimizerTypeError: `grad_loss` is no value.
     """
     turn_on_training_mode(graph)
     graph.loss = loss
     b = graph.builder
-    given = cast(object, grad_loss)
-    if given is not None and not isinstance(given, GraphValue):
-        raise OptimizerTypeError("grad_loss must be a value", found=type(given).__name__)
     seed = _ones(graph, loss.value) if grad_loss is None else grad_loss.value
     seed = b.cast_like(seed, loss.value)
     found = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
@@ -108,7 +112,7 @@ def raw_gradients(
     graph.gradients = {
         variable.name: values_of(gradient)
         for variable, gradient in zip(variables, found, strict=True)
-        if gradient is not None
+        if gradient is not None and isinstance(variable, State)
     }
     return found
 

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import schedules
-from amp_rewrite.optimizers.apply_updates import StepUpdates, check_pairs, train_op
+from amp_rewrite.optimizers import var_list as var_lists
+from amp_rewrite.optimizers.apply_updates import StepUpdates, check_pairs, counter_of, train_op
 from amp_rewrite.optimizers.clipping import LIMITS, Clipping, check_limits, clip
 from amp_rewrite.optimizers.compute_gradients import (
     Loss,
     barrier,
     check_float,
+    check_grad_loss,
     check_loss,
-    listed,
     raw_gradients,
 )
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, wrap
+from amp_rewrite.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.optimizers.learning_rate import LearningRate, Rate
-from amp_rewrite.optimizers.slots import OptimizerStates, Variable, assign_all
+from amp_rewrite.optimizers.slots import OptimizerStates, Variable, VarList, assign_all
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_rule import NoRule, UpdateRule
-from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.training_graph import GraphValue, State
 
 _AGGREGATION = (None, 0, 1, 2)
-T = TypeVar("T")
 
 
 class Optimizer:
@@ -48,7 +48,8 @@ class Optimizer:
     available before any is used, by a barrier of nodes through which all of them pass.
 
     Attributes:
-        rule: How one step changes a variable. Steps that are built keep the rule that they have.
+        rule: How one step changes a variable. It and the limits cannot be set any more when
+            gradients have been applied: a step would keep what it has.
         use_locking: What the constructor was given.
         clipnorm: See `Clipping`; so for the next two.
         clipvalue: See `Clipping`.
@@ -91,6 +92,7 @@ class Optimizer:
         """
         if not name:
             raise OptimizerValueError("Must specify the optimizer name.", found=repr(name))
+        self._built = False
         self.use_locking = use_locking
         self.rule = NoRule(owner=type(self).__name__) if rule is None else rule
         limits = check_limits(name, Clipping(**clipping))
@@ -98,6 +100,22 @@ class Optimizer:
         self._rate = LearningRate(name, learning_rate)
         self._states = OptimizerStates(name)
         self._counter: State | None = None
+        self._given_counter: State | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; refuse one that a step is made of, once there is a step.
+
+        Raises:
+            OptimizerValueError: A step is built, which would not change.
+        """
+        if vars(self).get("_built") and _is_part(type(self), name):
+            raise OptimizerValueError(
+                f"{name} is part of the step, which has been built",
+                where=self.name,
+                remedy="set it before gradients are applied, or make another optimizer; only the "
+                "learning rate can change between steps",
+            )
+        super().__setattr__(name, value)
 
     @property
     def name(self) -> str:
@@ -129,7 +147,7 @@ class Optimizer:
         self,
         loss: Loss,
         global_step: Variable | None = None,
-        var_list: Iterable[Variable] | None = None,
+        var_list: VarList = None,
         gate_gradients: int = GATE_OP,
         aggregation_method: int | None = None,
         colocate_gradients_with_ops: bool = False,
@@ -178,7 +196,7 @@ class Optimizer:
     def compute_gradients(
         self,
         loss: Loss,
-        var_list: Iterable[Variable] | None = None,
+        var_list: VarList = None,
         gate_gradients: int = GATE_OP,
         aggregation_method: int | None = None,
         colocate_gradients_with_ops: bool = False,
@@ -189,9 +207,11 @@ class Optimizer:
         Args:
             loss: A floating-point value, or a callable that returns one. If it is no scalar, the
                 sum of its elements is differentiated.
-            var_list: Variables: states, values or names; None is every floating-point initializer
-                that the loss depends on. An initializer that is a constant of a formula, such as an
-                epsilon, cannot be told from a weight: leave it out here.
+            var_list: A variable, or variables in a list or in lists inside it: states, values or
+                names; None is every floating-point initializer that the loss depends on. An
+                initializer that is a constant of a formula, such as an epsilon, cannot be told from
+                a weight: leave it out here. Any other value of the model, an input too, has a
+                gradient as well, which `apply_gradients` refuses.
             gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH; see the class.
             aggregation_method: None or a number of TensorFlow's AggregationMethod. Gradients that
                 meet are added by one Sum in the widest of their types, whatever it is.
@@ -201,6 +221,7 @@ class Optimizer:
         Returns:
             (gradient, variable) for each variable: the gradient is a GraphValue, IndexedSlices
             whose fields are GraphValues, or None where the loss does not depend on the variable.
+            What is no variable stands there as a GraphValue.
 
         Raises:
             GradientError: An operator on the way has no gradient rule.
@@ -220,10 +241,11 @@ class Optimizer:
                 expected=" or ".join(map(str, _AGGREGATION)),
             )
         value = check_loss(loss)
-        graph = value.graph
+        graph = self._states.graph = value.graph
         check_float("loss", value.name, value.dtype)
-        variables = self._variables(graph, value, var_list)
-        found = raw_gradients(graph, value, variables, grad_loss)
+        variables = var_lists.chosen(graph, value, var_list)
+        seed = check_grad_loss(value, grad_loss)
+        found = raw_gradients(graph, value, variables, seed)
         if gate_gradients == self.GATE_GRAPH:
             found = barrier(graph.builder, found)
         return [(wrap(graph, g), v) for g, v in zip(found, variables, strict=True)]
@@ -249,6 +271,8 @@ class Optimizer:
         Raises:
             OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
             OptimizerValueError: There are no pairs, or no gradients.
+            UnsupportedError: What is to be updated is no variable, or has a constraint and a sparse
+                gradient.
         """
         return self.apply_reduced(self.reduce_gradients(grads_and_vars), global_step, name)
 
@@ -292,10 +316,11 @@ class Optimizer:
             self._states,
             graph,
             scope=name or self._states.optimizer,
-            global_step=global_step,
+            global_step=self._given_counter if global_step is None else global_step,
             factor=factor,
         )
         self._counter = step.counter
+        self._built = True
         for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
         return train_op(step, given)
@@ -314,6 +339,16 @@ class Optimizer:
             )
         gradients = [gradient for gradient, _ in pairs]
         return clip(gradients, self.clipnorm, self.clipvalue, self.global_clipnorm)
+
+    def get_updates(self, loss: Loss, params: Iterable[Variable]) -> list[TrainOp]:
+        """Return the step that minimizes a loss, in a list: Keras's name for `minimize`.
+
+        Raises:
+            OptimizerValueError: What `get_gradients` and `apply_gradients` raise.
+        """
+        variables = list(params)
+        gradients = self.get_gradients(loss, variables)
+        return [self.apply_gradients(zip(gradients, variables, strict=True))]
 
     def get_slot(self, var: Variable, name: str) -> State | None:
         """Return the slot called `name` of a variable, or None if there is none."""
@@ -345,6 +380,32 @@ class Optimizer:
         self._states.graph = self._states.graph or variable.graph
         return self._states.add_slot(variable, slot_name, initializer)
 
+    def add_weight(
+        self,
+        name: str,
+        shape: Sequence[int] = (),
+        dtype: Any = None,
+        initializer: Any = "zeros",
+        trainable: bool = False,
+    ) -> State:
+        """Return a new state that belongs to no variable, of the graph built on last.
+
+        A step holds it if it reads or updates it: `dataclasses.replace(op, updates={**op.updates,
+        weight.name: value})` does.
+
+        Args:
+            name: Its name; a number is appended if that is taken.
+            shape: The lengths of its axes.
+            dtype: A numpy type; None is float32.
+            initializer: "zeros", "ones", a number, an array, or a function of shape and type.
+            trainable: Whether it is a variable that gradients can be taken with respect to.
+
+        Raises:
+            OptimizerTypeError: The name, the shape or the type is none.
+            OptimizerValueError: No gradients were computed yet, or the initializer does not fit.
+        """
+        return self._states.add_weight(name, shape, dtype, initializer, trainable=trainable)
+
     @property
     def learning_rate(self) -> Any:
         """The present learning rate: a number, or the schedule.
@@ -369,8 +430,24 @@ class Optimizer:
 
     @property
     def iterations(self) -> State | None:
-        """The state that counts the steps; None before gradients are applied."""
+        """The state that counts the steps; None before gradients are applied.
+
+        Setting it chooses the state that `apply_gradients` counts in without a `global_step`: an
+        integer scalar of the model, before gradients are applied.
+        """
         return self._counter
+
+    @iterations.setter
+    def iterations(self, value: Variable) -> None:
+        if self._built:
+            raise OptimizerValueError(
+                "Cannot set `iterations` to a new Variable after the Optimizer weights have been "
+                "created",
+                where=self.name,
+                found=repr(value),
+                remedy="call iterations.assign(number) to go on from another number",
+            )
+        self._counter = self._given_counter = counter_of(value)
 
     @property
     def weights(self) -> list[State]:
@@ -421,43 +498,11 @@ class Optimizer:
             given["learning_rate"] = schedules.from_config(given["learning_rate"], custom_objects)
         return cls(**given)
 
-    def _variables(
-        self, graph: TrainingGraph, loss: GraphValue, var_list: Iterable[Variable] | None
-    ) -> Sequence[State]:
-        if var_list is None:
-            variables = graph.variables(loss.value)
-        else:
-            variables = list(dict.fromkeys(graph.variable(v) for v in listed(var_list)))
-        if not variables:
-            raise OptimizerValueError(
-                "No variables to optimize.",
-                where=f"loss {loss.name!r}",
-                expected="a floating-point initializer that the loss depends on",
-                remedy="keep the weights as initializers when exporting the model",
-            )
-        for variable in variables:
-            check_float("variable", variable.name, variable.dtype)
-        return variables
 
-
-class Hyperparameter(Generic[T]):
-    """A member of an optimizer that is a field of its rule; setting it makes another rule."""
-
-    def __set_name__(self, owner: type[Optimizer], name: str) -> None:
-        """Take note of the name that it has in the optimizer and in the rule."""
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type[Optimizer]) -> Self: ...
-    @overload
-    def __get__(self, instance: Optimizer, owner: type[Optimizer]) -> T: ...
-    def __get__(self, instance: Optimizer | None, owner: type[Optimizer]) -> T | Self:
-        """Return the rule's value."""
-        return self if instance is None else getattr(instance.rule, self._name)
-
-    def __set__(self, instance: Optimizer, value: T) -> None:
-        """Set the rule's value, which is checked, for steps that are built from now on."""
-        instance.rule = replace(instance.rule, **{self._name: value})
+def _is_part(kind: type[Optimizer], name: str) -> bool:
+    """Return whether an attribute of a class of optimizers is built into steps."""
+    part = name == "rule" or name in LIMITS
+    return part or isinstance(getattr(kind, name, None), Hyperparameter)
 
 
 def overrides(optimizer: Optimizer, method: str) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from amp_rewrite.errors import OptimizerValueError
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 Variable = State | GraphValue | str
 """A variable: a state, an initializer's value or its name."""
+VarList = Variable | Iterable[Any] | None
+"""Variables: one, a list of them, or lists inside a list; None is all that a loss depends on."""
 
 
 class OptimizerStates:
@@ -66,6 +69,21 @@ class OptimizerStates:
             self._others[graph, name] = known
         return known
 
+    def add_weight(
+        self, name: str, shape: Sequence[int], dtype: Any, initializer: Any, *, trainable: bool
+    ) -> State:
+        """Add a state that belongs to no variable; see `Optimizer.add_weight`."""
+        if self.graph is None:
+            raise OptimizerValueError(
+                "no model is known to which a weight could be added",
+                where=self.optimizer,
+                remedy="call compute_gradients or add_slot first",
+            )
+        initial = filled(name, shape, dtype, initializer)
+        state = self.graph.state(name, initial, "non_slot", trainable=trainable)
+        self._others[self.graph, state.name] = state
+        return state
+
     def slot_names(self) -> list[str]:
         """Return the names of slots, sorted, each once."""
         return sorted({name for _, name in self._slots})
@@ -108,6 +126,54 @@ def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) 
         state.assign(weight)
 
 
+def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.ndarray:
+    """Return the first value of a weight.
+
+    Args:
+        name: What errors show.
+        shape: The lengths of its axes.
+        dtype: Its element type; None is float32.
+        initializer: "zeros", "ones", a number, an array, or a function of shape and type.
+
+    Raises:
+        OptimizerTypeError: The name, the shape or the type is none.
+        OptimizerValueError: The initializer is unknown, or does not fit.
+    """
+    if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptimizerTypeError("a weight needs a name", found=repr(name))
+    try:
+        kind = np.dtype(np.float32 if dtype is None else dtype)
+        lengths = tuple(operator.index(length) for length in shape)
+    except TypeError as error:
+        raise OptimizerTypeError(
+            "not the shape and the type of a weight", where=name, found=error
+        ) from error
+    number = _number(initializer)
+    given = initializer(lengths, kind) if callable(initializer) else number
+    try:
+        return np.broadcast_to(np.asarray(given, kind), lengths).copy()
+    except (TypeError, ValueError) as error:
+        raise OptimizerValueError(
+            "an initializer that does not fit", where=name, found=error, expected=list(lengths)
+        ) from error
+
+
+def _number(initializer: Any) -> Any:
+    """Return the number that a word stands for; what is no word stays as it is.
+
+    Raises:
+        OptimizerValueError: The word is unknown.
+    """
+    if not isinstance(initializer, str):
+        return initializer
+    known = {"zeros": 0.0, "ones": 1.0}
+    if initializer not in known:
+        raise OptimizerValueError(
+            "unknown initializer", found=repr(initializer), expected="'zeros' or 'ones'"
+        )
+    return known[initializer]
+
+
 def initial_array(variable: State, initializer: Any) -> np.ndarray:
     """Return the first value of a slot: float32, or float64 for a float64 variable.
 
@@ -115,12 +181,12 @@ def initial_array(variable: State, initializer: Any) -> np.ndarray:
         OptimizerValueError: The initializer is unknown or has another shape than the variable.
     """
     dtype = np.float64 if variable.dtype.itemsize == 8 else np.float32
-    number = {"zeros": 0.0, "ones": 1.0}.get(initializer) if isinstance(initializer, str) else None
-    if isinstance(initializer, str) and number is None:
+    try:
+        array = np.asarray(_number(initializer), dtype)
+    except (TypeError, ValueError) as error:
         raise OptimizerValueError(
-            "unknown initializer", found=repr(initializer), expected="'zeros' or 'ones'"
-        )
-    array = np.asarray(initializer if number is None else number, dtype)
+            "an initializer that is no tensor of numbers", where=variable.name, found=error
+        ) from error
     if array.shape not in ((), variable.shape):
         raise OptimizerValueError(
             "a slot must have the shape of its variable",

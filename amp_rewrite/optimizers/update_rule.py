@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.errors import UnsupportedError
 from amp_rewrite.training.training_graph import State
 
 _CHECK = "check"
@@ -177,6 +178,9 @@ class NoRule(UpdateRule):
         """Refuse.
 
         Raises:
-            NotImplementedError: Always.
+            UnsupportedError: Always.
         """
-        raise NotImplementedError(f"{self.owner} does not say how it updates a variable")
+        raise UnsupportedError(
+            f"{self.owner} does not say how it updates a variable",
+            remedy="give the optimizer a rule, a child of UpdateRule",
+        )

@@ -13,7 +13,7 @@ from amp_rewrite.optimizers.compute_gradients import Loss
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient
 from amp_rewrite.optimizers.optimizer import Optimizer, overrides
-from amp_rewrite.optimizers.slots import Variable
+from amp_rewrite.optimizers.slots import Variable, VarList
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.training.training_graph import GraphValue, State
 
@@ -22,8 +22,8 @@ class OptimizerWrapper(Optimizer):
     """An optimizer that leaves its members to another one; a child changes some of them.
 
     It has no rule, slots or learning rate of its own, so that `Optimizer.__init__` is not called.
-    Of the members of Optimizer, `get_name`, `minimize`, `apply_gradients` and `lr` are made of
-    others; every other one is written out below.
+    Of the members of Optimizer, `get_name`, `minimize`, `apply_gradients`, `get_updates` and `lr`
+    are made of others; every other one is written out below.
 
     What Optimizer does not define is the inner optimizer's as well: hyperparameters, and members of
     a class of the user's own. Reading an attribute that the wrapper lacks reads the inner one's;
@@ -99,7 +99,7 @@ class OptimizerWrapper(Optimizer):
     def compute_gradients(
         self,
         loss: Loss,
-        var_list: Iterable[Variable] | None = None,
+        var_list: VarList = None,
         gate_gradients: int = Optimizer.GATE_OP,
         aggregation_method: int | None = None,
         colocate_gradients_with_ops: bool = False,
@@ -167,6 +167,17 @@ class OptimizerWrapper(Optimizer):
         """See `Optimizer.add_slot`."""
         return self._inner.add_slot(var, slot_name, initializer)
 
+    def add_weight(
+        self,
+        name: str,
+        shape: Sequence[int] = (),
+        dtype: Any = None,
+        initializer: Any = "zeros",
+        trainable: bool = False,
+    ) -> State:
+        """See `Optimizer.add_weight`."""
+        return self._inner.add_weight(name, shape, dtype, initializer, trainable)
+
     @property
     def learning_rate(self) -> Any:
         """See `Optimizer.learning_rate`."""
@@ -180,6 +191,10 @@ class OptimizerWrapper(Optimizer):
     def iterations(self) -> State | None:
         """See `Optimizer.iterations`."""
         return self._inner.iterations
+
+    @iterations.setter
+    def iterations(self, value: Variable) -> None:
+        self._inner.iterations = value
 
     @property
     def weights(self) -> list[State]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.prepare import prepare
+from amp_rewrite.training.replicas import Groups
 from amp_rewrite.training.weights import (
     lifted,
     modernise,
@@ -58,6 +59,8 @@ class State:
         initial: The value before the first step.
         role: What it is; see ROLES.
         trainable: Whether an optimizer updates it by a gradient.
+        constraint: A function from an updated value, a GraphValue, to the value that is kept, or
+            None. Set it before gradients are applied.
         store: The session that holds the present value, or None if there is none.
     """
 
@@ -67,6 +70,7 @@ class State:
     initial: Array | ir.TensorProtocol = field(repr=False)
     role: str
     trainable: bool = False
+    constraint: Callable[[GraphValue], GraphValue] | None = field(default=None, repr=False)
     store: StateStore | None = field(default=None, repr=False)
 
     @property
@@ -205,6 +209,8 @@ class TrainingGraph:
         builder: Adds the nodes of gradients.
         states: Name -> state, in the order of creation.
         assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
+        averaged: Such a next value -> groups of shards -> its mean over them, which is that of the
+            mean over the groups before.
         loss: What was differentiated last, or None.
         seeds: The values at which backward passes begin.
         gradients: Variable -> the value that carries its gradient, of the last backward pass.
@@ -228,7 +234,7 @@ class TrainingGraph:
         self.builder = Builder(model)
         self.states: dict[str, State] = {}
         self.assigned: dict[State, ir.Value] = {}
-        self.averaged: dict[ir.Value, ir.Value] = {}
+        self.averaged: dict[ir.Value, dict[Groups, ir.Value]] = {}
         self.loss: GraphValue | None = None
         self.seeds: list[ir.Value] = []
         self.gradients: dict[str, ir.Value] = {}
@@ -346,10 +352,14 @@ class TrainingGraph:
         """Return state name -> next value of the statistics, of those before a loss if given."""
         nodes = None if loss is None else set(nodes_before(self.model.graph, loss))
         return {
-            state.name: self.averaged.get(following, following)
+            state.name: self.averaged_of(following)
             for state, following in self.assigned.items()
             if nodes is None or following.producer() in nodes
         }
+
+    def averaged_of(self, following: ir.Value) -> ir.Value:
+        """Return the last mean over shards of a statistic's next value; itself if there is none."""
+        return next(reversed(self.averaged.get(following, {}).values()), following)
 
     def has(self, name: str) -> bool:
         """Return whether the main graph has a value of that name."""

@@ -16,6 +16,7 @@ NAMES = (
     "curve_float16",
     "reductions",
     "groups",
+    "nested",
     "sparse",
     "one_infinity",
     "buckets",
@@ -138,6 +139,39 @@ def test_groups_sum_inside_each_group_only(results):
         assert shard["pairs"]["loss"] == pytest.approx(loss, rel=1e-5)
         np.testing.assert_allclose(shard["pairs"]["w"], w - gradient, rtol=1e-4, atol=1e-5)
         assert shard["turned"]["loss"] == pytest.approx(linear_gradient(feeds)[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("way", ["twice", "hierarchy", "three", "sum of sums", "by hand"])
+def test_a_sum_of_sums_is_that_of_numpy_and_never_zero(results, way):
+    shards = len(results["nested"])
+    loss, gradient = linear_gradient(batches(shards))
+    factor = {"sum of sums": shards**2, "by hand": shards}.get(way, 1)
+    w = np.array([[1.0], [2], [3]]) - gradient * factor
+    for shard in results["nested"]:
+        shown = loss * shards**2 if way == "sum of sums" else loss
+        assert shard[way]["loss"] == pytest.approx(shown, rel=1e-5)
+        norm = np.linalg.norm(gradient) * factor
+        assert shard[way]["gradient_norm"] == pytest.approx(norm, rel=1e-5)
+        np.testing.assert_allclose(shard[way]["w"], w, rtol=1e-4, atol=1e-4)
+
+
+def test_groups_of_groups_gather_the_sparse_gradients_of_all(results):
+    shards = len(results["nested"])
+    parts = [models.table_batch(rank) for rank in range(shards)]
+    feeds = {name: np.concatenate([part[name] for part in parts]) for name in ("i", "t")}
+    loss = amp.value(models.loaded(models.TABLE), "loss")
+    op = amp.optimizers.GradientDescent(1.0).minimize(loss, var_list=["w"])
+    with amp.TrainingSession(op) as session:
+        session.run(feeds)
+        expected = session.state_dict()["w"]
+    for shard in results["nested"]:
+        assert shard["sparse"]["states"] == results["nested"][0]["sparse"]["states"]
+        np.testing.assert_allclose(shard["sparse"]["w"], expected, rtol=1e-5)
+
+
+def test_groups_of_groups_average_the_statistics_of_all(results):
+    for shard in results["nested"]:
+        assert shard["statistics"] == results["nested"][0]["statistics"]
 
 
 def test_sparse_gradients_touch_the_rows_of_all_shards_and_no_others(results):

@@ -20,12 +20,13 @@ from amp_rewrite.distributed import (
     ShardOptions,
     Shards,
     shard_context,
+    staged_program,
 )
 from amp_rewrite.distributed.buckets import buckets_of
 from amp_rewrite.distributed.low_precision import lower_sums
 from amp_rewrite.distributed.memory import DeviceMemory
 from amp_rewrite.distributed.stages import isolate, stages_of
-from amp_rewrite.errors import FetchError
+from amp_rewrite.errors import FetchError, InvariantError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.ort.device import Device
@@ -123,6 +124,43 @@ def sharded_model(model, fetches=("loss",)):
     resolve(cut, 2)
     isolate(cut)
     return cut, info
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "mean of means": lambda o: CrossShardOptimizer(CrossShardOptimizer(o)),
+    "three": lambda o: CrossShardOptimizer(CrossShardOptimizer(CrossShardOptimizer(o))),
+    "groups": lambda o: CrossShardOptimizer(
+        CrossShardOptimizer(o, group_assignment=[[0, 1]]), group_assignment=[[1, 0]]
+    ),
+    "scaled inside": lambda o: CrossShardOptimizer(
+        amp.LossScaleOptimizer(CrossShardOptimizer(o), 8.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["linear", "normalised", "transformer"])
+def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):
+    model, feeds = (make() for make in MODELS[name])
+    expected, states = run(op_of(model, lambda o: o, amp.optimizers.Momentum(0.01, 0.9)), feeds)
+    rule = amp.optimizers.Momentum(0.01, 0.9)
+    found, own = run(op_of(model, WAYS[way], rule), feeds, shards=Shards(Twin(), ShardOptions()))
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
+    assert own.keys() == states.keys()
+    for key, array in states.items():
+        np.testing.assert_allclose(own[key], array, rtol=1e-5, atol=1e-6)
+    assert all((array != 0).any() for key, array in own.items() if key.endswith("/Momentum"))
+
+
+def test_a_stage_that_reads_what_nothing_has_computed_is_found_when_it_is_compiled(monkeypatch):
+    op = op_of(LINEAR, WAYS["mean of means"])
+    monkeypatch.setattr(staged_program, "isolate", lambda model: None)
+    text = "sum 1: a step on shards reads what nothing has computed before; found cross_replica"
+    with (
+        amp.TrainingSession(op, shards=Shards(Twin(), ShardOptions())) as session,
+        pytest.raises(InvariantError, match=text),
+    ):
+        session.run(FEEDS)
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 3000, 25 << 20])

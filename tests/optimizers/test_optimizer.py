@@ -61,34 +61,6 @@ def test_variables_are_the_float_initializers_that_the_loss_depends_on(loss: Gra
     assert all(isinstance(gradient, GraphValue) for gradient, _ in pairs)
 
 
-@pytest.mark.parametrize("given", ["name", "state", "value"])
-def test_var_list_takes_names_states_and_values(
-    model: ir.Model, loss: GraphValue, given: str
-) -> None:
-    graph = training_graph(model)
-    reference: Any = {
-        "name": "w2",
-        "state": graph.variable("w2"),
-        "value": value(model, "w2"),
-    }[given]
-    pairs = GradientDescent().compute_gradients(loss, var_list=[reference])
-    assert [variable.name for _, variable in pairs] == ["w2"]
-
-
-@pytest.mark.parametrize(
-    ("var_list", "message"),
-    [
-        ("w1", r"must be a list of variables; found 'w1'; pass \['w1'\]"),
-        ([3], "not a variable.*int"),
-    ],
-)
-def test_what_is_no_list_of_variables_is_a_type_error(
-    loss: GraphValue, var_list: Any, message: str
-) -> None:
-    with pytest.raises(TypeError, match=message):
-        GradientDescent().minimize(loss, var_list=var_list)
-
-
 def test_a_step_holds_no_states_of_another_optimizer_on_its_model(loss: GraphValue) -> None:
     first = Adam(0.5).minimize(loss, var_list=["w1"])
     other = GradientDescent(0.25)
@@ -151,16 +123,6 @@ def test_a_loss_that_is_no_value_is_a_type_error() -> None:
 def test_a_callable_loss_is_called(loss: GraphValue) -> None:
     train_op = GradientDescent().minimize(lambda: loss * 2)
     assert "w1" in train_op.updates
-
-
-def test_grad_loss_takes_the_place_of_ones(model: ir.Model) -> None:
-    plain = steps(GradientDescent(0.125).minimize(value(model, "loss")))
-    other = load(onnx.parser.parse_model(TWO_LAYERS))
-    twice = value(other, "loss") * 0 + 2
-    half = steps(GradientDescent(0.0625).minimize(value(other, "loss"), grad_loss=twice))
-    np.testing.assert_allclose(plain["w1"], half["w1"], rtol=1e-5)
-    with pytest.raises(TypeError, match="grad_loss must be a value"):
-        GradientDescent().compute_gradients(value(other, "loss"), grad_loss=1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("gate", [Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH])
@@ -523,3 +485,45 @@ def test_a_child_that_says_nothing_about_updates_cannot_apply(loss: GraphValue) 
 
     with pytest.raises(NotImplementedError, match="Silent does not say how"):
         Silent(False, "silent").minimize(loss)
+
+
+def test_iterations_can_be_set_to_a_state_before_gradients_are_applied(loss: GraphValue) -> None:
+    graph = loss.graph
+    counter = graph.state("my_steps", np.array(5, np.int64), "global_step")
+    optimizer = GradientDescent()
+    optimizer.iterations = counter
+    assert optimizer.iterations is counter
+    op = optimizer.minimize(loss)
+    assert op.global_step == "my_steps"
+    assert steps(op, 2)["my_steps"] == 7
+    with pytest.raises(ValueError, match=r"Cannot set `iterations` to a new Variable .*assign"):
+        optimizer.iterations = graph.global_step()
+    counter.assign(9)
+    assert steps(op)["my_steps"] == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        (3, TypeError, "the global step must be a state"),
+        ("w1", ValueError, "Invalid type float32 for global_step 'w1'"),
+        ("x", ValueError, "must be an initializer"),
+    ],
+)
+def test_iterations_are_an_integer_state(
+    loss: GraphValue, given: Any, kind: type[Exception], message: str
+) -> None:
+    optimizer = GradientDescent()
+    value_of = loss.graph.value(given) if isinstance(given, str) else given
+    with pytest.raises(kind, match=message):
+        optimizer.iterations = value_of
+    assert optimizer.iterations is None
+
+
+def test_get_updates_returns_the_step_in_a_list(loss: GraphValue, model: ir.Model) -> None:
+    [op] = GradientDescent(0.125, clipnorm=1.0).get_updates(loss, ["w1", "b1"])
+    other = load(onnx.parser.parse_model(TWO_LAYERS))
+    alike = GradientDescent(0.125, clipnorm=1.0)
+    expected = steps(alike.minimize(value(other, "loss"), var_list=["w1", "b1"]))
+    for name, array in steps(op).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-6)

@@ -14,7 +14,11 @@ from amp_rewrite.optimizers import Adam, GradientDescent, Optimizer, OptimizerWr
 
 Wrap = Callable[[Optimizer], Optimizer]
 
-DERIVED = {"GATE_GRAPH", "GATE_NONE", "GATE_OP", "apply_gradients", "get_name", "lr", "minimize"}
+DERIVED = {"GATE_GRAPH", "GATE_NONE", "GATE_OP", "apply_gradients", "get_name"} | {
+    "get_updates",
+    "lr",
+    "minimize",
+}
 """Members that are made of other members, or constants."""
 SET_WHEN_MADE = {"scales_loss", "supports_loss_scaling"}
 
@@ -124,6 +128,17 @@ def test_a_collective_that_bears_no_loss_scale_is_refused_in_both_orders() -> No
         amp.LossScaleOptimizer(amp.CrossShardOptimizer(Compressing(Adam())))
     assert isinstance(outside.value, amp.AmpError)
     assert isinstance(inside.value, amp.AmpError)
+
+
+def test_whether_a_collective_bears_a_loss_scale_is_asked_again_when_gradients_are_applied(
+    dense_model: Callable[..., ir.Model],
+) -> None:
+    inside = OptimizerWrapper(Adam())
+    optimizer = amp.LossScaleOptimizer(amp.CrossShardOptimizer(inside))
+    pairs = optimizer.compute_gradients(amp.value(dense_model(np.ones((1, 2), np.float32)), "loss"))
+    inside.supports_loss_scaling = False
+    with pytest.raises(ValueError, match="Loss scaling is not supported with this collective"):
+        optimizer.apply_gradients(pairs)
 
 
 def test_private_names_are_not_looked_up_inside() -> None:

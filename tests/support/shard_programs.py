@@ -113,6 +113,58 @@ def groups(shards, folder):
     return {"pairs": one_step(shards, "mean", pairs), "turned": one_step(shards, "mean", turned)}
 
 
+def hierarchy(shards):
+    """Return pairs of neighbours, and what joins the pairs; of two shards, themselves."""
+    size = max(1, shards.size // 2)
+    rows = [list(range(i, i + size)) for i in range(0, shards.size, size)]
+    return rows, [list(column) for column in zip(*rows, strict=True)]
+
+
+def nested(shards, folder):
+    """Sums of sums: of all shards twice, and of groups of groups; dense, sparse and in float16."""
+    rows, columns = hierarchy(shards)
+    ways = {
+        "twice": lambda o: cross(cross(o)),
+        "sum of sums": lambda o: cross(cross(o, reduction="sum"), reduction="sum"),
+        "hierarchy": lambda o: cross(cross(o, group_assignment=rows), group_assignment=columns),
+        "three": lambda o: cross(cross(cross(o, group_assignment=rows)), group_assignment=columns),
+    }
+    found = {name: one_linear(shards, wrap) for name, wrap in ways.items()}
+    found["by hand"] = one_linear(shards, None)
+    found["sparse"] = sparse_step(shards, ways["hierarchy"])
+    loss = amp.value(loaded(normalised_cnn()), "loss")
+    op = ways["hierarchy"](scaled(momentum())).minimize(loss)
+    feeds = next(shards.data(digits()).batches(BATCH))
+    with amp.TrainingSession(op, precision="float16", emulate=True) as session:
+        session.run(feeds)
+        session.run(feeds)
+        found["statistics"] = digest(session)
+    return found
+
+
+def one_linear(shards, wrap):
+    """Return loss, gradient norm and weights after a step; None reduces gradients twice by hand."""
+    loss = amp.value(loaded(LINEAR), "loss")
+    if wrap is None:
+        optimizer = cross(amp.optimizers.GradientDescent(1.0))
+        pairs = optimizer.reduce_gradients(optimizer.compute_gradients(loss))
+        op = optimizer.apply_gradients(pairs)
+    else:
+        op = wrap(amp.optimizers.GradientDescent(1.0)).minimize(loss)
+    with amp.TrainingSession(op) as session:
+        out = session.run(own_batch(shards), ["loss", "gradient_norm"])
+        return {**{k: float(v) for k, v in out.items()}, "w": session.state_dict()["w"].tolist()}
+
+
+def sparse_step(shards, wrap):
+    """Return the table after a step."""
+    loss = amp.value(loaded(TABLE), "loss")
+    op = wrap(amp.optimizers.GradientDescent(1.0)).minimize(loss, var_list=["w"])
+    with amp.TrainingSession(op) as session:
+        session.run(table_batch(shards.rank))
+        return {"w": session.state_dict()["w"].tolist(), "states": digest(session)}
+
+
 def sparse(shards, folder):
     """Rows of a table, some of them on both shards, and a variable without a gradient."""
     rule = amp.optimizers.Adam(0.1, lazy=True)

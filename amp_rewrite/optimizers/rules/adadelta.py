@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.optimizers.learning_rate import Rate
-from amp_rewrite.optimizers.optimizer import Hyperparameter, Optimizer
+from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule, checked
 
 

@@ -11,8 +11,9 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.optimizers.learning_rate import Rate
-from amp_rewrite.optimizers.optimizer import Hyperparameter, Optimizer
+from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule, checked
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"

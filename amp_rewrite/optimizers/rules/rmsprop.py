@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.optimizers import argument_checks as check
+from amp_rewrite.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.optimizers.learning_rate import Rate
-from amp_rewrite.optimizers.optimizer import Hyperparameter, Optimizer
+from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule, checked
 
 
@@ -114,11 +115,19 @@ class RMSProp(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        kind = CenteredRMSPropRule if centered else RMSPropRule
-        rule = kind(decay=decay, momentum=momentum, epsilon=epsilon)
+        rule = _kind(centered)(decay=decay, momentum=momentum, epsilon=epsilon)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
 
     @property
     def centered(self) -> bool:
         """Whether the gradient is divided by the root of its variance."""
         return isinstance(self.rule, CenteredRMSPropRule)
+
+    @centered.setter
+    def centered(self, value: bool) -> None:
+        self.rule = _kind(value)(decay=self.decay, momentum=self.momentum, epsilon=self.epsilon)
+
+
+def _kind(centered: object) -> type[RMSPropRule]:
+    """Return the rule with or without the mean taken out."""
+    return CenteredRMSPropRule if check.flag("centered", centered) else RMSPropRule

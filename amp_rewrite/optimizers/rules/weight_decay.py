@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
-from amp_rewrite.optimizers.optimizer import Hyperparameter
+from amp_rewrite.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.optimizers.rules.adam import Adam, AdamRule
 from amp_rewrite.optimizers.update_rule import checked
 from amp_rewrite.training.training_graph import State

@@ -20,6 +20,7 @@ from amp_rewrite.ort.providers import Provider
 from amp_rewrite.ort.sessions import check_options
 from amp_rewrite.targets import CPU
 from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
+from amp_rewrite.train.session.closed_states import ClosedStates
 from amp_rewrite.train.session.feeds import Feeds, Inputs
 from amp_rewrite.train.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.session.scale_states import fitted
@@ -28,11 +29,13 @@ from amp_rewrite.train.session.skips import skip_watch
 from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.state_access import StateAccess
 from amp_rewrite.train.session.states import States
+from amp_rewrite.train.session.unscaled import warn_if_unscaled
 from amp_rewrite.train.step.arguments import fetch_names, thread_count
 from amp_rewrite.train.step.export import set_weights
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
 from amp_rewrite.training.replicas import resolve
+from amp_rewrite.training.training_graph import StateStore
 
 if TYPE_CHECKING:
     from amp_rewrite.optimizers.train_op import TrainOp
@@ -46,7 +49,8 @@ class TrainingSession(StateAccess):
     The state lies in two sets of OrtValues on the device of the first provider. A step reads one
     set and writes the other, so that no step copies state and a failed step changes none. It holds
     runtime sessions and, while it is open, answers for the optimizer's states (`learning_rate`,
-    `get_weights`); `close` it, or use it in a `with` block:
+    `get_weights`); afterwards single numbers stay as training left them, and other states are an
+    error. `close` it, or use it in a `with` block:
 
         with TrainingSession(optimizer.minimize(loss)) as session:
             loss = session.run({"x": x, "t": t})["loss"]
@@ -134,6 +138,7 @@ class TrainingSession(StateAccess):
         self._graph = None if loaded else source.graph  # pyright: ignore[reportAttributeAccessIssue]
         self._bind(self)
         global_state.register_session(self, self.info.precision)
+        warn_if_unscaled(self.info)
         if not emulate:
             warn_if_slow(self.info.precision, self._device)
 
@@ -259,7 +264,9 @@ class TrainingSession(StateAccess):
     def close(self) -> None:
         """Release the runtime's sessions and the state."""
         if self._open:
-            self._bind(None)
+            states = self._states.info.values()
+            numbers = {s.name: self._states.read(s.name) for s in states if not s.shape}
+            self._bind(ClosedStates(numbers))
             global_state.forget_session(self)
         self._open = False
         self._programs.clear()
@@ -288,8 +295,8 @@ class TrainingSession(StateAccess):
             )
         return self._inputs.check(feeds, frozenset(program.info.inputs))
 
-    def _bind(self, store: TrainingSession | None) -> None:
-        """Let the optimizer's states be read from and assigned in this session."""
+    def _bind(self, store: StateStore) -> None:
+        """Let the optimizer's states be read from and assigned in this session, or what it left."""
         for name, state in {} if self._graph is None else self._graph.states.items():
-            if name in self._states.info and (store is not None or state.store is self):
+            if name in self._states.info and (store is self or state.store is self):
                 state.store = store

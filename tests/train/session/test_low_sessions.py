@@ -17,6 +17,8 @@ from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
 
+pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")
+
 
 @pytest.fixture(autouse=True)
 def _reset():

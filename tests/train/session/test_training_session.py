@@ -110,7 +110,10 @@ def test_states_of_the_graph_are_read_and_assigned_in_the_running_session():
             session.assign_state("w", np.zeros(3))
         with pytest.raises(OptionError, match="no such state; found 'v'"):
             session.read_state("v")
-    assert w.store is None
+    with pytest.raises(RunError, match="w: the session that held the state is closed"):
+        w.read()
+    w.assign(np.ones(w.shape))
+    np.testing.assert_array_equal(w.read(), np.ones(w.shape))
 
 
 def test_frozen_weights_are_kept_in_a_step_file(tmp_path):

@@ -1,0 +1,53 @@
+"""What an optimizer knows of its states when their session is closed."""
+
+import numpy as np
+import onnx
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.errors import RunError
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, 3] x) => (float loss) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> {
+    y = MatMul(x, w)
+    loss = ReduceMean<keepdims=0>(y)
+}"""
+X = {"x": np.ones((2, 3), np.float32)}
+
+
+def test_weights_of_a_closed_session_are_an_error_and_not_the_initial_ones() -> None:
+    optimizer = amp.LossScaleOptimizer(
+        amp.optimizers.Adam(0.1), amp.DynamicLossScale(8.0, increment_period=2)
+    )
+    op = optimizer.minimize(amp.value(amp.load(onnx.parser.parse_model(MODEL)), "loss"))
+    first = optimizer.get_weights()
+    with amp.TrainingSession(op) as session:
+        for _ in range(3):
+            session.run(X)
+        trained = optimizer.get_weights()
+    with pytest.raises(RunError, match=r"w/Adam: the session that held the state is closed; read"):
+        optimizer.get_weights()
+    assert optimizer.iterations is not None
+    assert optimizer.iterations.read() == trained[0] == 3
+    assert (optimizer.current_loss_scale, optimizer.learning_rate) == (16.0, pytest.approx(0.1))
+    optimizer.set_weights(trained)
+    np.testing.assert_array_equal(optimizer.get_weights()[1], trained[1])
+    assert (trained[1] != first[1]).any()
+    with amp.TrainingSession(op) as session:
+        assert session.global_step == 3
+        np.testing.assert_array_equal(optimizer.get_weights()[1], trained[1])
+
+
+def test_the_latest_session_answers_until_it_is_closed() -> None:
+    optimizer = amp.optimizers.Adam(0.1)
+    op = optimizer.minimize(amp.value(amp.load(onnx.parser.parse_model(MODEL)), "loss"))
+    first, second = amp.TrainingSession(op), amp.TrainingSession(op)
+    first.run(X)
+    assert optimizer.iterations is not None
+    assert optimizer.iterations.read() == 0
+    first.close()
+    second.run(X)
+    second.run(X)
+    assert optimizer.iterations.read() == 2
+    second.close()
+    assert optimizer.iterations.read() == 2
