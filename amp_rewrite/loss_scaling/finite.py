@@ -27,8 +27,8 @@ def finite_and_norm(
 
     The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares are not negative, so
     that nothing cancels. It is not finite either if the sum overflows, in float32 at a norm of
-    1.8e19 / factor: such a step counts as not finite too, since nothing useful could be done with
-    it. A session whose step needs no norm checks sums in its place; see `check_by_sums`.
+    1.8e19 / factor: such a step counts as not finite too in other runtimes, and where it is clipped
+    by that norm. A session lets sums decide in its place; see `check_by_sums`.
 
     The norm that `clip_by_global_norm` has computed is used where there is one. Gradients that
     `clip_by_value` has limited count as they were before it; where a user's arithmetic may hide an
@@ -49,18 +49,25 @@ def finite_and_norm(
         raw = [merged(b, g, rows_only=True) for g in given]
         norm = global_norm_of(b, raw, factor)
         remember_norm(norm, raw)
-    finite = _is_finite(b, norm)
+    finite = _checked(b, norm)
     found = hidden(values_of(g) for g in given)
-    for groups in dict.fromkeys(found.values()):
-        other = global_norm_of(b, [v for v, g in found.items() if g == groups])
-        other = other if groups is None else cross_replica_sum(b, other, groups)
-        finite = b.op("And", finite, _is_finite(b, other))
+    for path in dict.fromkeys(found.values()):
+        other = global_norm_of(b, [v for v, groups in found.items() if groups == path])
+        for groups in path:
+            other = cross_replica_sum(b, other, groups)
+        finite = b.op("And", finite, _checked(b, other))
     return finite, norm
 
 
-def _is_finite(b: Builder, norm: ir.Value) -> ir.Value:
-    largest = float(np.finfo(b.type_of(norm).numpy()).max)
-    finite = b.less_or_equal(norm, largest)  # false for infinity and for NaN
+def is_finite(b: Builder, number: ir.Value) -> ir.Value:
+    """Return whether a number that is not negative is finite: bool, shape ()."""
+    largest = float(np.finfo(b.type_of(number).numpy()).max)
+    return b.less_or_equal(number, largest)  # false for infinity and for NaN
+
+
+def _checked(b: Builder, norm: ir.Value) -> ir.Value:
+    """Return whether a norm is finite, by a node that `is_check` knows."""
+    finite = is_finite(b, norm)
     node = finite.producer()
     assert node is not None, "a comparison is a node"
     node.metadata_props[CHECK_KEY] = "norm"

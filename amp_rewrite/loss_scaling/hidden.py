@@ -25,7 +25,7 @@ def is_unscaled(value: ir.Value) -> bool:
     return UNSCALED_KEY in value.meta
 
 
-def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, Groups | None]:
+def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
     """Return the unscaled gradients that may be infinite while what is made of them is finite.
 
     `clip_by_value` makes a number of an infinity, and so does a division by it; sums, products and
@@ -35,18 +35,18 @@ def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, Groups | None]:
         gradients: What is applied.
 
     Returns:
-        Unscaled gradient -> the groups of the shards that its effects were summed over; None if
-        they were not.
+        Unscaled gradient -> the groups of shards that its effects were summed over, in the order of
+        the sums.
     """
     given = list(gradients)
     shown = _before(given, hiding=False)
     return {v: groups for v, groups in _before(given, hiding=True).items() if v not in shown}
 
 
-def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, Groups | None]:
+def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, tuple[Groups, ...]]:
     """Return the unscaled gradients before values, through nodes that hide too if `hiding`."""
-    found: dict[ir.Value, Groups | None] = {}
-    left: list[tuple[ir.Value, Groups | None]] = [(value, None) for value in given]
+    found: dict[ir.Value, tuple[Groups, ...]] = {}
+    left: list[tuple[ir.Value, tuple[Groups, ...]]] = [(value, ()) for value in given]
     seen: set[ir.Value] = set()
     while left:
         value, groups = left.pop()
@@ -60,7 +60,7 @@ def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, Groups | N
         if node is None or part_of(node) not in _BETWEEN:
             continue
         if is_collective(node):
-            groups = groups_of(node)
+            groups = (groups_of(node), *groups)
         operands = node.inputs if hiding else _shown(node)
         left.extend((v, groups) for v in operands if v is not None)
     return found

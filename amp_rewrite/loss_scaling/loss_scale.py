@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,11 +14,12 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import LossScaleTypeError
 from amp_rewrite.optimizers.config import arguments
+from amp_rewrite.training.training_graph import SCALE_ROLES, TrainingGraph
 
 PREFIX = "loss_scale/"
 """The names of the states are this and a field of LossScaleState."""
 
-ROLES = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips")
+ROLES = SCALE_ROLES
 """The roles of the states, in the order of the fields of LossScaleState."""
 
 
@@ -36,8 +38,9 @@ class LossScale(ABC):
     P. Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740.
 
     A loss scale is a description: the numbers live in state tensors of a training graph, and
-    `applied` and `skipped` add the nodes that compute the next ones. A child's constructor
-    arguments are attributes of the same names.
+    `applied` and `skipped` add the nodes that compute the next ones. Optimizers that are given one
+    and the same loss scale share these states; `optimizers.group` makes one step of theirs. A
+    child's constructor arguments are attributes of the same names.
     """
 
     @property
@@ -73,6 +76,25 @@ class LossScale(ABC):
         """
         pairs = zip(self.applied(b, state), self.skipped(b, state), strict=True)
         return LossScaleState(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
+
+    def states_in(self, graph: TrainingGraph) -> LossScaleState:
+        """Return the states of this loss scale in a graph; they are made when first asked for."""
+        if graph not in self._states:
+            pairs = zip(self.initial_state()._asdict().items(), ROLES, strict=True)
+            states = [graph.state(PREFIX + key, array, role) for (key, array), role in pairs]
+            self._states[graph] = LossScaleState(*states)
+        return self._states[graph]
+
+    @property
+    def current(self) -> float:
+        """The present scale in the graph that was built on last; the initial one before."""
+        known = list(self._states.values())
+        return float(known[-1].current_loss_scale.read()) if known else self.initial
+
+    @cached_property
+    def _states(self) -> dict[TrainingGraph, LossScaleState]:
+        """The states in each training graph."""
+        return {}
 
     def initial_state(self) -> LossScaleState:
         """Return the state before the first step: arrays."""

@@ -23,13 +23,7 @@ from amp_rewrite.loss_scaling.gradients import (
     unscaled,
     without_repeated_indices,
 )
-from amp_rewrite.loss_scaling.loss_scale import (
-    PREFIX,
-    ROLES,
-    LossScale,
-    LossScaleState,
-    fetches_of,
-)
+from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState, fetches_of
 from amp_rewrite.loss_scaling.wrappable import check_collectives, check_optimizer, check_scale
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import registry
@@ -70,7 +64,8 @@ class LossScaleOptimizer(OptimizerWrapper):
 
         Args:
             optimizer: Any optimizer that does not clip gradients itself.
-            loss_scale: A LossScale, or what `loss_scaling.get` takes.
+            loss_scale: A LossScale, or what `loss_scaling.get` takes. Optimizers that are given one
+                LossScale share its present value.
             conditional: "if" puts the update into the then-branch of one If; "select" adds a Where
                 per state tensor and holds no control flow, which CUDA graphs need.
 
@@ -81,7 +76,6 @@ class LossScaleOptimizer(OptimizerWrapper):
         super().__init__(check_optimizer(optimizer))
         self._loss_scale = check_scale(get(loss_scale))
         self._conditional = check_mode(conditional)
-        self._scale_states: dict[TrainingGraph, LossScaleState] = {}
 
     @property
     def loss_scale(self) -> LossScale:
@@ -96,10 +90,7 @@ class LossScaleOptimizer(OptimizerWrapper):
     @property
     def current_loss_scale(self) -> float:
         """The present loss scale: the running session's if there is one."""
-        known = self._scale_states
-        if not known or not self.loss_scale.checks:
-            return self.loss_scale.initial
-        return float(list(known.values())[-1].current_loss_scale.read())
+        return self.loss_scale.current
 
     def get_scaled_loss(self, loss: Loss) -> Any:
         """Return the loss times the loss scale, which is cast to the loss's type.
@@ -197,7 +188,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         finite.name = graph.free_name("grads_finite")
         op = self._applied(pairs, global_step, name, factor)
         updates = self._make_conditional(op, present, finite, norm)
-        names = [state.name for state in self._states_of(graph)]
+        names = [state.name for state in self.loss_scale.states_in(graph)]
         following = LossScaleState(*(updates[name] for name in names))
         now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
         fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
@@ -265,20 +256,10 @@ class LossScaleOptimizer(OptimizerWrapper):
     def _builder(self, graph: TrainingGraph) -> Builder:
         return graph.scoped(_SCOPE, Part.LOSS_SCALE)
 
-    def _states_of(self, graph: TrainingGraph) -> LossScaleState:
-        """Return the states of a loss scale that changes: they are made when first asked for."""
-        known = self._scale_states
-        if graph not in known:
-            initial = self.loss_scale.initial_state()
-            pairs = zip(initial._asdict().items(), ROLES, strict=True)
-            states = [graph.state(PREFIX + key, array, role) for (key, array), role in pairs]
-            known[graph] = LossScaleState(*states)
-        return known[graph]
-
     def _values(self, graph: TrainingGraph) -> LossScaleState:
         """Return the present state as nodes read it; constants if it never changes."""
         if self.loss_scale.checks:
-            return LossScaleState(*(state.value for state in self._states_of(graph)))
+            return LossScaleState(*(state.value for state in self.loss_scale.states_in(graph)))
         b = self._builder(graph)
         return LossScaleState(*map(b.constant, self.loss_scale.initial_state()))
 
@@ -287,7 +268,7 @@ class LossScaleOptimizer(OptimizerWrapper):
     ) -> dict[str, ir.Value]:
         """Return the next values of what the step updates, and of the loss scale."""
         graph, scale = op.graph, self.loss_scale
-        b, names = self._builder(graph), [state.name for state in self._states_of(graph)]
+        b, names = self._builder(graph), [state.name for state in scale.states_in(graph)]
         applied = dict(zip(names, scale.applied(b, before), strict=True))
         skipped = dict(zip(names, scale.skipped(b, before), strict=True))
         changed = set(op.updates.values())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.part import Part
+from amp_rewrite.optimizers.joint_condition import skipped_together
 from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.training.training_graph import TrainingGraph
+from amp_rewrite.training.training_graph import SCALE_ROLES, TrainingGraph
 
 NORM = "gradient_norm"
-_SHARED = ("global_step", "statistic")
+_SHARED = ("global_step", "statistic", *SCALE_ROLES)
 """Roles of states that several optimizers update alike: such an update counts once."""
 
 
@@ -24,17 +26,26 @@ def group(*train_ops: TrainOp) -> TrainOp:
     are those of the first; "gradient_norm" is that of all gradients together. An optimizer's own
     learning rate is set by its `learning_rate`.
 
+    Optimizers with a loss scale must have been given one and the same LossScale. It has one state,
+    which the step updates once; gradients of any of them that are not finite skip all:
+
+        scale = DynamicLossScale()
+        slow = LossScaleOptimizer(Adam(1e-4), scale).minimize(loss, var_list=old)
+        fast = LossScaleOptimizer(Adam(1e-3), scale).minimize(loss, var_list=new)
+        train_op = group(slow, fast)
+
     Args:
-        *train_ops: Steps on one model, of different variables.
+        *train_ops: Steps on one model, of different variables; they stay as they are.
 
     Raises:
         OptimizerTypeError: One is no TrainOp.
-        OptimizerValueError: There is none, they are of different models or update one state, or one
-            has a loss scale, which could not skip the others.
+        OptimizerValueError: There is none, they are of different models, update one state or have
+            different loss scales, of which one could not skip the others.
     """
     graph = _check(train_ops)
+    steps = skipped_together(graph, train_ops)
     updates: dict[str, ir.Value] = {}
-    for op in train_ops:
+    for op in steps:
         for name, value in op.updates.items():
             if name not in updates:
                 updates[name] = value
@@ -44,12 +55,12 @@ def group(*train_ops: TrainOp) -> TrainOp:
                     where=name,
                     remedy="give each optimizer a var_list of its own",
                 )
-    first = train_ops[0]
+    first = steps[0]
     fetches = dict(first.fetches)
-    norms = [op.fetches[NORM] for op in train_ops if NORM in op.fetches]
+    norms = [op.fetches[NORM] for op in steps if NORM in op.fetches]
     if len(norms) > 1:
         fetches[NORM] = _together(graph, norms)
-    return TrainOp(graph, first.loss, updates, first.global_step, fetches)
+    return replace(first, updates=updates, fetches=fetches)
 
 
 def _check(train_ops: Sequence[TrainOp]) -> TrainingGraph:
@@ -60,15 +71,22 @@ def _check(train_ops: Sequence[TrainOp]) -> TrainingGraph:
             raise OptimizerTypeError(
                 "not a training step", found=type(op).__name__, remedy="pass what minimize returned"
             )
-        if op.loss_scale is not None:
-            raise OptimizerValueError(
-                "a step with a loss scale cannot be grouped",
-                expected="steps that are never skipped",
-                remedy="train all variables by one optimizer, or without a loss scale",
-            )
         if op.graph is not train_ops[0].graph:
             raise OptimizerValueError("steps of different models cannot be grouped")
+        if _scale_of(op) != _scale_of(train_ops[0]):
+            raise OptimizerValueError(
+                "steps with different loss scales cannot be grouped",
+                found=" and ".join(str(o.loss_scale) for o in (train_ops[0], op)),
+                expected="one LossScale, or none",
+                remedy="make one LossScale, and give it to each LossScaleOptimizer",
+            )
     return train_ops[0].graph
+
+
+def _scale_of(op: TrainOp) -> object:
+    """Return what tells one loss scale from another: its states, and what it is."""
+    roles = {name: op.graph.states[name].role for name in op.updates}
+    return op.loss_scale, [name for name, role in roles.items() if role in SCALE_ROLES]
 
 
 def _together(graph: TrainingGraph, norms: Sequence[ir.Value]) -> ir.Value:

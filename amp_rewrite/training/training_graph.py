@@ -33,7 +33,10 @@ Array = np.ndarray[Any, Any]
 GLOBAL_STEP = "global_step"
 
 ROLES = ("variable", "slot", "global_step", "learning_rate", "statistic", "non_slot")
-"""The roles that optimizers give; other rooms add their own (loss_scale, good_steps, ...)."""
+"""The roles that optimizers give; other rooms add their own."""
+
+SCALE_ROLES = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips")
+"""The roles of the states of a loss scale."""
 
 
 class StateStore(Protocol):

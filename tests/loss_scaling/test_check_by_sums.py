@@ -1,4 +1,4 @@
-"""Steps that need no gradient norm are checked by sums, which cost less."""
+"""Sums decide whether gradients are finite, which cost less than a norm where none is needed."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,10 +26,10 @@ def op_of(model: ir.Model, mode: str = "if") -> optimizers.TrainOp:
 
 def kinds_of(step: Step, *fetches: str) -> Counter[str]:
     """Return how often each operator occurs in what a session runs for some fetches."""
-    model = step.cut(fetches, defaults=False)[0]
+    model, info = step.cut(fetches, defaults=False)
     before = Counter(node.op_type for node in model.graph)
     assert before["ReduceSumSquare"] == 4
-    check_by_sums(model)
+    check_by_sums(model, {state.output for state in info.states})
     onnx.checker.check_model(ir.to_proto(model))
     after = Counter(node.op_type for node in model.graph)
     after.subtract({kind: before[kind] for kind in ("Concat", "ReduceSum")})
@@ -62,10 +62,20 @@ def test_an_injected_loss_scale_is_checked_by_sums_too(mode: str, four_variables
     assert kinds["ReduceSum"] == 4 + 1
 
 
-def test_a_norm_that_is_fetched_is_the_check(four_variables: Make) -> None:
+def test_sums_are_computed_besides_a_norm_only_if_that_is_not_finite(
+    four_variables: Make,
+) -> None:
     kinds = kinds_of(whole_step(op_of(four_variables())), "loss", "gradient_norm")
     assert kinds["ReduceSumSquare"] == 4
-    assert not kinds["ReduceSum"]  # one pass over the gradients
+    assert not kinds["ReduceSum"]  # one pass over the gradients; the sums are in a branch
+    assert kinds["If"] == 2
+
+
+def test_a_step_without_control_flow_stays_so(four_variables: Make) -> None:
+    kinds = kinds_of(whole_step(op_of(four_variables(), "select")), "loss", "gradient_norm")
+    assert not kinds["If"]
+    assert kinds["ReduceSumSquare"] == 4
+    assert kinds["ReduceSum"] == 4 + 1
 
 
 def test_a_norm_that_clips_is_the_check(four_variables: Make) -> None:
@@ -78,16 +88,51 @@ def test_a_norm_that_clips_is_the_check(four_variables: Make) -> None:
     assert not kinds["ReduceSum"]
 
 
+FETCHES = [("loss",), ("gradient_norm",), ("gradient_norm", "grads_finite", "matrix")]
+
+
+@pytest.mark.parametrize("fetches", FETCHES, ids=", ".join)
 @pytest.mark.parametrize("mode", ["if", "select"])
-def test_only_the_norm_overflows(mode: str, four_variables: Make, feeds_of: FeedsOf) -> None:
+@pytest.mark.parametrize(
+    ("large", "finite"),
+    [(1e18, True), (1e30, True), (3e38, True), (np.inf, False), (np.nan, False)],
+)
+def test_whether_a_step_is_skipped_does_not_depend_on_what_is_fetched(
+    fetches: tuple[str, ...],
+    mode: str,
+    large: float,
+    finite: bool,
+    four_variables: Make,
+    feeds_of: FeedsOf,
+) -> None:
     feeds = feeds_of(np.random.default_rng(0))
-    feeds["g2"][0, 0] = 1e30  # the square overflows in float32, a sum does not
-    with amp.TrainingSession(op_of(four_variables(), mode)) as session:
-        assert session.run(feeds)["grads_finite"]
-        assert session.state_dict()["matrix"][0, 0] == pytest.approx(-1e29)
-        assert not session.run(feeds, ["grads_finite", "gradient_norm"])["grads_finite"]
-        feeds["g2"][0, :2] = np.finfo(np.float32).max
-        assert not session.run(feeds)["grads_finite"]
+    feeds["g2"][0, 0] = large  # from 1.8e19 on its square overflows in float32
+    optimizer = LossScaleOptimizer(
+        optimizers.GradientDescent(0.1), amp.DynamicLossScale(1.0), conditional=mode
+    )
+    op = optimizer.minimize(amp.value(four_variables(), "loss"))
+    with amp.TrainingSession(op) as session:
+        session.run(feeds, fetches)
+        state = session.state_dict()
+    assert state["loss_scale/skipped_steps"] == (0 if finite else 1)
+    assert state["global_step"] == (1 if finite else 0)
+    if finite:
+        assert state["matrix"][0, 0] == pytest.approx(-0.1 * large)
+
+
+def test_clipping_by_a_norm_that_overflows_skips_the_step_whatever_is_fetched(
+    four_variables: Make, feeds_of: FeedsOf
+) -> None:
+    feeds = feeds_of(np.random.default_rng(0))
+    feeds["g2"][0, 0] = 1e30
+    for fetches in FETCHES:
+        optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1), amp.DynamicLossScale(1.0))
+        pairs = optimizer.compute_gradients(amp.value(four_variables(), "loss"))
+        clipped = optimizers.clip_by_global_norm([g for g, _ in pairs], 0.5)[0]
+        op = optimizer.apply_gradients(zip(clipped, [v for _, v in pairs], strict=True))
+        with amp.TrainingSession(op) as session:
+            session.run(feeds, fetches)
+            assert session.state_dict()["loss_scale/skipped_steps"] == 1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

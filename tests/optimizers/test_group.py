@@ -62,8 +62,11 @@ def test_steps_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(ValueError, match="different models"):
         group(first, GradientDescent().minimize(value(model(), "loss")))
     scaled = LossScaleOptimizer(Adam(), "dynamic").minimize(loss, var_list=["b"])
-    with pytest.raises(ValueError, match="with a loss scale cannot be grouped"):
+    with pytest.raises(ValueError, match=r"different loss scales.*found None and .*; expected one"):
         group(first, scaled)
+    other = LossScaleOptimizer(GradientDescent(), "dynamic").minimize(loss, var_list=["w"])
+    with pytest.raises(ValueError, match=r"steps with different loss scales .*give it to each"):
+        group(scaled, other)
     with pytest.raises(ValueError, match="no steps to group"):
         group()
     with pytest.raises(TypeError, match="not a training step; found int"):
