@@ -24,6 +24,7 @@ from amp_rewrite.train.evaluation import summary
 from amp_rewrite.train.loop import Plan, Progress, resume
 from amp_rewrite.train.loop import train as run
 from amp_rewrite.train.metrics import MetricsFile
+from amp_rewrite.train.session.input_checks import ALLOW
 from amp_rewrite.train.session.training_session import TrainingSession
 from amp_rewrite.train.step.step_info import STEP_KEY
 from amp_rewrite.training_info import has_training_info, read_training_info
@@ -93,6 +94,10 @@ def train(
             help="Capture each step as a CUDA graph; its loss scale needs --conditional select.",
         ),
     ] = False,
+    non_finite: Annotated[
+        str,
+        typer.Option(help="NaN and infinities in the data: allow, count (and print) or refuse."),
+    ] = ALLOW,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation."""
@@ -110,6 +115,7 @@ def train(
                 emulate=emulate,
                 cuda_graph=cuda_graph,
                 shards=group,
+                non_finite=non_finite,
             )
         )
         examples = DataSet.read(data) if group is None else group.data(data)
@@ -142,6 +148,8 @@ def train(
             session.export(output)
     if not quiet:
         _print(done, output, checkpoint)
+        for name, count in session.fed_non_finite.items():
+            common.console().print(f"{name}: {count} numbers fed were not finite", markup=False)
 
 
 def _source(path: Path) -> Path | TrainOp:

@@ -17,8 +17,8 @@ from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import Device
-from amp_rewrite.ort.ort_values import to_ort_value
-from amp_rewrite.train.session.program import Program, StateTensors, fetched
+from amp_rewrite.ort.ort_values import copy_of, to_ort_value
+from amp_rewrite.train.session.program import Program, StateTensors
 from amp_rewrite.train.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups
 
@@ -201,7 +201,7 @@ class ShardedProgram(Program):
             if begun:
                 self._halfway.note(error)
             raise
-        return {name: fetched(values[v]) for name, v in self.info.fetches.items()}
+        return {name: copy_of(values[v]) for name, v in self.info.fetches.items()}
 
     def end_profiling(self) -> str:
         """End profiling; return the paths of the profiles of all stages, with commas between."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
@@ -89,6 +91,18 @@ def check_reduction(reduction: str) -> None:
         raise LossError(
             "unknown reduction", found=repr(reduction), expected=" or ".join(REDUCTIONS)
         )
+
+
+def check_integer(name: str, given: object) -> int:
+    """Return an option that is an integer.
+
+    Raises:
+        LossError: It is not one that int64 holds.
+    """
+    number = isinstance(given, numbers.Integral) and not isinstance(given, bool)
+    if not number or not -(2**63) <= int(given) < 2**63:  # pyright: ignore[reportArgumentType]
+        raise LossError(f"{name} must be an integer", found=repr(given), remedy="pass an int")
+    return int(given)  # pyright: ignore[reportArgumentType]
 
 
 def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:

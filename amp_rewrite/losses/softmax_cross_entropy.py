@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.known import differ
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.part import Part
-from amp_rewrite.losses.operands import check_reduction, named, operands
+from amp_rewrite.losses.operands import check_integer, check_reduction, named, operands
 from amp_rewrite.training.training_graph import GraphValue
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
@@ -47,6 +46,8 @@ def softmax_cross_entropy(
         UnknownValueError: The model has no value called `logits`.
     """
     check_reduction(reduction)
+    axis = check_integer("axis", axis)
+    ignored = None if ignore_index is None else check_integer("ignore_index", ignore_index)
     graph, scores, targets = operands(model, logits, labels, axis=axis)
     b = graph.scoped("loss", Part.LOSS)
     if b.type_of(targets) not in _INTEGERS:
@@ -72,7 +73,7 @@ def softmax_cross_entropy(
         classes,
         rows,
         reduction=reduction,
-        ignore_index=None if ignore_index is None else int(np.int64(ignore_index)),
+        ignore_index=ignored,
     )
     return named(graph, b.reshape_like(loss, targets) if reduction == "none" else loss)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph import elements
 from amp_rewrite.ort.device import HOST, Device
 from amp_rewrite.ort.runtime import import_runtime
 
@@ -52,6 +53,17 @@ def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:
     return import_runtime().OrtValue.ortvalue_from_shape_and_type(
         list(shape), dtype.value, device.kind, device.index
     )
+
+
+def copy_of(value: Any) -> Array:
+    """Return a copy of an OrtValue on the host, in numpy's type or that of ml_dtypes.
+
+    Args:
+        value: A tensor.
+    """
+    member = elements.element(value.data_type())
+    assert member is not None, "a tensor has an element type"
+    return to_array(value, ir.DataType(member))
 
 
 def to_array(value: Any, dtype: ir.DataType) -> Array:

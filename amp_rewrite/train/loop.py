@@ -5,16 +5,24 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from amp_rewrite.errors import CheckpointError, DivergenceError, OptionError, StepError
+from amp_rewrite.errors import (
+    CheckpointError,
+    DataError,
+    DivergenceError,
+    FeedError,
+    OptionError,
+    StepError,
+)
 from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
 from amp_rewrite.train.metrics import MetricsFile
+from amp_rewrite.train.session.input_checks import non_finite
 from amp_rewrite.train.session.training_session import TrainingSession
 from amp_rewrite.train.step.arguments import integer
 from amp_rewrite.train.step.step_info import LOSS
@@ -158,12 +166,16 @@ def train(
         DivergenceError: A loss is not finite, or a weight is NaN at the end of an epoch.
         LossScaleError: The loss scale has collapsed.
         FeedError: The data do not fit the inputs of the step; held-out data are tried first.
-        DataError: They do not fill one batch of a fixed size.
+        DataError: They do not fill one batch of a fixed size; or one of them names a class or a row
+            that does not exist, holds numbers that are not finite and refused, or would be alone in
+            a batch that is normalized.
         SaveError: A checkpoint cannot be written.
     """
     at = progress or Progress()
     check_fills(data, plan.batch, session)
+    _check_data(session, data, _sizes(session, data, plan.batch))
     if held_out is not None:
+        _check_data(session, held_out)
         rehearse(session, held_out, plan.batch)
     start = time.perf_counter()
     watched = (LOSS, *(name for name in _SCALE if session.info.having(name) is not None))
@@ -180,7 +192,7 @@ def train(
         ):
             at.note(session.run(feeds, watched))
             at.batch, at.step = at.batch + 1, at.step + 1
-            _check_finite(session, at)
+            _check_finite(session, at, feeds)
             note(loss=at.loss, loss_scale=at.loss_scale, skipped_steps=at.skipped_steps)
             watch(at)
             if plan.every and at.step % plan.every == 0:
@@ -196,9 +208,41 @@ def train(
     return at
 
 
-def _check_finite(session: TrainingSession, at: Progress) -> None:
+def _check_data(session: TrainingSession, data: DataSet, batches: Collection[int] = ()) -> None:
+    """Find examples that a step would refuse before the first step.
+
+    Raises:
+        DataError: There is one.
+    """
+    try:
+        session.check_examples(data.arrays, batches)
+    except FeedError as error:
+        raise DataError(
+            error.what,
+            where=" ".join(str(w) for w in (data.where, error.where) if w is not None) or None,
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
+
+
+def _sizes(session: TrainingSession, data: DataSet, batch: int) -> set[int]:
+    """Return the sizes of the batches of an epoch."""
+    last = 0 if session.fixed_batch else data.size % batch
+    return {size for size in (min(batch, data.size), last) if size}
+
+
+def _check_finite(session: TrainingSession, at: Progress, feeds: Mapping[str, Any]) -> None:
     if math.isfinite(at.loss) or session.info.having("loss_scale") is not None:
         return
+    fed = non_finite(feeds)
+    if fed:
+        raise DivergenceError(
+            "the loss is not finite, and the batch holds numbers that are not",
+            where=f"step {at.step}",
+            found=", ".join(f"{name}: {count} not finite" for name, count in fed.items()),
+            remedy="leave such examples out; --non-finite refuse finds the first one",
+        )
     raise DivergenceError(
         "the loss is not finite",
         where=f"step {at.step}",

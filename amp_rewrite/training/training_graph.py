@@ -18,6 +18,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
+from amp_rewrite.training.assigned import assigned
 from amp_rewrite.training.prepare import prepare
 from amp_rewrite.training.replicas import Groups
 from amp_rewrite.training.weights import (
@@ -101,16 +102,9 @@ class State:
         """Replace the present value, and the initial one of sessions to come.
 
         Raises:
-            OptionError: The shape differs.
+            OptionError: It is no tensor of numbers, or shape or kind differ.
         """
-        array = np.array(value, dtype=self.dtype.numpy())
-        if array.shape != self.shape:
-            raise OptionError(
-                "a state tensor cannot take a value of another shape",
-                where=self.name,
-                found=array.shape,
-                expected=self.shape,
-            )
+        array = assigned(value, self.dtype.numpy(), self.shape, self.name)
         self.initial = array
         self.value.const_value = ir.tensor(array, dtype=self.dtype, name=self.value.name)
         if self.store is not None:

@@ -211,3 +211,51 @@ def test_an_interruption_leaves_whole_files_and_can_be_resumed(folder, monkeypat
 @pytest.mark.parametrize("arguments", [["--threads", "-1"], ["--epochs", "few"]])
 def test_wrong_usage_has_its_own_status(folder, arguments):
     assert command(*arguments).exit_code == 2
+
+
+@pytest.fixture
+def classes(folder):
+    """A classifier of 3 classes and its data."""
+    model = amp.load(onnx.parser.parse_model(CLASSIFIER))
+    loss = amp.losses.softmax_cross_entropy(model, "logits", "t")
+    save(build_step(amp.optimizers.Momentum(0.5).minimize(loss)), "step.onnx")
+    rng = np.random.default_rng(0)
+    return {"x": rng.normal(size=(20, 4)).astype(np.float32), "t": np.arange(20) % 3}
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+@pytest.mark.parametrize("file", ["--data", "--eval"])
+def test_labels_that_do_not_exist_are_found_by_name_before_training(classes, folder, label, file):
+    np.savez("data.npz", **classes)
+    np.savez("wrong.npz", x=classes["x"], t=np.where(np.arange(20) == 13, label, classes["t"]))
+    text = rf"wrong.npz .*'t' holds a class that does not exist; found {label} at \[13\]; 1 of 20"
+    with pytest.raises(AmpError, match=text) as caught:
+        command(file, "wrong.npz", "--checkpoint", "c.safetensors", "--metrics", "m.csv")
+    assert "\n" not in str(caught.value)
+    assert not {"c.safetensors", "m.csv"} & {path.name for path in folder.iterdir()}
+
+
+def test_numbers_that_are_not_finite_are_refused_counted_or_allowed(classes):
+    classes["x"][7, 2] = np.inf
+    np.savez("data.npz", **classes)
+    text = r"data.npz: the feed 'x' holds a number that is not finite; found inf at \[7, 2\]"
+    with pytest.raises(AmpError, match=text):
+        command("--non-finite", "refuse")
+    with pytest.raises(AmpError, match="unknown treatment of numbers that are not finite"):
+        command("--non-finite", "drop")
+    with pytest.raises(AmpError, match="the batch holds numbers that are not; found x: 1 not"):
+        command()
+    scaled = amp.LossScaleOptimizer(amp.optimizers.Momentum(0.5), amp.DynamicLossScale(8.0))
+    model = amp.load(onnx.parser.parse_model(CLASSIFIER))
+    loss = amp.losses.softmax_cross_entropy(model, "logits", "t")
+    save(build_step(scaled.minimize(loss)), "scaled.onnx")
+    result = command("--non-finite", "count", "--epochs", "2", "--batch", "5", step="scaled.onnx")
+    assert "x: 2 numbers fed were not finite" in result.stdout
+    assert "2 steps skipped" in result.stdout
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float16, np.int64])
+def test_data_of_another_type_are_not_cast(classes, kind):
+    np.savez("data.npz", x=classes["x"].astype(kind), t=classes["t"])
+    with pytest.raises(AmpError, match=rf"'x' has the wrong element type; found {kind.__name__}"):
+        command()

@@ -149,6 +149,22 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda m: losses.mean_squared_error(m, "y", "t", reduction="max"),
         "unknown reduction",
     ),
+    "no axis": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", axis="c"),  # type: ignore[arg-type]
+        "axis must be an integer; found 'c'",
+    ),
+    "no class": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", ignore_index="a"),  # type: ignore[arg-type]
+        "ignore_index must be an integer; found 'a'",
+    ),
+    "a fraction of a class": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", ignore_index=0.5),  # type: ignore[arg-type]
+        "ignore_index must be an integer; found 0.5",
+    ),
+    "a class that int64 cannot hold": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", ignore_index=2**63),
+        "ignore_index must be an integer",
+    ),
     "axis": (lambda m: losses.softmax_cross_entropy(m, "y", "t", axis=2), "no such axis"),
     "integer logits": (
         lambda m: losses.sigmoid_cross_entropy(m, "k", "t"),

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from handmade import FORWARD, batch, model_of, train_op
 
@@ -140,6 +141,58 @@ def test_weights_that_are_nan_are_not_saved_though_the_loss_is_finite(tmp_path, 
     ):
         train(session, data, plan)
     assert not path.exists()
+
+
+CLASSES = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 3] x) => (float[N, 4] y) <float[3, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}> {
+        y = MatMul(x, w)
+    }"""
+NORMALISED = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 3] x) => (float[N, 4] y)
+    <float[3, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, float[4] scale = {1, 1, 1, 1},
+     float[4] bias = {0, 0, 0, 0}, float[4] mean = {0, 0, 0, 0}, float[4] var = {1, 1, 1, 1}> {
+        z = MatMul(x, w)
+        y = BatchNormalization(z, scale, bias, mean, var)
+    }"""
+
+
+def classifier(text=CLASSES, **options):
+    loss = amp.losses.softmax_cross_entropy(amp.load(onnx.parser.parse_model(text)), "y", "t")
+    return TrainingSession(amp.optimizers.Adam().minimize(loss), **options)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_labels_that_do_not_exist_are_found_before_the_first_step(held_out):
+    good = DataSet({"x": np.ones((9, 3), np.float32), "t": np.arange(9) % 4}, "good.npz")
+    wrong = DataSet(good.arrays | {"t": np.arange(9) - 1}, "labels.npz")
+    steps = []
+    text = r"labels.npz node .*: the feed 't' holds a class that does not exist; found -1 at \[0\]"
+    data, other = (good, wrong) if held_out else (wrong, None)
+    with classifier() as session, pytest.raises(DataError, match=text):
+        train(session, data, Plan(1, 4), held_out=other, watch=steps.append)
+    assert not steps
+
+
+def test_numbers_that_are_not_finite_are_found_before_the_first_step_or_named_after_it():
+    x = np.ones((9, 3), np.float32)
+    x[7, 1] = np.nan
+    data = DataSet({"x": x, "t": np.arange(9) % 4}, "data.npz")
+    with classifier(non_finite="refuse") as session:
+        with pytest.raises(DataError, match=r"data.npz: .* 'x' .* found nan at \[7, 1\]; 1 of 27"):
+            train(session, data, Plan(1, 4))
+        assert session.global_step == 0
+    text = "loss is not finite, and the batch holds numbers that are not; found x: 1 not finite"
+    with classifier() as session, pytest.raises(DivergenceError, match=text):
+        train(session, data, Plan(1, 4))
+
+
+@pytest.mark.parametrize(("examples", "size"), [(5, 4), (3, 1), (1, 4)])
+def test_a_batch_of_one_that_is_normalized_is_found_before_the_first_step(examples, size):
+    data = DataSet({"x": np.ones((examples, 3), np.float32), "t": np.zeros(examples, np.int64)})
+    with classifier(NORMALISED) as session:
+        with pytest.raises(DataError, match="a batch of one example cannot train a batch norm"):
+            train(session, data, Plan(1, size))
+        assert session.global_step == 0
 
 
 def test_a_loss_that_is_no_scalar_is_an_error():

@@ -17,6 +17,7 @@ from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import evaluate
 from amp_rewrite.train.loop import Plan, train
 
+pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")
 LOW = ("float16", "bfloat16")
 SEEDS = (0, 1, 2)
 SCALE = "loss_scale/current_loss_scale"

@@ -233,7 +233,7 @@ def test_the_initialization_sets_slots_and_counters_back():
         fresh.training_info[0].initialization_binding
     )
     states = read_training_info(used).graph.states
-    before = train_op.graph.states
+    before = read_training_info(fresh).graph.states
     for name, state in states.items():
         changed = not (state.read() == before[name].read()).all()
         assert changed == (state.role == "variable")

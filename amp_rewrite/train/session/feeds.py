@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.builder.known import symbolic_dims
 from amp_rewrite.errors import FeedError
 from amp_rewrite.graph import elements
 from amp_rewrite.ort.ort_values import from_dlpack, is_ort_value
+from amp_rewrite.train.session.input_checks import InputChecks
 
 Feeds = Mapping[str, Any]
 """Input name -> numpy array, onnxruntime.OrtValue, an object with `__dlpack__`, or numbers in
@@ -25,8 +27,15 @@ _ON_HOST = 1
 class Inputs:
     """The data inputs of a step, and what fits them."""
 
-    def __init__(self, graph: ir.Graph, names: tuple[str, ...]) -> None:
-        """Read the declarations of the data inputs of a step."""
+    def __init__(self, graph: ir.Graph, names: tuple[str, ...], checks: InputChecks) -> None:
+        """Read the declarations of the data inputs of a step.
+
+        Args:
+            graph: The step.
+            names: The names of its data inputs.
+            checks: What is checked of the numbers.
+        """
+        self._checks = checks
         values = {str(v.name): v for v in graph.inputs}
         self.declared = {name: values[name] for name in names}
         self._defaults = {name for name in names if name in graph.initializers}
@@ -37,15 +46,22 @@ class Inputs:
         shapes = [value.shape for value in self.declared.values()]
         return any(shape and isinstance(shape[0], int) for shape in shapes)
 
-    def check(self, feeds: Feeds, needed: frozenset[str]) -> dict[str, Any]:
+    def batch_lengths(self, size: int) -> dict[str, int]:
+        """Return the lengths that a batch has by their names, in a batch of some examples."""
+        firsts = [(symbolic_dims(value) or (None,))[0] for value in self.declared.values()]
+        return {length: size for length in firsts if isinstance(length, str)}
+
+    def check(self, feeds: Feeds, needed: frozenset[str], *, trains: bool = True) -> dict[str, Any]:
         """Return the feeds that are needed, as arrays or OrtValues.
 
         Args:
             feeds: What the caller feeds.
             needed: The inputs that this run reads; others are checked and left out.
+            trains: Whether the run is a step, which a batch of one example may be too small for.
 
         Raises:
-            FeedError: A feed is missing or unknown, or has another type or shape than declared.
+            FeedError: A feed is missing or unknown, has another type or shape than declared, or
+                holds nothing, or numbers that the step cannot do anything useful with.
         """
         for name in feeds:
             if name not in self.declared:
@@ -64,7 +80,32 @@ class Inputs:
             self._check_dims(name, _shape(tensor), lengths)
             if name in needed:
                 fed[name] = tensor
+        self._check_filled(fed)
+        if trains:
+            self._checks.refuse_one({symbol: length for symbol, (length, _) in lengths.items()})
+        self._checks.refuse(fed)
+        self._checks.count(fed)
         return fed
+
+    def _check_filled(self, fed: Mapping[str, Any]) -> None:
+        """Refuse a batch without an example: the mean over it is NaN.
+
+        Raises:
+            FeedError: All inputs with a batch of any length have one of length 0.
+        """
+        batches = {name: _shape(fed[name]) for name in fed if self._has_open_batch(name)}
+        if batches and all(shape[0] == 0 for shape in batches.values()):
+            raise FeedError(
+                "the feeds hold no examples",
+                found=", ".join(f"{name}: {list(shape)}" for name, shape in batches.items()),
+                expected="at least one",
+                remedy="leave the empty batch out",
+            )
+
+    def _has_open_batch(self, name: str) -> bool:
+        """Return whether the first axis of an input has no fixed length."""
+        shape = self.declared[name].shape
+        return shape is not None and len(shape) > 0 and not isinstance(shape[0], int)
 
     def _unknown(self, name: str) -> FeedError:
         close = get_close_matches(str(name), self.declared, n=1)
@@ -116,7 +157,16 @@ class Inputs:
             ) from error
         if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
             raise self._wrong_type(name, array.dtype)
-        return array.astype(dtype)
+        with np.errstate(over="ignore"):
+            fitted = array.astype(dtype)
+        if _changed(array, fitted).any():
+            raise FeedError(
+                f"the feed {name!r} holds a number that its element type cannot",
+                found=array[_changed(array, fitted)][0],
+                expected=self._expected(name),
+                remedy="feed numbers in its range",
+            )
+        return fitted
 
     def _wrong_type(self, name: str, found: object) -> FeedError:
         declared = self.declared[name].dtype
@@ -159,6 +209,13 @@ class Inputs:
         value = self.declared[name]
         word = "any type" if value.dtype is None else str(value.dtype.numpy())
         return f"{word} {_dims(value.shape)}"
+
+
+def _changed(given: Any, fitted: Any) -> Any:
+    """Return where numbers are others in another type, apart from the rounding of fractions."""
+    if given.dtype.kind == "f":
+        return np.isfinite(given) & ~np.isfinite(fitted)
+    return fitted.astype(given.dtype) != given
 
 
 def _dims(shape: ir.Shape | None) -> str:

@@ -8,23 +8,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph import elements
 from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import Device
-from amp_rewrite.ort.ort_values import to_array, to_ort_value
+from amp_rewrite.ort.ort_values import copy_of, to_ort_value
 from amp_rewrite.ort.providers import Provider
 from amp_rewrite.ort.sessions import Session
 from amp_rewrite.train.step.step_info import StepInfo
 
 StateTensors = Mapping[str, Any]
 """State name -> OrtValue."""
-
-
-def fetched(value: Any) -> np.ndarray[Any, Any]:
-    """Return a copy of an OrtValue on the host, in numpy's type or that of ml_dtypes."""
-    member = elements.element(value.data_type())
-    assert member is not None, "a step computes tensors"
-    return to_array(value, ir.DataType(member))
 
 
 class Program:
@@ -98,7 +90,7 @@ class Program:
             binding.read(name, to_ort_value(tensor, self.device))
         binding.run("ONNX Runtime cannot run the step on these feeds")
         found = binding.outputs(self.info.fetches.values())
-        return {n: fetched(v) for n, v in zip(self.info.fetches, found, strict=True)}
+        return {n: copy_of(v) for n, v in zip(self.info.fetches, found, strict=True)}
 
     def end_profiling(self) -> str:
         """End profiling, which the options began; return the path of the profile."""

@@ -65,8 +65,8 @@ class StateAccess:
         """Replace one state tensor between two steps.
 
         Raises:
-            OptionError: The step has no such state, the value is no tensor of numbers, or the shape
-                differs.
+            OptionError: The step has no such state, the value is no tensor of numbers, or shape or
+                kind differ.
         """
         self.check_open()
         self._states.write(name, value)

@@ -13,9 +13,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.ort_values import Array, empty, to_array, to_ort_value
 from amp_rewrite.train.step.step_info import StateInfo
-
-_NO_NUMBERS = "cOSUMm"
-"""numpy's kinds of complex numbers, objects, texts and times."""
+from amp_rewrite.training.assigned import assigned
 
 
 class States:
@@ -64,19 +62,11 @@ class States:
         """Replace the present value of a state.
 
         Raises:
-            OptionError: There is no such state, the value is no tensor of numbers, or the shape
-                differs.
+            OptionError: There is no such state, the value is no tensor of numbers, or shape or kind
+                differ.
         """
         state = self._known(name)
-        array = _array(value, state)
-        if array.shape != state.shape:
-            raise OptionError(
-                "a state tensor cannot take a value of another shape",
-                where=name,
-                found=array.shape,
-                expected=state.shape,
-            )
-        self._write(name, array)
+        self._write(name, assigned(value, _dtype(state).numpy(), state.shape, name))
 
     def release(self) -> None:
         """Forget the tensors."""
@@ -99,31 +89,6 @@ class States:
             target.update_inplace(owned)
         else:  # numpy does not know bfloat16
             target.update_inplace(to_ort_value(owned, self._device))
-
-
-def _array(value: Any, state: StateInfo) -> Array:
-    """Return a value as an array of a state's type.
-
-    Raises:
-        OptionError: It is no tensor of numbers.
-    """
-    try:
-        given = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, a device
-        raise _no_tensor(state, error) from error
-    if given.dtype.kind in _NO_NUMBERS:
-        raise _no_tensor(state, f"{given.dtype} {list(given.shape)}")
-    return given.astype(_dtype(state).numpy(), copy=False)
-
-
-def _no_tensor(state: StateInfo, found: object) -> OptionError:
-    return OptionError(
-        "a state cannot take what is no tensor of numbers",
-        where=state.name,
-        found=found,
-        expected=f"{_dtype(state).numpy()} {list(state.shape)}",
-        remedy="pass a numpy array",
-    )
 
 
 def _dtype(state: StateInfo) -> ir.DataType:

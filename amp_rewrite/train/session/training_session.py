@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +22,7 @@ from amp_rewrite.targets import CPU
 from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.train.session.closed_states import ClosedStates
 from amp_rewrite.train.session.feeds import Feeds, Inputs
+from amp_rewrite.train.session.input_checks import ALLOW, InputChecks
 from amp_rewrite.train.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.session.scale_states import fitted
 from amp_rewrite.train.session.sharding import ShardContext, sharding_of
@@ -32,6 +33,7 @@ from amp_rewrite.train.session.states import States
 from amp_rewrite.train.session.unscaled import warn_if_unscaled
 from amp_rewrite.train.step.arguments import fetch_names, thread_count
 from amp_rewrite.train.step.export import set_weights
+from amp_rewrite.train.step.input_limits import input_limits
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
 from amp_rewrite.training.replicas import resolve
@@ -73,6 +75,7 @@ class TrainingSession(StateAccess):
         emulate: bool = False,
         cuda_graph: bool = False,
         shards: ShardContext | None = None,
+        non_finite: str = ALLOW,
     ) -> None:
         """Load a step with its initial state.
 
@@ -93,6 +96,8 @@ class TrainingSession(StateAccess):
             shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
                 gradients are summed over shards; None is the one of the `with` block around. All
                 shards make the same calls of `run` and `restore`; shard 0 alone writes files.
+            non_finite: What to do with fed numbers that are not finite: "allow" them, "count" them
+                in `fed_non_finite`, or "refuse" the batch by a FeedError that says where they are.
 
         Raises:
             RuntimeMissingError: ONNX Runtime is not installed.
@@ -119,7 +124,9 @@ class TrainingSession(StateAccess):
         self._states = States(self.info.states, initial, self._device)
         if self._sharding is not None:
             self._sharding.begin(self._states)
-        self._inputs = Inputs(self._step.model.graph, self.info.inputs)
+        graph = self._step.model.graph
+        self._checks = InputChecks(input_limits(graph, self.info.inputs), non_finite)
+        self._inputs = Inputs(graph, self.info.inputs, self._checks)
         if options is None:
             options = default_options(threads, self._step, self._device)
         check_options(options)
@@ -155,7 +162,9 @@ class TrainingSession(StateAccess):
             Name -> array on the host.
 
         Raises:
-            FeedError: A feed is missing or unknown, or has the wrong type or shape.
+            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example; a
+                class or a row that it names does not exist; or it is one example, over which a
+                batch normalization normalizes. What lies on a device is not looked into.
             FetchError: A name is unknown.
             RunError: ONNX Runtime reports an error; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
@@ -193,7 +202,27 @@ class TrainingSession(StateAccess):
         self.check_open()
         names = fetch_names(self.info, fetches, updates=False)
         program = self._programs.get(names, updates=False)
-        return program.run(self._states.current, self._check(feeds, program))
+        return program.run(self._states.current, self._check(feeds, program, trains=False))
+
+    def check_examples(self, arrays: Mapping[str, Array], batches: Collection[int] = ()) -> None:
+        """Refuse examples that `run` would refuse, before the first of them is trained on.
+
+        Args:
+            arrays: Input name -> examples; what is no input is left alone.
+            batches: The sizes of the batches that they will be cut into.
+
+        Raises:
+            FeedError: A class or a row does not exist, a number is not finite and refused, or a
+                batch of one example is too small.
+        """
+        self._checks.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
+        for size in batches:
+            self._checks.refuse_one(self._inputs.batch_lengths(size))
+
+    @property
+    def fed_non_finite(self) -> dict[str, int]:
+        """Input -> how many numbers that are not finite were fed, with `non_finite="count"`."""
+        return dict(self._checks.counted)
 
     def load_state_dict(self, tensors: Mapping[str, Array]) -> None:
         """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
@@ -288,12 +317,12 @@ class TrainingSession(StateAccess):
         if self._skips is not None:
             self._skips.reset()
 
-    def _check(self, feeds: Feeds, program: AnyProgram) -> dict[str, Any]:
+    def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
         if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise FeedError(
                 "feeds must be a mapping from input names to arrays", found=type(feeds).__name__
             )
-        return self._inputs.check(feeds, frozenset(program.info.inputs))
+        return self._inputs.check(feeds, frozenset(program.info.inputs), trains=trains)
 
     def _bind(self, store: StateStore) -> None:
         """Let the optimizer's states be read from and assigned in this session, or what it left."""

@@ -19,6 +19,8 @@ from amp_rewrite.train import TrainingSession, build_step
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
 
+pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")
+
 
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("network", NETWORKS)

@@ -16,6 +16,7 @@ from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.train import TrainingSession, build_step
 
+pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 WITHOUT_RULE = frozenset({"Loop", "Scan", "SequenceConstruct", "SequenceAt"})
 ARGUMENTS = {
