@@ -103,10 +103,7 @@ class LossScale(ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make a loss scale like this one."""
-        names = [
-            name for name in inspect.signature(type(self).__init__).parameters if name != "self"
-        ]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:

@@ -99,10 +99,10 @@ def check_integer(name: str, given: object) -> int:
     Raises:
         LossError: It is not one that int64 holds.
     """
-    number = isinstance(given, numbers.Integral) and not isinstance(given, bool)
-    if not number or not -(2**63) <= int(given) < 2**63:  # pyright: ignore[reportArgumentType]
+    number = None if isinstance(given, bool) or not isinstance(given, numbers.Integral) else given
+    if number is None or not -(2**63) <= int(number) < 2**63:
         raise LossError(f"{name} must be an integer", found=repr(given), remedy="pass an int")
-    return int(given)  # pyright: ignore[reportArgumentType]
+    return int(number)
 
 
 def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:

@@ -69,7 +69,7 @@ def _copied(
         new.name = old.name
     for inner in nodes_in(copy):
         for index, value in enumerate(inner.inputs):
-            if value in copies:
+            if value is not None and value in copies:
                 inner.replace_input_with(index, copies[value])
         for value in inner.outputs:
             value.name = graph.free_name(str(value.name))

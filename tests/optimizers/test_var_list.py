@@ -87,7 +87,8 @@ def gradients() -> dict[str, np.ndarray]:
     hidden = X @ W1 + np.array([1, 0, 1, 0], np.float32)
     dy = 2 * hidden @ W2
     dh = dy @ W2.T
-    return {"y": dy, "a": dh, "h": dh, "x": dh @ W1.T, "w1": X.T @ dh, "loss": np.float32(1)}
+    one = np.ones((), np.float32)
+    return {"y": dy, "a": dh, "h": dh, "x": dh @ W1.T, "w1": X.T @ dh, "loss": one}
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "loss scale"])
