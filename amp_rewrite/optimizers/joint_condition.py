@@ -12,6 +12,7 @@ from amp_rewrite.graph.traverse import ancestors, inputs_of, nodes_in
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.training.training_graph import TrainingGraph
 
+_SCOPE = "group"
 FINITE = "grads_finite"
 """The name among the fetches of a step of the condition under which it is applied."""
 
@@ -28,7 +29,7 @@ def skipped_together(graph: TrainingGraph, train_ops: Sequence[TrainOp]) -> list
     conditions = list(dict.fromkeys(op.fetches[FINITE] for op in train_ops if FINITE in op.fetches))
     if len(conditions) < 2:
         return list(train_ops)
-    b = graph.scoped("group", Part.LOSS_SCALE)
+    b = graph.scoped(_SCOPE, Part.LOSS_SCALE)
     together = conditions[0]
     for condition in conditions[1:]:
         together = b.logical_and(together, condition)
@@ -61,18 +62,18 @@ def _copied(
         [None if v is None else copies.get(v, v) for v in node.inputs],
         [_own(attribute) for attribute in node.attributes.values()],
         num_outputs=len(node.outputs),
-        name=node.name,
         metadata_props=dict(node.metadata_props),
     )
     for old, new in zip(node.outputs, copy.outputs, strict=True):
         new.type, new.shape = old.type, old.shape
         new.name = old.name
     for inner in nodes_in(copy):
+        inner.name = graph.free_name(f"{_SCOPE}/{inner.name or inner.op_type}")
         for index, value in enumerate(inner.inputs):
             if value is not None and value in copies:
                 inner.replace_input_with(index, copies[value])
         for value in inner.outputs:
-            value.name = graph.free_name(str(value.name))
+            value.name = graph.free_name(f"{_SCOPE}/{value.name}")
     graph.model.graph.append(copy)
     return copy.outputs
 
