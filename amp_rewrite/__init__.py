@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.training_info import lower_training_operators as lower_training_operators
     from amp_rewrite.training_info import read_training_info as read_training_info
     from amp_rewrite.training_info import write_training_info as write_training_info
+    from amp_rewrite.version import __version__ as __version__
 else:  # a name is imported when it is first asked for: what rewrites loads nothing that trains
     from importlib import import_module
 
@@ -102,6 +103,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "train": "TrainingSession build_step",
         "training.training_graph": "GraphValue value",
         "training_info": "lower_training_operators read_training_info write_training_info",
+        "version": "__version__",
     }
     """Module -> the public names in it; those of the package itself are modules."""
 

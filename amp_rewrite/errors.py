@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from amp_rewrite.printable import printable
+
 _SHOWN = 8  # skipped steps in the text of a LossScaleError
 
 
@@ -49,7 +51,7 @@ class AmpError(Exception):
             parts.append(f"expected {self.expected}")
         if self.remedy is not None:
             parts.append(self.remedy)
-        return " ".join("; ".join(parts).split())
+        return printable(" ".join("; ".join(parts).split()))
 
 
 class AmpWarning(UserWarning):

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, DType
@@ -16,7 +19,15 @@ CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 WEBGPU = "WebGpuExecutionProvider"
 
-DATA = files("amp_rewrite.lists")
+
+def _data() -> Traversable:
+    """Return the package amp_rewrite.lists, or lists/ of a checkout that is not installed."""
+    if find_spec("amp_rewrite.lists") is not None:
+        return files("amp_rewrite.lists")
+    return Path(__file__).resolve().parents[1] / "lists"
+
+
+DATA = _data()
 """The folder with the op lists of all targets, kernel tables in kernels/, schemas in schemas/."""
 
 

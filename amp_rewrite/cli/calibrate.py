@@ -53,15 +53,14 @@ def _print(found: Calibration, output: Path) -> None:
     out = common.console()
     for rule in found.rules[:_SHOWN]:
         variable = "" if rule.variable is None else f"/{rule.variable}"
-        out.print(f"{rule.node}{variable}: {rule.why}", markup=False)
+        out.print(f"{rule.node}{variable}: {rule.why}")
     if len(found.rules) > _SHOWN:
         out.print(f"and {len(found.rules) - _SHOWN} more")
     if found.ends:
-        out.print(f"inputs and outputs to keep float32: {', '.join(found.ends)}", markup=False)
+        out.print(f"inputs and outputs to keep float32: {', '.join(found.ends)}")
     if found.unmeasured:
         out.print(f"{len(found.unmeasured)} values inside opaque bodies were not measured")
     out.print(
         f"{len(found.ranges)} values measured over {found.batches} batches, "
         f"{len(found.nodes)} nodes stay float32; wrote {output}",
-        markup=False,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from amp_rewrite.report.plain_console import PlainConsole
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage; --strict was not met."""
@@ -18,18 +18,20 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
 
 
-def console(*, quiet: bool = False) -> Console:
+def console(*, quiet: bool = False) -> PlainConsole:
     """Return the console for results; it prints nothing if `quiet`."""
-    from rich.console import Console  # it takes longer than to show a help
+    from amp_rewrite.report.plain_console import (
+        PlainConsole,
+    )  # rich takes longer than to show a help
 
-    return Console(quiet=quiet, soft_wrap=True, highlight=False, emoji=False)
+    return PlainConsole(quiet=quiet)
 
 
-def error_console() -> Console:
+def error_console() -> PlainConsole:
     """Return the console for errors, warnings and progress."""
-    from rich.console import Console
+    from amp_rewrite.report.plain_console import PlainConsole
 
-    return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+    return PlainConsole(stderr=True)
 
 
 Data = Annotated[

@@ -55,4 +55,4 @@ def _print(result: RewriteResult, output: Path, *, written: bool) -> None:
 
     out = common.console()
     print_report(result.report, out)
-    out.print(f"wrote {output}" if written else "nothing was written", markup=False)
+    out.print(f"wrote {output}" if written else "nothing was written")

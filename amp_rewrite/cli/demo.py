@@ -15,6 +15,7 @@ from amp_rewrite.cli.demo_model import demo_model
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
 from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.records import print_report
 from amp_rewrite.rewriting.options import RewriteOptions
@@ -38,28 +39,31 @@ def demo(
     folder.mkdir(parents=True, exist_ok=True)
     before, after = folder / "demo.onnx", folder / f"demo.{options.precision}.onnx"
     onnx.save(demo_model(), before)
-    out.print(f"made {before}: a small image classifier in float32\n", markup=False)
+    out.print(f"made {before}: a small image classifier in float32")
+    out.print()
 
-    out.print(f"$ amp-rewrite convert {before.name} -o {after.name}", markup=False)
+    out.print(f"$ amp-rewrite convert {before.name} -o {after.name}")
     result = rewrite(before, options)
     result.save(after)
     print_report(result.report, out)
     sizes = before.stat().st_size, after.stat().st_size
-    out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})\n")
+    out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})")
+    out.print()
 
-    out.print(f"$ amp-rewrite explain {before.name} {' '.join(EXPLAINED)}", markup=False)
+    out.print(f"$ amp-rewrite explain {before.name} {' '.join(EXPLAINED)}")
     for node in EXPLAINED:
-        out.print(explain(result, node), markup=False)
+        out.print_lines(explain(result, node))
 
-    out.print(f"\n$ amp-rewrite verify {before.name} {after.name}", markup=False)
+    out.print()
+    out.print(f"$ amp-rewrite verify {before.name} {after.name}")
     try:
-        out.print(verify(before, after, target=options.target).to_text(), markup=False)
+        print_verify(verify(before, after, target=options.target), out)
     except RuntimeMissingError as error:
-        out.print(f"skipped: {error}", markup=False)
-    out.print(
-        f"\nBoth models are in {folder}.\n"
+        out.print(f"skipped: {error}")
+    out.print()
+    out.print(f"Both models are in {folder}.")
+    out.print_lines(
         "Next: amp-rewrite convert YOUR_MODEL.onnx -o YOUR_MODEL.fp16.onnx\n"
         "      amp-rewrite explain YOUR_MODEL.onnx NODE     why a node has its type\n"
         "      amp-rewrite verify YOUR_MODEL.onnx YOUR_MODEL.fp16.onnx --data inputs.npz",
-        markup=False,
     )

@@ -28,4 +28,4 @@ def explain(
     out = common.console()
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
-        out.print(explain_node(report, name), markup=False)
+        out.print_lines(explain_node(report, name))

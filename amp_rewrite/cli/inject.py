@@ -87,6 +87,6 @@ def _print(info: StepInfo, conditional: str, output: Path) -> None:
     gradients = len(info.gradients or ())
     updates = sum(not state.name.startswith("loss_scale/") for state in info.states)
     checked = "" if info.having("loss_scale") is None else f", {updates} updates by {conditional}"
-    out.print(f"seed {info.seed}: {gradients} gradients unscaled{checked}", markup=False)
-    out.print(f"feeds: {', '.join(info.inputs)}", markup=False)
-    out.print(f"wrote {output}", markup=False)
+    out.print(f"seed {info.seed}: {gradients} gradients unscaled{checked}")
+    out.print(f"feeds: {', '.join(info.inputs)}")
+    out.print(f"wrote {output}")

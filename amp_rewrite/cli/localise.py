@@ -68,20 +68,18 @@ def _print(found: Localisation, top: int) -> None:
         verdict = "holds" if distance <= found.tolerance else "departs"
         out.print(
             f"output {name}: distance {distance:.3g}, {verdict} ({found.tolerance:.3g})",
-            markup=False,
         )
     if found.absorbed:
         out.print(
             f"{len(found.absorbed)} nodes overflow although every output is finite, "
             f"the first is {found.absorbed[0]}",
-            markup=False,
         )
     if found.first is not None:
-        out.print(f"first to depart: {_line(found.first)}", markup=False)
+        out.print(f"first to depart: {_line(found.first)}")
     if found.most is not None:
-        out.print(f"contributes most: {_line(found.most)}", markup=False)
+        out.print(f"contributes most: {_line(found.most)}")
     for rank, error in enumerate(found.ranking[:top], 1):
-        out.print(f"{rank:4}. {_line(error)}", markup=False)
+        out.print(f"{rank:4}. {_line(error)}")
 
 
 def _line(error: NodeError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 import warnings
@@ -14,6 +15,7 @@ import typer
 from amp_rewrite.cli.command_table import Commands
 from amp_rewrite.cli.common import FAILED, INTERRUPTED, NOT_STRICT, error_console
 from amp_rewrite.errors import AmpError, StrictError
+from amp_rewrite.version import __version__
 
 app = typer.Typer(
     cls=Commands,
@@ -27,9 +29,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(version("amp-rewrite"))
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -46,7 +46,7 @@ def _options(
 def _show_warning(message: Warning | str, *place: Any) -> None:
     """Print a warning as one line; where in the package it arose helps no user."""
     del place
-    error_console().print(f"amp-rewrite: warning: {' '.join(str(message).split())}", markup=False)
+    error_console().print(f"amp-rewrite: warning: {' '.join(str(message).split())}")
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -64,12 +64,12 @@ def main(arguments: list[str] | None = None) -> Any:
             app(arguments, prog_name="amp-rewrite")
     except StrictError as error:
         for line in error.shortcomings:
-            error_console().print(f"amp-rewrite: --strict: {line}", markup=False)
+            error_console().print(f"amp-rewrite: --strict: {line}")
         sys.exit(NOT_STRICT)
     except Exception as error:
         if "--debug" in arguments:
             raise
-        error_console().print(_one_line(error), markup=False)
+        error_console().print(_one_line(error))
         sys.exit(FAILED)
     except KeyboardInterrupt:
         _say_interrupted()
@@ -89,7 +89,11 @@ def _one_line(error: Exception) -> str:
 
 
 def _set_up_process() -> None:
-    """Spare a process that runs one command what takes a third of converting a small model."""
+    """Set up a process that runs one command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name need not be of the locale's letters
+            stream.reconfigure(errors="backslashreplace")
+    # The rest spares what takes a third of converting a small model.
     # numpy starts a thread of OpenBLAS for each core when it is imported, which takes 0.07 CPU s on
     # two cores; no command multiplies matrices with it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -101,5 +105,5 @@ def _set_up_process() -> None:
 
 def _say_interrupted() -> None:
     error_console().print(
-        "amp-rewrite: interrupted; files that were not finished stay as they were", markup=False
+        "amp-rewrite: interrupted; files that were not finished stay as they were"
     )

@@ -200,4 +200,4 @@ def _print(done: Progress, output: Path | None, checkpoint: Path | None) -> None
         out.print(f"held out: {summary(done.evaluation)}")
     for path in (checkpoint, output):
         if path is not None:
-            out.print(f"wrote {path}", markup=False)
+            out.print(f"wrote {path}")

@@ -121,7 +121,7 @@ def train_step(
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
-        common.console().print(f"wrote {output}", markup=False)
+        common.console().print(f"wrote {output}")
     if not quiet and not variable and not freeze:
         _note_numbers(chosen)
 
@@ -133,9 +133,9 @@ def _print(info: StepInfo, before: int, after: int) -> None:
         counts[state.role] = counts.get(state.role, 0) + 1
     states = ", ".join(f"{n} {role}" for role, n in counts.items())
     out.print(f"{before} nodes -> {after}; state tensors: {states}")
-    out.print(f"feeds: {', '.join(info.inputs)}", markup=False)
+    out.print(f"feeds: {', '.join(info.inputs)}")
     if info.loss_scale is not None:
-        out.print(f"loss scale: {common.loss_scale_text(info.loss_scale)}", markup=False)
+        out.print(f"loss scale: {common.loss_scale_text(info.loss_scale)}")
 
 
 def _print_rewriting(precision: str, summary: Summary) -> None:
@@ -153,5 +153,4 @@ def _note_numbers(variables: list[State]) -> None:
         common.error_console().print(
             f"note: {len(numbers)} of {len(variables)} trained variables are single numbers "
             f"({shown}); --freeze REGEX keeps those that are constants, such as an epsilon",
-            markup=False,
         )

@@ -70,11 +70,10 @@ def _show(bar: Progress, task: TaskID, limit: float, step: Step) -> None:
 def _print(found: Tuning, output: Path) -> None:
     out = common.console()
     for rule in found.rules:
-        out.print(f"{rule.node}: {rule.why}", markup=False)
+        out.print(f"{rule.node}: {rule.why}")
     kind = "smallest" if found.smallest else "minimal" if found.minimal else "best so far"
     out.print(
         f"{len(found.keep)} nodes stay float32 ({kind}): {found.tolerance.metric} "
         f"{found.loss:.3g} of at most {found.tolerance.limit:.3g}, {found.before:.3g} before; "
         f"{found.trials} trials; wrote {output}",
-        markup=False,
     )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from amp_rewrite.errors import AmpError
+from amp_rewrite.printable import printable
 
 REPORT_VERSION = 1
 
@@ -80,7 +81,7 @@ class CheckReport:
 
     def to_text(self) -> str:
         """Return one line a finding, and a last line that sums up."""
-        lines = [f"{f.where}: {f.severity}: {f.message}" for f in self.findings]
+        lines = [printable(f"{f.where}: {f.severity}: {f.message}") for f in self.findings]
         errors = sum(f.severity == Severity.ERROR for f in self.findings)
         checked = (
             f"{_count(len(self.lists), 'list')} and {_count(len(self.models), 'model')} checked"
@@ -124,4 +125,5 @@ def _annotation(finding: Finding) -> str:
 
 def _escape(text: str, more: str = "") -> str:
     """Escape as the workflow commands of GitHub Actions ask: %, line ends, and `more`."""
-    return "".join(f"%{ord(c):02X}" if c in "%\r\n" + more else c for c in text)
+    escaped = "".join(f"%{ord(c):02X}" if c in "%\r\n" + more else c for c in text)
+    return printable(escaped)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.printable import printable
 from amp_rewrite.report.phrases import phrase
 from amp_rewrite.report.records import NodeRecord, Report, VariableRecord
 
@@ -40,7 +41,7 @@ def explain(result: Report | Reported, node: str) -> str:
             remedy="`amp-rewrite explain MODEL` lists them",
         )
     index = _index(report)
-    return "\n".join(line for record in found for line in _lines(report, record, index))
+    return "\n".join(printable(line) for record in found for line in _lines(report, record, index))
 
 
 def _index(report: Report) -> dict[str, tuple[NodeRecord, VariableRecord]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -207,18 +206,13 @@ class Report:
 
     def to_json(self, indent: int | None = 1) -> str:
         """Return the report as JSON text."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+        return json.dumps(self.to_dict(), indent=indent)
 
     def to_text(self) -> str:
         """Return a short table: what was converted, and why the rest stayed float32."""
-        from rich.console import Console  # it takes 40 ms to load, and few programs print
+        from amp_rewrite.report.plain_console import printed  # rich takes 40 ms to load
 
-        stream = io.StringIO()
-        console = Console(
-            file=stream, width=_WIDTH, color_system=None, force_terminal=False, emoji=False
-        )
-        print_report(self, console)
-        return stream.getvalue().rstrip("\n")
+        return printed(lambda console: print_report(self, console), _WIDTH)
 
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
@@ -245,23 +239,21 @@ def print_report(report: Report, console: Console) -> None:
         f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
         f"{report.precision} (target {report.target}): "
         f"{summary.compute_converted:.1%} of the multiply-accumulates",
-        highlight=False,
     )
     console.print(
         f"casts: {summary.casts_added} added, {summary.casts_removed} removed; "
         f"constants: {weights.converted} converted, {weights.kept} kept float32, "
         f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
         "round to zero",
-        highlight=False,
     )
     if weights.stored:
-        console.print(_storage(weights.stored), highlight=False)
+        console.print(_storage(weights.stored))
     reasons = report.kept_reasons()
     if reasons:
         console.print(_reason_table(report, reasons))
     if report.boundaries:
         names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
-        console.print(f"boundaries (no list knows them): {names}", highlight=False, markup=False)
+        console.print(f"boundaries (no list knows them): {names}")
 
 
 def _storage(stored: Sequence[StoredRecord]) -> str:
@@ -277,6 +269,7 @@ def _storage(stored: Sequence[StoredRecord]) -> str:
 
 def _reason_table(report: Report, reasons: dict[tuple[str, str], int]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="stays float32", title_justify="left", box=None, pad_edge=False)
     table.add_column("nodes", justify="right")
@@ -284,7 +277,7 @@ def _reason_table(report: Report, reasons: dict[tuple[str, str], int]) -> Table:
     table.add_column("because")
     for (reason, op), count in list(reasons.items())[:MOST_REASONS]:
         said = phrase(reason, report.precision, report.target).removesuffix(" from").rstrip(",")
-        table.add_row(str(count), op, f"{said} [dim]({reason})")
+        table.add_row(str(count), op, Text(f"{said} ").append(f"({reason})", "dim"))
     rest = sum(list(reasons.values())[MOST_REASONS:])
     if rest:
         table.add_row(str(rest), "...", "the JSON report names every node")

@@ -14,6 +14,8 @@ import amp_rewrite
 PACKAGE = Path(amp_rewrite.__file__).parent
 
 FLOORS = (
+    "version",
+    "printable",
     "errors",
     "dtypes",
     "policy",

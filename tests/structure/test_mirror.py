@@ -20,6 +20,7 @@ NO_ROOMS = frozenset(
 OF_MORE_THAN_ONE_MODULE = {
     "cli/test_commands": "what the commands share, and convert, explain and demo",
     "cli/test_mixed_commands": "train-step and train, one behind the other, in low precision",
+    "cli/test_names": "every command, on names that hold what a terminal acts on",
     "cli/test_numerics_commands": "calibrate, localise, tune and verify on one model",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
     "emulate/test_arithmetic": "operators as the whole room computes them, against numpy",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -13,6 +12,8 @@ from rich.table import Table
 
 from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.stress_report import StressReport
+from amp_rewrite.printable import printable
+from amp_rewrite.report.plain_console import printed
 
 VERSION = 1
 
@@ -132,10 +133,7 @@ class VerifyReport:
 
     def to_text(self, width: int = 120) -> str:
         """Return the report as tables, `width` columns wide."""
-        stream = io.StringIO()
-        console = Console(file=stream, width=width, color_system=None, force_terminal=False)
-        print_verify(self, console)
-        return stream.getvalue().rstrip("\n")
+        return printed(lambda console: print_verify(self, console), width)
 
 
 def _plain(value: Any) -> Any:
@@ -172,7 +170,6 @@ def print_verify(report: VerifyReport, console: Console) -> None:
     console.print(
         f"{report.precision}, emulated, against the original: {report.feeds} feed{plural} "
         f"({report.data}); within: rtol {limits.rtol:.3g}, atol {limits.atol:.3g}{unit}",
-        markup=False,
     )
     console.print(_output_table(report.outputs))
     if report.growth:
@@ -180,9 +177,9 @@ def print_verify(report: VerifyReport, console: Console) -> None:
     if report.device is not None:
         _print_device(report.device, console)
     for line in () if report.stress is None else report.stress.lines():
-        console.print(line, markup=False)
+        console.print(line)
     for failure in report.failures:
-        console.print(f"failed: {failure}", markup=False)
+        console.print(f"failed: {failure}")
     if report.ok:
         console.print("holds", style="green")
 
@@ -190,9 +187,9 @@ def print_verify(report: VerifyReport, console: Console) -> None:
 def _print_device(device: DeviceComparison, console: Console) -> None:
     names = ", ".join(device.providers)
     if device.error is not None:
-        console.print(f"{names} could not run the model: {device.error}", markup=False)
+        console.print(f"{names} could not run the model: {device.error}")
         return
-    console.print(f"{names} against the emulation:", markup=False)
+    console.print(f"{names} against the emulation:")
     console.print(_output_table(device.outputs))
 
 
@@ -202,7 +199,7 @@ def _output_table(outputs: tuple[OutputComparison, ...]) -> Table:
     )
     for o in outputs:
         table.add_row(
-            _escaped(o.name),
+            printable(o.name),
             f"{o.max_abs:.3g}",
             f"{o.max_rel:.3g}",
             "-" if o.cosine is None else f"{o.cosine:.6f}",
@@ -220,7 +217,7 @@ def _growth_table(growth: tuple[NodeGrowth, ...]) -> Table:
     table = _table("largest error growth", "operator", "error in", "error out", "times")
     for g in growth:
         error_in, error_out = f"{g.error_in:.2g}", f"{g.error_out:.2g}"
-        table.add_row(_escaped(g.node), g.op, error_in, error_out, f"{g.growth:.1f}")
+        table.add_row(printable(g.node), g.op, error_in, error_out, f"{g.growth:.1f}")
     return table
 
 
@@ -230,7 +227,3 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right")
     return table
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from rewriting import parse
 
+import amp_rewrite as amp
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
@@ -184,3 +185,22 @@ def test_functions_that_call_each_other_are_refused() -> None:
     proto.functions.append(onnx.FunctionProto.FromString(proto.functions[0].SerializeToString()))
     with pytest.raises(GraphError, match="two functions of one name"):
         number_model(proto, None)
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(64, True), (65, False), (3000, False)])
+def test_functions_are_nested_to_a_limit(depth: int, fits: bool) -> None:
+    proto = parse("g (x) => (y) { y = local.F0(x) }")
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    imports = [helper.make_opsetid("local", 1), helper.make_opsetid("", 17)]
+    for level in range(depth):
+        last = level == depth - 1
+        call = helper.make_node("Relu" if last else f"F{level + 1}", ["a"], ["b"])
+        call.domain = "" if last else "local"
+        proto.functions.append(
+            helper.make_function("local", f"F{level}", ["a"], ["b"], [call], imports)
+        )
+    if fits:
+        assert amp.rewrite(proto).report.summary.float_nodes == 0
+        return
+    with pytest.raises(GraphError, match=f"too deep; found {depth} levels; expected at most 64"):
+        amp.rewrite(proto)
