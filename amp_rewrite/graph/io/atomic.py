@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Self
 
 from amp_rewrite.errors import SaveError
@@ -61,6 +62,23 @@ def _sync_folder(folder: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def one_at_a_time(folder: str) -> Generator[None]:
+    """Let one process, and one thread of it, put files in place in a folder at a time.
+
+    The lock is one of the folder itself, and no file is left behind. A file system that has none
+    lets everybody in.
+    """
+    with ExitStack() as lock:
+        with suppress(OSError, ImportError):
+            import fcntl  # not on Windows
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            lock.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def check_target(folder: str, name: str) -> None:

@@ -1,8 +1,8 @@
 """A model file and its data file: replaced together, or not at all.
 
 The data file is named after its content and complete before the model file is replaced; only then
-are data files of the previous model removed. Whenever the process is killed, the model file and the
-data file that it names belong together.
+are data files of the previous model removed, and nobody else replaces the model in the meantime.
+Whenever the process is killed, the model file and the data file that it names belong together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import onnx
 
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.io.atomic import Replacement, check_target
+from amp_rewrite.graph.io.atomic import Replacement, check_target, one_at_a_time
 from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.streams import FileRange, Stream
@@ -224,25 +224,21 @@ def replace_model(
     folder, name = os.path.split(output)
     check_target(folder, name)
     refuse_same(output, sorted(sources), "the output is a data file of the model")
-    stale = _old_files(folder, name)
-    with Replacement(folder, name) as model_file, ExitStack() as on_failure:
-
-        def write(places: Sequence[Place]) -> None:
-            write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
-
-        data_name = None
+    with ExitStack() as files:
+        model_file = files.enter_context(Replacement(folder, name))
+        data_file, data_name, places = None, None, list[Place]()
         if external:
-            with Replacement(folder, name) as data_file:
-                data_name, places = _write_data(external, data_file, name, meter)
-                write(places)
+            data_file = files.enter_context(Replacement(folder, name))
+            data_name, places = _write_data(external, data_file, name, meter)
+        write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
+        with one_at_a_time(folder), ExitStack() as on_failure:
+            if data_file is not None and data_name is not None:
                 new_file = os.path.join(folder, data_name)
                 if not os.path.lexists(new_file):
                     on_failure.callback(_remove_unless_used, new_file, model_file)
                 data_file.commit(data_name)
-        else:
-            write(())
-        model_file.commit(name)
-    _remove_stale(stale, data_name, sources)
+            model_file.commit(name)
+            _remove_stale(_old_files(folder, name), data_name, sources)
 
 
 def source_file(stream: Stream | None) -> str | None:

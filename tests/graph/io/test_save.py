@@ -401,3 +401,48 @@ def test_a_kill_leaves_the_old_model_or_the_new_one(tmp_path):
 @pytest.mark.slow
 def test_a_hundred_kills_leave_the_old_model_or_the_new_one(tmp_path):
     check_kills(tmp_path, 100)
+
+
+RACING = """
+    import sys
+    from amp_rewrite.graph.io.load import load
+    from amp_rewrite.graph.io.save import save
+    model = load(sys.argv[2])
+    for line in sys.stdin:
+        save(model, sys.argv[1])
+        print("saved", flush=True)
+"""
+
+
+def check_races(tmp_path: Path, rounds: int) -> None:
+    """Let two processes save different models under one name at once; look at what is left."""
+    out = tmp_path / "out" / "m.onnx"
+    out.parent.mkdir()
+    racers = []
+    for index in range(2):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        command = [sys.executable, "-P", "-c", textwrap.dedent(RACING), out]
+        source = external_model(folder, float(index))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        racers.append(subprocess.Popen([*command, source], **pipes))
+    for _ in range(rounds):
+        for racer in racers:
+            racer.stdin.write(b"go\n")
+            racer.stdin.flush()
+        assert [racer.stdout.readline() for racer in racers] == [b"saved\n"] * 2
+        values = np.unique(big_of(out))
+        assert values.size == 1
+        assert len(files(out.parent)) == 2
+    for racer in racers:
+        racer.communicate()
+        assert racer.returncode == 0
+
+
+def test_two_processes_that_save_at_once_leave_one_whole_model(tmp_path):
+    check_races(tmp_path, 20)
+
+
+@pytest.mark.slow
+def test_a_thousand_races_leave_one_whole_model_each(tmp_path):
+    check_races(tmp_path, 1000)
