@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import os
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +22,12 @@ Feeds = Mapping[str, Array]
 
 Data = Feeds | Iterable[Feeds] | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """One batch, several batches, or .npz files and folders of them (one batch a file)."""
+
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, MemoryError, OverflowError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
+)
+"""What numpy and the archive's compression raise on a file that is damaged or made up."""
 
 
 def batches(data: Data) -> Iterator[Feeds]:
@@ -87,7 +96,7 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
             if isinstance(file, np.ndarray):
                 raise DataError("one array, not a batch", where=path, expected="an .npz file")
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise DataError(
             "the data cannot be read",
             where=path,

@@ -129,7 +129,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         with safe_open(where, framework="np") as file:
             note = (file.metadata() or {}).get(CHECKPOINT_KEY)
             content = _content(note, where)
-            tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 it is no mapping
+            tensors = {name: _tensor(file, name, where) for name in file.keys()}  # noqa: SIM118 not a mapping
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             "the checkpoint cannot be read",
@@ -140,11 +140,24 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(tensors, content["progress"])
 
 
+def _tensor(file: safe_open, name: str, where: str) -> Array:
+    dtype = file.get_slice(name).get_dtype()
+    if dtype not in _TAGS.values():
+        raise CheckpointError(
+            f"tensor {name!r} of the checkpoint has a type that no state has",
+            where=where,
+            found=dtype,
+            expected=" or ".join(_TAGS.values()),
+            remedy="restore a file that TrainingSession.save wrote",
+        )
+    return np.array(file.get_tensor(name))
+
+
 def _content(text: str | None, where: str) -> dict[str, Any]:
     try:
         content = json.loads(text or "")
         known = content["version"] == _VERSION and isinstance(content["progress"], dict)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         known, content = False, {}
     if not known:
         raise CheckpointError(
