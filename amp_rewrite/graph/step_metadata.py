@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph import elements
 from amp_rewrite.graph.keys import STEP_KEY
 
 if TYPE_CHECKING:
@@ -18,6 +19,14 @@ VERSION = 1
 
 def _is_text(found: Any) -> bool:
     return isinstance(found, str)
+
+
+def _is_element_type(found: Any) -> bool:
+    return isinstance(found, str) and elements.element(found) is not None
+
+
+def _is_loss_scale(found: Any) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("config", {}), dict)
 
 
 def _are_texts(found: Any) -> bool:
@@ -44,7 +53,8 @@ def _or_none(fits: _Fits) -> _Fits:
 
 
 _STATE: dict[str, _Fits] = {
-    **dict.fromkeys(("name", "output", "role", "dtype"), _is_text),
+    **dict.fromkeys(("name", "output", "role"), _is_text),
+    "dtype": _is_element_type,
     "shape": _is_shape,
 }
 _DESCRIPTION: dict[str, _Fits] = {
@@ -54,7 +64,7 @@ _DESCRIPTION: dict[str, _Fits] = {
     "precision": _is_text,
     **dict.fromkeys(("targets", "gradients"), _or_none(_are_names)),
     **dict.fromkeys(("loss", "seed"), _or_none(_is_text)),
-    "loss_scale": _or_none(lambda found: isinstance(found, dict)),
+    "loss_scale": _or_none(_is_loss_scale),
 }
 
 

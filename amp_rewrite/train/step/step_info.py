@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -104,7 +105,7 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
             raise StepError(
                 "another version of this package wrote the step", where=where, expected=VERSION
             )
-        return _info(content)
+        info = _info(content)
     except (KeyError, TypeError) as error:
         raise StepError(
             f"the metadata {STEP_KEY!r} of the model cannot be read",
@@ -112,6 +113,24 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
             found=error,
             remedy="build the step again",
         ) from error
+    _check_names(info, model, where)
+    return info
+
+
+def _check_names(info: StepInfo, model: ir.Model, where: object) -> None:
+    """Refuse a description whose states and inputs are not the inputs of the graph, each once."""
+    described = Counter((*info.names, *info.inputs))
+    inputs = Counter(value.name for value in model.graph.inputs)
+    outputs = Counter(state.output for state in info.states)
+    names = [*((described - inputs) + (inputs - described)), *(outputs - Counter(outputs.keys()))]
+    if names:
+        raise StepError(
+            f"the metadata {STEP_KEY!r} of the model do not fit its graph",
+            where=where,
+            found=f"{names[0]!r} missing, or described twice",
+            expected="each input of the graph as a state or an input, with an output of its own",
+            remedy="build the step again",
+        )
 
 
 def _info(content: dict[str, Any]) -> StepInfo:
