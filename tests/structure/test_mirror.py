@@ -53,6 +53,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "train/session/test_low_sessions": "sessions of steps in float16 and bfloat16",
     "train/step/test_random_steps": "steps of generated models",
     "train/step/test_step_backward": "what build_step, cut and step_info say of the backward pass",
+    "train/test_files_made_elsewhere": "every reader of training, on files that were changed",
     "train/test_gpu_parts": "what a CUDA device needs, in train/, ort/ and kernels.py",
     "train/test_mixed_training": "whole trainings in low precision",
     "train/test_real_training": "whole trainings in float32",

@@ -120,7 +120,7 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
 def _check_names(info: StepInfo, model: ir.Model, where: object) -> None:
     """Refuse a description whose states and inputs are not the inputs of the graph, each once."""
     described = Counter((*info.names, *info.inputs))
-    inputs = Counter(value.name for value in model.graph.inputs)
+    inputs = Counter(str(value.name) for value in model.graph.inputs)
     outputs = Counter(state.output for state in info.states)
     names = [*((described - inputs) + (inputs - described)), *(outputs - Counter(outputs.keys()))]
     if names:

@@ -424,12 +424,14 @@ def check_races(tmp_path: Path, rounds: int) -> None:
         folder.mkdir()
         command = [sys.executable, "-P", "-c", textwrap.dedent(RACING), out]
         source = external_model(folder, float(index))
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        racers.append(subprocess.Popen([*command, source], **pipes))
+        racers.append(
+            subprocess.Popen(
+                [*command, source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            )
+        )
     for _ in range(rounds):
         for racer in racers:
             racer.stdin.write(b"go\n")
-            racer.stdin.flush()
         assert [racer.stdout.readline() for racer in racers] == [b"saved\n"] * 2
         values = np.unique(big_of(out))
         assert values.size == 1
