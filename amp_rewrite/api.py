@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
-from amp_rewrite.errors import InvariantError, StrictError
+from amp_rewrite.errors import AmpWarning, InvariantError, StrictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.paused_gc import paused_gc
@@ -22,6 +23,7 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
+from amp_rewrite.report.likely_overflow import first_likely_overflow
 from amp_rewrite.rewriting.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.cleanup import noop_casts
 from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
@@ -190,7 +192,16 @@ def _rewrite(flat: FlatProto | FlatModel, options: RewriteOptions, clock: _Clock
             _apply(flat, result)
     if original is not None:
         _check_strict(original, result)
+    _warn(result)
     return result
+
+
+def _warn(result: RewriteResult) -> None:
+    """Name the first node that an estimate keeps float32: a range or data may know better."""
+    found = first_likely_overflow(result.context)
+    if found is not None:
+        remedy = "an input range (--input-range NAME=LOW:HIGH) or calibrate knows better"
+        warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=4)
 
 
 def _apply(flat: FlatModel, result: RewriteResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from amp_rewrite.dtypes import FLOAT32
@@ -13,6 +14,7 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
 from amp_rewrite.report.arithmetic_share import compute_share
+from amp_rewrite.report.likely_overflow import first_likely_overflow
 from amp_rewrite.report.reasons import why
 from amp_rewrite.report.records import (
     CastRecord,
@@ -50,6 +52,8 @@ def build_report(
         summary=summarize(context, painting, plan, removed),
         boundaries=_boundaries(context),
         functions=_function_treatment(flat, options),
+        input_ranges=options.ranges,
+        likely_overflow=first_likely_overflow(context),
     )
 
 
@@ -110,9 +114,20 @@ def _variables(context: PaintContext, painting: Painting, node: int) -> dict[str
         mark = why(context, painting, vertex)
         dtype = context.low.name if painting.is_allow(vertex) else FLOAT32.name
         because = None if mark.because is None else graph.name(mark.because)
-        record = VariableRecord(dtype, mark.reason.value, because, mark.detail)
+        bound = _bound(context, node, vertex)
+        record = VariableRecord(dtype, mark.reason.value, because, mark.detail, bound)
         records |= dict.fromkeys(graph.kind_of(vertex).variables, record)
     return records
+
+
+def _bound(context: PaintContext, node: int, vertex: int) -> float | None:
+    """Return what no result of a vertex exceeds in magnitude, or None."""
+    graph = context.type_graph
+    writes = graph.writes[graph.flat.output_start[node] : graph.flat.output_start[node + 1]]
+    results = zip(graph.flat.outputs_of(node), writes, strict=True)
+    bounds = [context.intervals[v].magnitude for v, written in results if written == vertex]
+    largest = max(bounds, default=math.inf)
+    return largest if math.isfinite(largest) else None
 
 
 def _constant_variables(

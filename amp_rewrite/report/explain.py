@@ -65,7 +65,7 @@ def _lines(
         verb = "stays" if variable.dtype == FLOAT32.name else "becomes"
         lines.append(
             f"{title} ({record.op}{where}) {verb} {variable.dtype}: "
-            f"{_chain(report, f'{record.name}/{name}', variable, index)}"
+            f"{_chain(report, f'{record.name}/{name}', variable, index)}{_bound(variable)}"
         )
     return lines
 
@@ -104,6 +104,12 @@ def _phrase(report: Report, variable: VariableRecord) -> str:
 
 def _detail(variable: VariableRecord) -> str:
     return f": {variable.detail}" if variable.detail else ""
+
+
+def _bound(variable: VariableRecord) -> str:
+    """Return what a low result cannot exceed, as far as that is proved."""
+    is_low = variable.dtype != FLOAT32.name
+    return f"; it cannot exceed {variable.bound:.4g}" if is_low and variable.bound else ""
 
 
 def _node_name(vertex: str, index: dict[str, tuple[NodeRecord, VariableRecord]]) -> str:

@@ -51,12 +51,14 @@ class VariableRecord(Record):
         reason: Why, one of paint.painting.Reason.
         because: The vertex from which the mark spread ("Pow_3/T"), or None for an origin.
         detail: A sentence for the user, or None.
+        bound: What no magnitude of its results exceeds, whatever the model is fed; None if unknown.
     """
 
     dtype: str
     reason: str
     because: str | None
     detail: str | None
+    bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ class Report:
 
     Attributes:
         boundaries: Operators that no list knows and function calls, with how often each occurs.
+        input_ranges: Graph input -> what the user said of the numbers that it holds.
+        likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
     """
 
     precision: str
@@ -188,6 +192,8 @@ class Report:
     summary: Summary
     boundaries: Mapping[str, int] = field(default_factory=dict)
     functions: str = "none"
+    input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    likely_overflow: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -201,6 +207,8 @@ class Report:
             "casts": [c.to_dict() for c in self.casts],
             "weights": self.weights.to_dict(),
             "boundaries": dict(self.boundaries),
+            "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
+            "likely_overflow": self.likely_overflow,
             "summary": self.summary.to_dict(),
         }
 
@@ -246,6 +254,8 @@ def print_report(report: Report, console: Console) -> None:
         f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
         "round to zero",
     )
+    if report.likely_overflow:
+        console.print(f"by estimate: {report.likely_overflow}", highlight=False, markup=False)
     if weights.stored:
         console.print(_storage(weights.stored))
     reasons = report.kept_reasons()

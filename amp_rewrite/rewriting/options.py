@@ -14,12 +14,14 @@ from amp_rewrite.dtypes import DType, Precision, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.input_ranges import InputRanges, check_input_names, input_ranges
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.flat import FlatGraph
 
 Lists = OpLists | str | Path | Sequence[str | Path] | None
 Names = Collection[str]
+Ranges = Mapping[str, tuple[float, float]] | Collection[str]
 Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
 
@@ -62,6 +64,8 @@ class RewriteOptions:
         move_casts: Whether casts move across operators that change no value, where that saves some.
         variables: Names of graph inputs that are training variables, as the states of a step are
             without being named: an Identity that reads one stays float32.
+        input_ranges: Graph input -> (the least, the greatest) number that it ever holds; or texts
+            such as "x=0:255". What follows from it is proved rather than estimated.
         strict: Check every invariant, and refuse a rewrite that converts nothing useful, meets an
             operator on no list, or lacks a kernel.
     """
@@ -130,6 +134,13 @@ class RewriteOptions:
             "Name of a graph input that is a training variable; repeat.", flag="--variable"
         ),
     )
+    input_ranges: Ranges = field(
+        default=(),
+        metadata=_shown(
+            "NAME=LOW:HIGH: the least and the greatest number that an input holds; repeat.",
+            flag="--input-range",
+        ),
+    )
     strict: bool = field(
         default=False,
         metadata=_shown(
@@ -148,6 +159,7 @@ class RewriteOptions:
             given = getattr(self, name)
             if not isinstance(given, bool):
                 object.__setattr__(self, name, _names(given, name))
+        object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
         low_dtype(self.precision)
         targets.find(self.target).check_precision(self.precision)
         _require("weights", self.weights, get_args(Weights))
@@ -166,6 +178,11 @@ class RewriteOptions:
         return low_dtype(self.precision)
 
     @property
+    def ranges(self) -> InputRanges:
+        """What the user says of inputs, checked."""
+        return input_ranges(self.input_ranges)
+
+    @property
     def rules(self) -> NodeRules:
         """The rules about single nodes."""
         return NodeRules(
@@ -178,7 +195,8 @@ class RewriteOptions:
         """Reject names and patterns that fit nothing in the model.
 
         Raises:
-            OptionError: `preserve`, `keep_io_types`, `deny_nodes` or `allow_nodes` names nothing.
+            OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes` or `input_ranges`
+                names nothing.
         """
         nodes = set(model.node_names)
         _require_known("preserve", self.preserve, nodes, "a node name")
@@ -191,6 +209,7 @@ class RewriteOptions:
                         expected="a regular expression for a whole node name",
                         remedy="`amp-rewrite explain MODEL` lists the node names",
                     )
+        check_input_names(self.ranges, model)
         if not isinstance(self.keep_io_types, bool):
             ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
             _require_known("keep_io_types", self.keep_io_types, ends, "a graph input or output")
@@ -212,6 +231,7 @@ class StepChanges(TypedDict, total=False):
     inline_functions: bool
     move_casts: bool
     variables: Names
+    input_ranges: Ranges
     strict: bool
 
 

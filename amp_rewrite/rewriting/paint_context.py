@@ -16,6 +16,7 @@ from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.ties import kernel_ties
+from amp_rewrite.rewriting.input_ranges import input_intervals
 from amp_rewrite.rewriting.options import RewriteOptions
 
 
@@ -39,6 +40,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         adds_low=operators_adding_in(target, options.low),
         bytes_per_mac=target.bytes_per_mac,
         low_ends=low_ends(type_graph, options),
+        input_intervals=input_intervals(options.ranges, type_graph),
     )
 
 

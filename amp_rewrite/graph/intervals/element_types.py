@@ -9,6 +9,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 import onnx.helper
+from onnx import TensorProto
 
 from amp_rewrite import dtypes
 from amp_rewrite.graph import elements
@@ -28,6 +29,7 @@ class ElementType(NamedTuple):
         share: The largest relative error of an operation.
         tiny: The smallest normal number; an implementation may take smaller ones for zero.
         end: The largest finite number.
+        is_numeric: Whether elements are real numbers at all.
     """
 
     range: Interval
@@ -35,6 +37,7 @@ class ElementType(NamedTuple):
     share: float = 0.0
     tiny: float = 0.0
     end: float = math.inf
+    is_numeric: bool = True
 
     def fitted(self, found: Interval) -> Interval:
         """Return what becomes of numbers that are stored in this type: integers wrap around."""
@@ -51,6 +54,7 @@ class ElementType(NamedTuple):
 
 
 _UNKNOWN = ElementType(i.ANY, is_integer=False)
+_NO_NUMBERS = (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
 
 @cache
@@ -59,6 +63,8 @@ def of(type_string: str | None) -> ElementType:
     number = None if type_string is None else elements.element(type_string)
     if number is None:
         return _UNKNOWN
+    if number in _NO_NUMBERS:
+        return _UNKNOWN._replace(is_numeric=False)
     known = dtypes.of(number)
     if known is not None:
         share = _UNITS * known.epsilon

@@ -95,7 +95,10 @@ def _weighted(op: Operation, x: Interval, rows: Array) -> Interval:
     up, down = _one_sided(rows, x.high, x.low), _one_sided(rows, x.low, x.high)
     error = rows.shape[1] * op.share * float(np.abs(rows).sum(axis=1).max()) * x.magnitude
     low, high = float(down.min()), float(up.max())
-    return i.between(low - error if low < 0 else 0.0, high + error if high > 0 else 0.0)
+    return i.between(
+        low - error if low < 0 else max(low - error, 0.0),
+        high + error if high > 0 else min(high + error, 0.0),
+    )
 
 
 def _one_sided(rows: Array, for_positive: float, for_negative: float) -> Array:

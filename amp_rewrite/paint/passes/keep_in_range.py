@@ -12,7 +12,7 @@ from typing import ClassVar
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.painting import Color, Mark, Painting
+from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,16 @@ class KeepInRange:
         for value, beyond in context.beyond.items():
             mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
             for vertex in _ends(context, value):
-                if painting.is_allow(vertex):
+                if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
                     marks.setdefault(vertex, mark)
         return painting.with_marks(marks)
+
+
+def _is_overruled(context: PaintContext, vertex: int, reason: Reason) -> bool:
+    """Tell whether the user allows a node by name against an estimate, not a fact."""
+    if reason is Reason.CERTAIN_OVERFLOW or not context.rules.allow:
+        return False
+    return context.rules.allowed_by(context.type_graph.node_name(vertex)) is not None
 
 
 def _ends(context: PaintContext, value: int) -> list[int]:
