@@ -40,7 +40,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     assert data["model"] == {"opset": 21, "nodes": 11, "functions": "none"}
     assert set(data) == {
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
-        *("boundaries", "summary"),
+        *("boundaries", "summary", "input_ranges", "likely_overflow"),
     }
     assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
     assert set(data["summary"]) == {
@@ -51,7 +51,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     for node in data["nodes"]:
         assert set(node) == {"name", "op", "domain", "scope", "list", "variables"}
         for variable in node["variables"].values():
-            assert set(variable) == {"dtype", "reason", "because", "detail"}
+            assert set(variable) == {"dtype", "reason", "because", "detail", "bound"}
 
 
 def test_a_node_says_list_type_reason_and_origin(report: amp.Report) -> None:
@@ -63,6 +63,7 @@ def test_a_node_says_list_type_reason_and_origin(report: amp.Report) -> None:
         "reason": "downstream-of-deny",
         "because": "mean/T",
         "detail": None,
+        "bound": None,
     }
     assert nodes["inner"]["scope"] == "branch/then_branch"
     assert nodes["other"]["scope"] == "branch/else_branch"
