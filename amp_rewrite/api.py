@@ -16,10 +16,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
 from amp_rewrite.errors import AmpWarning, InvariantError, StrictError
+from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
@@ -108,11 +110,31 @@ class RewriteResult:
 
     @cached_property
     def _report(self) -> Report:
+        return self._reported()
+
+    def report_of_sizes(self, dims: Mapping[str, int] | None = None) -> Report:
+        """Return the report with the sizes of casts and regions that onnx's inference finds, too.
+
+        Args:
+            dims: Lengths of free dimensions by the names that the inputs give them; the size of a
+                value that depends on another one is not known.
+
+        Raises:
+            OptionError: No input has a dimension of such a name, or inference fails.
+        """
+        from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
+
+        shapes = inferred_shapes(self.model, dims or {})
+        names = ((v, self.plan.inner.get(v, name)) for v, name in enumerate(self.flat.value_names))
+        known = {v: shapes[n] for v, n in names if self.flat.home[v] == MAIN and n in shapes}
+        return self._reported(Sizes(self.flat, known))
+
+    def _reported(self, sizes: Sizes | None = None) -> Report:
         from amp_rewrite.report.build_report import build_report
 
         with paused_gc():
             return build_report(
-                self.context, self.painting, self.plan, self.options, len(self.removed)
+                self.context, self.painting, self.plan, self.options, len(self.removed), sizes
             )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
     from amp_rewrite.report.plain_console import PlainConsole
@@ -53,6 +55,40 @@ MaxSkips = Annotated[
         min=0, help="Give up after so many skipped steps in a row at loss scale 1; 0: never."
     ),
 ]
+
+
+ExplainCasts = Annotated[
+    bool,
+    typer.Option(
+        "--explain-casts",
+        help="List the casts that move most in a run, and why each is there, with inferred shapes.",
+    ),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        help="Length of a free dimension, NAME=LENGTH as inputs name it, for --explain-casts; "
+        "repeat.",
+    ),
+]
+
+
+def lengths(dims: Sequence[str] | None, *, explain_casts: bool) -> dict[str, int]:
+    """Return what `--dim` says.
+
+    Raises:
+        OptionError: It is not NAME=LENGTH, or there is nothing that it could be for.
+    """
+    if dims and not explain_casts:
+        raise OptionError("--dim is for --explain-casts alone", found=dims[0])
+    found: dict[str, int] = {}
+    for entry in dims or ():
+        name, _, length = entry.rpartition("=")
+        if not (name and length.isdecimal()):
+            raise OptionError("--dim is not a length", found=entry, expected="NAME=LENGTH")
+        found[name] = int(length)
+    return found
 
 
 def loss_scale_text(config: Mapping[str, Any]) -> str:

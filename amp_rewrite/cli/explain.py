@@ -10,6 +10,7 @@ import typer
 from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.report.cast_table import explain_casts as cast_table
 from amp_rewrite.report.explain import explain as explain_node
 from amp_rewrite.rewriting.options import RewriteOptions
 
@@ -21,11 +22,17 @@ def explain(
         list[str] | None, typer.Argument(help="Node names; without any, every float32 node.")
     ] = None,
     *,
+    explain_casts: common.ExplainCasts = False,
+    dim: common.Dims = None,
     options: RewriteOptions,
 ) -> None:
     """Print why each NODE of MODEL becomes low precision or stays float32."""
-    report = rewrite(model, options).report
-    out = common.console()
+    lengths, out = common.lengths(dim, explain_casts=explain_casts), common.console()
+    result = rewrite(model, options)
+    if explain_casts:
+        out.print(cast_table(result.report_of_sizes(lengths)), markup=False)
+        return
+    report = result.report
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
         out.print_lines(explain_node(report, name))

@@ -53,7 +53,12 @@ class RegionCosts:
         self._narrowed = FLOAT32.numpy.itemsize - context.low.numpy.itemsize
 
     def cast_bytes(self, value: int) -> int | None:
-        """Return what a Cast of a value reads and writes; None if that is not known."""
+        """Return what a Cast of a value reads and writes in a run; None if that is not known.
+
+        That of a constant is folded when the model is loaded.
+        """
+        if constant_tensor(self._graph, value) is not None:
+            return 0
         elements = self._sizes.elements(value)
         itemsizes = FLOAT32.numpy.itemsize + self._context.low.numpy.itemsize
         return None if elements is None else elements * itemsizes
@@ -119,8 +124,7 @@ class RegionCosts:
         """Tell whether a float32 value is cast at run time, and for its low consumers alone."""
         if self._is_low_output(value) or self._has_own_casts(value):
             return False
-        is_free = self._context.converts_weights
-        return not (is_free and constant_tensor(self._graph, value) is not None)
+        return constant_tensor(self._graph, value) is None
 
     def _is_low_output(self, value: int) -> bool:
         return self._flat.is_output(value) and value in self._context.low_ends

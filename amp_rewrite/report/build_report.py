@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.part import part_in
+from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.graph.weight_stats import WeightStats
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
+from amp_rewrite.paint.region_costs import RegionCosts, total
 from amp_rewrite.report.arithmetic_share import compute_share
 from amp_rewrite.report.likely_overflow import first_likely_overflow
 from amp_rewrite.report.reasons import why
@@ -20,6 +24,7 @@ from amp_rewrite.report.records import (
     CastRecord,
     NodeRecord,
     RangeRecord,
+    RegionRecord,
     Report,
     StoredRecord,
     Summary,
@@ -36,10 +41,22 @@ def build_report(
     plan: CastPlan,
     options: RewriteOptions,
     removed: int,
+    sizes: Sizes | None = None,
 ) -> Report:
-    """Return the report; `removed` counts the model's Casts that became no-ops."""
+    """Return the report.
+
+    Args:
+        context: What the painting knew.
+        painting: The painting.
+        plan: What was changed.
+        options: What was asked for.
+        removed: How many of the model's Casts became no-ops.
+        sizes: The sizes of values; None for those that the file records.
+    """
+    costs = RegionCosts(context, painting.allow, sizes or Sizes(context.type_graph.flat))
     converted = {w.value: w for w in plan.weights if not w.keep_float32}
     nodes = tuple(_nodes(context, painting, converted))
+    casts = _casts(context, plan, costs)
     flat = context.type_graph.flat
     return Report(
         precision=options.precision,
@@ -47,13 +64,18 @@ def build_report(
         level=context.lists.level,
         opset=flat.opsets.get("", 0),
         nodes=nodes,
-        casts=_casts(context, plan),
+        casts=casts,
         weights=_weights(context, plan),
-        summary=summarize(context, painting, plan, removed),
+        summary=replace(
+            summarize(context, painting, plan, removed),
+            cast_bytes=sum(cast.bytes or 0 for cast in casts),
+            casts_of_unknown_size=sum(1 for cast in casts if cast.bytes is None),
+        ),
         boundaries=_boundaries(context),
         functions=_function_treatment(flat, options),
         input_ranges=options.ranges,
         likely_overflow=first_likely_overflow(context),
+        find_regions=partial(_regions, context, costs),
     )
 
 
@@ -144,8 +166,9 @@ def _constant_variables(
     return dict.fromkeys((name for kind in kinds for name in kind.variables), record)
 
 
-def _casts(context: PaintContext, plan: CastPlan) -> tuple[CastRecord, ...]:
+def _casts(context: PaintContext, plan: CastPlan, costs: RegionCosts) -> tuple[CastRecord, ...]:
     graph, names = context.type_graph, context.type_graph.flat.node_names
+    sources = [graph.source[cast.value] for cast in plan.casts]
     return tuple(
         CastRecord(
             value=graph.flat.value_names[cast.value],
@@ -153,8 +176,24 @@ def _casts(context: PaintContext, plan: CastPlan) -> tuple[CastRecord, ...]:
             consumers=tuple(dict.fromkeys(use.name(graph) for use in cast.uses)),
             name=cast.name if cast.existing == ABSENT else names[cast.existing],
             existing=cast.existing != ABSENT,
+            producer=None if source == ABSENT else graph.name(source),
+            bytes=costs.cast_bytes(cast.value),
         )
-        for cast in plan.casts
+        for cast, source in zip(plan.casts, sources, strict=True)
+    )
+
+
+def _regions(context: PaintContext, costs: RegionCosts) -> tuple[RegionRecord, ...]:
+    return tuple(
+        RegionRecord(
+            first=context.type_graph.name(region.vertices[0]),
+            vertices=len(region.vertices),
+            casts=len(region.casts),
+            cast_bytes=total(map(costs.cast_bytes, region.casts)),
+            bytes_saved=total(map(costs.saved_bytes, region.vertices)),
+            multiply_accumulates=total(map(costs.multiply_accumulates, region.vertices)),
+        )
+        for region in costs.regions
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.dtypes import FLOAT32
@@ -81,13 +82,47 @@ class NodeRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class CastRecord(Record):
-    """One Cast that the rewrite added, or an existing one that it gave consumers."""
+    """One Cast that the rewrite added, or an existing one that it gave consumers.
+
+    Attributes:
+        value: What it casts.
+        to: The type that it casts to.
+        consumers: The vertices that read it, and the graph outputs that it is.
+        name: Its name.
+        existing: Whether it is one of the model's own.
+        producer: The vertex that makes the value; None for an input or a constant.
+        bytes: What it reads and writes in a run, 0 for a constant, whose Cast is folded when the
+            model is loaded; None if the size of the value is not known.
+    """
 
     value: str
     to: str
     consumers: tuple[str, ...]
     name: str
     existing: bool
+    producer: str | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord(Record):
+    """A connected region of low vertices, and what its casts cost against what it saves in a run.
+
+    Attributes:
+        first: Its first vertex in execution order.
+        vertices: How many vertices it has.
+        casts: How many Casts at its border would not be there if it were float32.
+        cast_bytes: What they read and write; None if a size is not known, as for all that follow.
+        bytes_saved: How much less its operators read and write, weights included.
+        multiply_accumulates: How many of them its allow-list operators make.
+    """
+
+    first: str
+    vertices: int
+    casts: int
+    cast_bytes: int | None
+    bytes_saved: int | None
+    multiply_accumulates: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +194,8 @@ class Summary(Record):
         casts_removed: The model's own Casts removed because they became no-ops.
         compute_converted: The low share of the multiply-accumulates of allow-list operators, from
             0 to 1, estimated from weights and recorded shapes; 0 if there are none.
+        cast_bytes: What the Casts of values of known size read and write in a run.
+        casts_of_unknown_size: How many Casts are not among these.
     """
 
     nodes_converted: int
@@ -166,6 +203,8 @@ class Summary(Record):
     casts_added: int
     casts_removed: int
     compute_converted: float
+    cast_bytes: int = 0
+    casts_of_unknown_size: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -177,6 +216,8 @@ class Report:
     """What a rewrite did and why.
 
     Attributes:
+        find_regions: Weighs the regions of low vertices; it looks at every value, and many who
+            want a report do not want that.
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
@@ -194,6 +235,14 @@ class Report:
     functions: str = "none"
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     likely_overflow: str | None = None
+    find_regions: Callable[[], tuple[RegionRecord, ...]] = field(
+        default=tuple, repr=False, compare=False
+    )
+
+    @cached_property
+    def regions(self) -> tuple[RegionRecord, ...]:
+        """The connected regions of low vertices, in execution order; found when first asked for."""
+        return self.find_regions()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -205,6 +254,7 @@ class Report:
             "model": {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions},
             "nodes": [n.to_dict() for n in self.nodes],
             "casts": [c.to_dict() for c in self.casts],
+            "regions": [r.to_dict() for r in self.regions],
             "weights": self.weights.to_dict(),
             "boundaries": dict(self.boundaries),
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
@@ -254,6 +304,8 @@ def print_report(report: Report, console: Console) -> None:
         f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
         "round to zero",
     )
+    if report.casts:
+        console.print(_movement(summary))
     if report.likely_overflow:
         console.print(f"by estimate: {report.likely_overflow}", highlight=False, markup=False)
     if weights.stored:
@@ -264,6 +316,13 @@ def print_report(report: Report, console: Console) -> None:
     if report.boundaries:
         names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
         console.print(f"boundaries (no list knows them): {names}")
+
+
+def _movement(summary: Summary) -> str:
+    known, unknown = f"{summary.cast_bytes:,} bytes a run", summary.casts_of_unknown_size
+    if not unknown:
+        return f"casts move {known}"
+    return f"casts move {known}, without {unknown} of unknown size (--explain-casts infers shapes)"
 
 
 def _storage(stored: Sequence[StoredRecord]) -> str:

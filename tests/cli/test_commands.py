@@ -350,3 +350,46 @@ def test_a_process_of_ones_own_is_set_up_and_any_other_is_left_alone(
     command = [sys.executable, "-P", "-c", SET_UP % arguments, "--version"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     assert done.stdout.splitlines()[-1] == expected
+
+
+def test_the_dearest_casts_are_listed(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    status, out, err = convert(capsys, folder, "--explain-casts")
+    assert (status, err) == (0, "")
+    assert "2 casts move 96 bytes a run, without 0 of unknown size" in out
+    assert "dot/T is low: it is on the allow list; x keeps its type" in out
+    assert "1 regions; what their casts move" in out
+    status, listed, err = run(capsys, "explain", folder / "plain.onnx", "--explain-casts")
+    assert (status, err) == (0, "")
+    assert listed in out
+
+
+def test_free_dimensions_get_lengths_for_the_list_of_casts(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    free = onnx.parser.parse_model(PLAIN.replace("float[2,4] x", "float[N,4] x"))
+    onnx.save(free, folder / "free.onnx")
+    report = folder / "report.json"
+    given = ("--explain-casts", "--dim", "N=100", "--report", report)
+    status, out, _ = convert(capsys, folder, *given, model="free")
+    assert status == 0
+    assert " 2,400  x-CastToFp16" in out
+    summary = json.loads(report.read_text())["summary"]
+    assert summary["casts_of_unknown_size"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--dim", "N=2"], "--dim is for --explain-casts alone"),
+        (["--explain-casts", "--dim", "N"], "--dim is not a length; found N; expected NAME=LENGTH"),
+        (["--explain-casts", "--dim", "N=-1"], "--dim is not a length"),
+        (["--explain-casts", "--dim", "N=2"], "no input has a free dimension of this name"),
+    ],
+)
+def test_lengths_that_mean_nothing_are_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path, given: list[str], message: str
+) -> None:
+    status, out, err = convert(capsys, folder, *given)
+    assert (status, out) == (1, "")
+    assert message in err
+    assert not (folder / "out.onnx").exists()

@@ -40,14 +40,21 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     assert data["model"] == {"opset": 21, "nodes": 11, "functions": "none"}
     assert set(data) == {
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
-        *("boundaries", "summary", "input_ranges", "likely_overflow"),
+        *("boundaries", "summary", "input_ranges", "likely_overflow", "regions"),
     }
     assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
     assert set(data["summary"]) == {
         *("nodes_converted", "float_nodes", "casts_added", "casts_removed", "compute_converted"),
+        *("cast_bytes", "casts_of_unknown_size"),
     }
     for cast in data["casts"]:
-        assert set(cast) == {"value", "to", "consumers", "name", "existing"}
+        assert set(cast) == {
+            *("value", "to", "consumers", "name", "existing", "producer", "bytes"),
+        }
+    for region in data["regions"]:
+        assert set(region) == {
+            *("first", "vertices", "casts", "cast_bytes", "bytes_saved", "multiply_accumulates"),
+        }
     for node in data["nodes"]:
         assert set(node) == {"name", "op", "domain", "scope", "list", "variables"}
         for variable in node["variables"].values():
@@ -76,6 +83,34 @@ def test_the_figures_agree_with_the_records(report: amp.Report) -> None:
     assert report.summary.casts_added == len(report.casts)
     assert report.summary.compute_converted == 1
     assert (report.weights.converted, report.weights.kept) == (1, 2)
+
+
+def test_casts_and_regions_say_what_they_move() -> None:
+    text = f"""g (float[2,4] x, float[N,4] n) => (float[2,4] y, float[N,4] z)
+      <{W}, float[2,4] h> {{ [dot] h = MatMul(x, w) [end] y = Exp(h) [free] z = MatMul(n, w) }}"""
+    report = rewritten(text).report
+    assert {c.value: (c.producer, c.bytes) for c in report.casts} == {
+        "x": (None, 8 * 6),
+        "h": ("dot/T", 8 * 6),
+        "n": (None, None),
+        "z": ("free/T", None),
+    }
+    assert [(r.first, r.vertices, r.casts) for r in report.regions] == [
+        ("dot/T", 1, 2),
+        ("free/T", 1, 2),
+    ]
+    known, unknown = report.regions
+    assert (known.cast_bytes, known.bytes_saved) == (96, 2 * (8 + 16 + 8))
+    assert known.multiply_accumulates == 8 * 4
+    assert unknown.cast_bytes is unknown.bytes_saved is unknown.multiply_accumulates is None
+    assert (report.summary.cast_bytes, report.summary.casts_of_unknown_size) == (96, 2)
+    assert "casts move 96 bytes a run, without 2 of unknown size" in report.to_text()
+
+
+def test_a_cast_of_a_constant_moves_nothing_once_the_model_is_loaded() -> None:
+    text = f"g (float[2,4] x) => (float[2,4] h) <{W}> {{ h = MatMul(x, w) }}"
+    report = rewritten(text, weights="cast").report
+    assert {c.value: c.bytes for c in report.casts} == {"x": 48, "w": 0, "h": 48}
 
 
 def test_every_because_names_a_vertex_of_the_report(report: amp.Report) -> None:

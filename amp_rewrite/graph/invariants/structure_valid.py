@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-import onnx
 import onnx.checker
-import onnx.helper
 import onnx.shape_inference
 import onnx_ir as ir
 
@@ -20,44 +18,18 @@ from amp_rewrite.graph.invariants.violation import (
     place,
     scope_of,
 )
-from amp_rewrite.graph.io.write import ModelWriter
+from amp_rewrite.graph.io.slim import slim_proto
 from amp_rewrite.graph.traverse import named_subgraphs
 
 KeepIoTypes = bool | Collection[str]
-
-_INLINE_BYTES = 1 << 16
-"""Larger initializers are left out of the proto that the checker sees."""
 
 _FIRST_IR_WITH_FREE_INITIALIZERS = 4
 """Before it every initializer had to be a graph input as well (onnx/docs/IR.md)."""
 
 
-def _slim_proto(model: ir.Model) -> onnx.ModelProto:
-    """Return the model as a proto in which large initializers are graph inputs.
-
-    Neither reads external data nor exceeds protobuf's 2 GB because of weights; names, types,
-    shapes and all nodes stay.
-    """
-    writer, deferred = ModelWriter(model), list[ir.Value]()
-    proto = writer.header()
-    writer.graph(proto.graph, model.graph, deferred)
-    for value in deferred:
-        tensor = value.const_value
-        if tensor is None:
-            continue
-        if tensor.nbytes <= _INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
-            writer.tensor(proto.graph.initializer.add(), tensor)
-        elif not value.is_graph_input():
-            shape = list(tensor.shape.numpy())
-            proto.graph.input.append(
-                onnx.helper.make_tensor_value_info(value.name or "", tensor.dtype.value, shape)
-            )
-    return proto
-
-
 def _checker_error(model: ir.Model) -> str | None:
     try:
-        onnx.checker.check_model(_slim_proto(model), full_check=True)
+        onnx.checker.check_model(slim_proto(model), full_check=True)
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,

@@ -1,0 +1,53 @@
+"""Shapes that a model does not record, by onnx's shape inference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+import onnx.shape_inference
+import onnx_ir as ir
+from google.protobuf.message import EncodeError
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.slim import slim_proto
+from amp_rewrite.graph.proto.messages import shape_of
+from amp_rewrite.graph.sizes import Shape
+
+
+def inferred_shapes(model: ir.Model, dims: Mapping[str, int]) -> dict[str, Shape]:
+    """Return the shapes of the main graph's values by name, as far as inference finds them.
+
+    Args:
+        model: The model; not modified, and its large weights are not read.
+        dims: Lengths of free dimensions, by the names that the model's inputs give them.
+
+    Raises:
+        OptionError: An input has no dimension of such a name, or inference fails.
+    """
+    proto = slim_proto(model)
+    free = {dim.dim_param for info in proto.graph.input for dim in _dims(info) if dim.dim_param}
+    for name, length in dims.items():
+        if name not in free:
+            raise OptionError(
+                "no input has a free dimension of this name",
+                found=repr(name),
+                expected=" or ".join(map(repr, sorted(free))) or "no name: there is none",
+            )
+        if length < 0:
+            raise OptionError(f"the length of {name!r} is negative", found=length)
+    for info in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
+        for dim in _dims(info):
+            if dim.dim_param in dims:
+                dim.dim_value = dims[dim.dim_param]
+    try:
+        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError) as error:
+        raise OptionError("onnx cannot infer the shapes of this model", found=error) from error
+    infos = (*proto.graph.value_info, *proto.graph.input, *proto.graph.output)
+    shapes = ((info.name, shape_of(info)) for info in infos)
+    return {name: shape for name, shape in shapes if shape is not None}
+
+
+def _dims(info: onnx.ValueInfoProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    yield from info.type.tensor_type.shape.dim
