@@ -19,6 +19,8 @@ CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 WEBGPU = "WebGpuExecutionProvider"
 
+NEEDS_A_DRIVER = "install the driver that it needs, or use another provider"
+
 
 def _data() -> Traversable:
     """Return the package amp_rewrite.lists, or lists/ of a checkout that is not installed."""
@@ -41,6 +43,7 @@ class Target:
         provider: The execution provider of ONNX Runtime that it stands for, or None for any.
         plugin: The Python package that brings the provider, for ONNX Runtime's
             register_execution_provider_library; None if ONNX Runtime has it built in.
+        needs: What the provider needs besides packages, and how to get it, for errors.
         device: What ONNX Runtime calls the memory that the provider computes in.
         kernels: Whose kernel table says what can be low: lists/kernels/<kernels>_<version>.json;
             None admits whatever the ONNX schemas do.
@@ -58,6 +61,7 @@ class Target:
     lists: str
     provider: str | None = None
     plugin: str | None = None
+    needs: str = NEEDS_A_DRIVER
     device: str = "cpu"
     kernels: str | None = None
     tensor_cores: bool = False
@@ -104,6 +108,9 @@ TARGETS: tuple[Target, ...] = (
         "webgpu",
         WEBGPU,
         plugin="onnxruntime_ep_webgpu",
+        needs="install a GPU's Vulkan, Metal or Direct3D 12 driver, or for one that computes on "
+        'the CPU run `eval "$(python tools/software_vulkan.py .cache/vulkan)"`',
+        device="webgpu",
         kernels=WEBGPU,
         precisions=(FLOAT16.name,),
         accumulates_in=FLOAT16,
@@ -128,6 +135,12 @@ def find(name: str) -> Target:
 def of_provider(provider: str) -> Target | None:
     """Return the target that an execution provider is known from, or None."""
     return next((target for target in TARGETS if target.provider == provider), None)
+
+
+def provider_named(name: str) -> str:
+    """Return the execution provider that a target stands for, of its name; any other name as is."""
+    named = (target.provider for target in TARGETS if target.name == name)
+    return next((provider for provider in named if provider is not None), name)
 
 
 def list_targets() -> tuple[str, ...]:

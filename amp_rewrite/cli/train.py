@@ -11,6 +11,7 @@ import typer
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
+from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
 from amp_rewrite.distributed import started
@@ -69,7 +70,8 @@ def train(
         bool, typer.Option("--shuffle/--no-shuffle", help="Give each epoch an order of its own.")
     ] = True,
     provider: Annotated[
-        list[str] | None, typer.Option("--provider", help="Execution provider; repeat.")
+        list[str] | None,
+        typer.Option("--provider", help="Execution provider, or the name of its target; repeat."),
     ] = None,
     threads: Annotated[
         int, typer.Option(min=0, help="Threads inside an operator; 0 is all, or a shard's share.")
@@ -110,7 +112,7 @@ def train(
         session = stack.enter_context(
             TrainingSession(
                 _source(step),
-                provider or [CPU],
+                [targets.provider_named(name) for name in provider or [CPU]],
                 threads=threads,
                 emulate=emulate,
                 cuda_graph=cuda_graph,

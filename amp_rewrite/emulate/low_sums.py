@@ -55,8 +55,16 @@ def sums_of(operators: Collection[str] | Sums) -> Sums:
     return operators if isinstance(operators, Mapping) else dict.fromkeys(operators, (None,))
 
 
-def kept_low(target: Target, low: DType) -> Sums:
-    """Return how a target's kernels add up, of the operators that keep partial sums in `low`."""
+def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
+    """Return how a target's kernels add up, of the operators that keep partial sums in `low`.
+
+    Args:
+        target: The target.
+        low: The type.
+        opset: That of the model. For one that is too old there are none: its sums are float32.
+    """
+    if opset < OLDEST_OPSET:
+        return {}
     table = load(target.kernels)
     if table is None:
         return dict.fromkeys(_RULES, (None,)) if target.accumulates_in is low else {}
@@ -65,8 +73,13 @@ def kept_low(target: Target, low: DType) -> Sums:
 
 
 def accumulates_low(node: ir.Node, sums: Sums) -> bool:
-    """Tell whether a node is one of the operators whose sums are to be low."""
-    return node.domain == "" and node.op_type in sums
+    """Tell whether a node is one of the operators whose sums are to be low.
+
+    A Conv whose weight has no known shape is not: its windows cannot be told apart.
+    """
+    if node.domain != "" or node.op_type not in sums:
+        return False
+    return node.op_type != "Conv" or _static(_operands(node)[1]) is not None
 
 
 def lower_accumulation(
@@ -146,7 +159,8 @@ def _scaled(
 def _conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     """Cut out the windows, (N, group, terms, places), and multiply by the weight as a matrix."""
     data, weight = _operands(node)
-    sizes = _static(node, weight)
+    sizes = _static(weight)
+    assert sizes is not None, "accumulates_low has looked"
     group = node.attributes.get_int("group", 1)
     out, channels, window = sizes[0], sizes[1], math.prod(sizes[2:])
     places = _windows(nodes, node, data, channels * group, sizes[2:])
@@ -186,21 +200,12 @@ def _windows(
     return nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])
 
 
-def _static(node: ir.Node, weight: ir.Value) -> list[int]:
-    """Return the shape of a weight.
-
-    Raises:
-        OptionError: It is not known.
-    """
-    known = [] if weight.shape is None else [d for d in weight.shape if isinstance(d, int)]
-    if weight.shape is None or len(known) < len(weight.shape):
-        raise OptionError(
-            "accumulate_low needs the shape of the weight",
-            where=node.name or node.outputs[0].name,
-            found=str(weight.shape),
-            remedy="record it with onnx.shape_inference",
-        )
-    return known
+def _static(value: ir.Value) -> list[int] | None:
+    """Return the shape of a value; None if a length is not known."""
+    if value.shape is None:
+        return None
+    known = [length for length in value.shape if isinstance(length, int)]
+    return known if len(known) == len(value.shape) else None
 
 
 def _global_average(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:

@@ -20,6 +20,15 @@ def is_ort_value(tensor: object) -> bool:
     return isinstance(tensor, import_runtime().OrtValue)
 
 
+def is_numpys(dtype: np.dtype[Any]) -> bool:
+    """Return whether numpy itself has an element type: all but bfloat16 and narrower ones.
+
+    `isbuiltin` says it of some objects of a type and not of others: not of one whose byte order was
+    asked for.
+    """
+    return dtype.kind != "V"
+
+
 def to_ort_value(tensor: Any, device: Device) -> Any:
     """Return an OrtValue with the content of `tensor`.
 
@@ -32,7 +41,7 @@ def to_ort_value(tensor: Any, device: Device) -> Any:
         return tensor
     ort_value = import_runtime().OrtValue
     array = np.asarray(tensor, order="C")
-    if array.dtype.isbuiltin == 1:
+    if is_numpys(array.dtype):
         return ort_value.ortvalue_from_numpy(array, device.kind, device.index)
     number = ir.DataType.from_numpy(array.dtype).value  # numpy does not know bfloat16
     on_host = ort_value.ortvalue_from_numpy_with_onnx_type(array, number)
@@ -74,7 +83,7 @@ def to_array(value: Any, dtype: ir.DataType) -> Array:
         dtype: Its element type.
     """
     known = dtype.numpy()
-    if known.isbuiltin == 1:
+    if is_numpys(known):
         return np.array(value.numpy())
     host = value  # ONNX Runtime makes no array of what numpy does not know
     if value.device_name() != HOST.kind:

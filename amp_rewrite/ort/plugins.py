@@ -9,7 +9,7 @@ from typing import Any
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.ort.runtime import import_runtime, one_line
-from amp_rewrite.targets import CPU, of_provider
+from amp_rewrite.targets import CPU, NEEDS_A_DRIVER, of_provider
 
 _DEVICE = "device_id"
 """The option that says which of its devices a provider uses, as for those that are built in."""
@@ -45,7 +45,7 @@ def devices_of(provider: str) -> list[Any]:
         raise OptionError(
             "there is no device for the execution provider",
             where=provider,
-            remedy="install the driver that it needs, or use another provider",
+            remedy=NEEDS_A_DRIVER if target is None else target.needs,
         )
     return found
 

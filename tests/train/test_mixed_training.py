@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import train_models
 import underflow
+from digits import digits
 
 import amp_rewrite as amp
 from amp_rewrite.train import TrainingSession
-from amp_rewrite.train.data_set import DataSet
 from amp_rewrite.train.evaluation import evaluate
 from amp_rewrite.train.loop import Plan, train
 
@@ -31,18 +31,6 @@ def session(proto, precision, seed=0, scale=None):
         optimizer = amp.LossScaleOptimizer(optimizer, scale or "dynamic")
     op = optimizer.minimize(amp.value(model, "loss"))
     return TrainingSession(op, precision=precision, emulate=True, seed=seed, threads=1)
-
-
-@functools.cache
-def digits():
-    """Return the training part of scikit-learn's digits, and a fixed fifth that is held out."""
-    datasets = pytest.importorskip("sklearn.datasets")
-    images, labels = datasets.load_digits(return_X_y=True)
-    x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    order = np.random.default_rng(0).permutation(len(x))
-    held, rest = np.split(order, [len(x) // 5])
-    t = labels.astype(np.int64)
-    return DataSet({"x": x[rest], "t": t[rest]}), DataSet({"x": x[held], "t": t[held]})
 
 
 def accuracy(precision, seed):

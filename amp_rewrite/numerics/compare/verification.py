@@ -74,7 +74,7 @@ class Verification:
         self.rewritten = Evaluator(
             after,
             outputs=[*names, *pairs],
-            accumulate_low=kept_low(target, self.low),
+            accumulate_low=kept_low(target, self.low, after.graph.opset_imports.get("", 0)),
             threads=threads,
         )
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)

@@ -9,19 +9,22 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.dtypes import BFLOAT16, LOW
+from amp_rewrite.emulate.low_sums import Sums, kept_low
 from amp_rewrite.emulate.model import emulate_in_place
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
 from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.providers import Provider
 from amp_rewrite.ort.sessions import session_options
+from amp_rewrite.targets import Target
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
 from amp_rewrite.train.session.joint_updates import join_updates
 from amp_rewrite.train.session.program import Program, StateTensors
 from amp_rewrite.train.session.sharding import Sharding
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.train.step.inference import inference_of
+from amp_rewrite.train.step.missing_kernels import lower_missing
 from amp_rewrite.train.step.step import Step
 from amp_rewrite.train.step.step_info import StepInfo
 from amp_rewrite.training.replicas import resolve
@@ -43,6 +46,7 @@ class Programs:
         options: Any,
         providers: Sequence[Provider],
         device: Device,
+        target: Target,
         emulate: bool,
         sharding: Sharding | None = None,
         cuda_graph: bool = False,
@@ -55,6 +59,7 @@ class Programs:
             options: SessionOptions.
             providers: Execution providers.
             device: Where the states are.
+            target: Whose kernels run, or are emulated.
             emulate: Round low-precision values as a device with such arithmetic does.
             sharding: The session's part in training on several shards, or None.
             cuda_graph: Capture steps as CUDA graphs.
@@ -72,6 +77,7 @@ class Programs:
         self._step, self._sets = step, sets
         lacks_kernels = device.is_host and step.info.precision == BFLOAT16.name
         self._emulate = emulate or lacks_kernels
+        self._target = target
         self._where: dict[str, Any] = {
             "options": options,
             "providers": list(providers),
@@ -94,12 +100,19 @@ class Programs:
             else:
                 model, info = inference_of(step.model, step.info, names)
                 resolve(model)
-            if self._where["device"].kind == "cuda":
+            if not self._where["device"].is_host:
                 spell_out_batch_norms(model)
+                lower_missing(model, self._target)
             if self._emulate:
-                emulate_in_place(model)
+                emulate_in_place(model, accumulate_low=self._sums(model))
             self._known[key] = self._compiled(model, info, updates=updates)
         return self._known[key]
+
+    def _sums(self, model: ir.Model) -> Sums:
+        """Return how the target adds up in the step's precision."""
+        low = LOW.get(self._step.info.precision)
+        opset = model.graph.opset_imports.get("", 0)
+        return {} if low is None else kept_low(self._target, low, opset)
 
     def _cut(self, names: tuple[str, ...]) -> tuple[ir.Model, StepInfo]:
         always = () if self._sharding is None else self._sharding.always

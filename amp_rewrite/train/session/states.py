@@ -11,7 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.ort.device import Device
-from amp_rewrite.ort.ort_values import Array, empty, to_array, to_ort_value
+from amp_rewrite.ort.ort_values import Array, empty, is_numpys, to_array, to_ort_value
 from amp_rewrite.train.step.step_info import StateInfo
 from amp_rewrite.training.assigned import assigned
 
@@ -54,9 +54,14 @@ class States:
         state = self._known(name)
         return to_array(self.sets[self.current][name], _dtype(state))
 
-    def read_all(self) -> dict[str, Array]:
-        """Return a copy of every state, by name."""
-        return {name: self.read(name) for name in self.info}
+    def read_all(self, *, following: bool = False) -> dict[str, Array]:
+        """Return a copy of every state, by name.
+
+        Args:
+            following: Return what the last step wrote, before `advance`.
+        """
+        tensors = self.sets[1 - self.current if following else self.current]
+        return {name: to_array(tensors[name], _dtype(state)) for name, state in self.info.items()}
 
     def write(self, name: str, value: Any) -> None:
         """Replace the present value of a state.
@@ -85,7 +90,7 @@ class States:
         """Copy an array to the device."""
         owned = np.array(array, _dtype(self.info[name]).numpy(), order="C")
         target = self.sets[self.current][name]
-        if owned.dtype.isbuiltin == 1:
+        if is_numpys(owned.dtype):
             target.update_inplace(owned)
         else:  # numpy does not know bfloat16
             target.update_inplace(to_ort_value(owned, self._device))

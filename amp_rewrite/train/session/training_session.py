@@ -11,17 +11,20 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.errors import FeedError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.ort.device import device_of, load_libraries
-from amp_rewrite.ort.providers import Provider
+from amp_rewrite.ort.device import Device, device_of, load_libraries
+from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.ort.sessions import check_options
-from amp_rewrite.targets import CPU
+from amp_rewrite.rewriting.options import changed
+from amp_rewrite.targets import CPU, Target
 from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.train.session.closed_states import ClosedStates
 from amp_rewrite.train.session.feeds import Feeds, Inputs
+from amp_rewrite.train.session.held_steps import held_steps
 from amp_rewrite.train.session.input_checks import ALLOW, InputChecks
 from amp_rewrite.train.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.train.session.scale_states import fitted
@@ -34,7 +37,7 @@ from amp_rewrite.train.session.unscaled import warn_if_unscaled
 from amp_rewrite.train.step.arguments import fetch_names, thread_count
 from amp_rewrite.train.step.export import set_weights
 from amp_rewrite.train.step.input_limits import input_limits
-from amp_rewrite.train.step.precision import in_precision
+from amp_rewrite.train.step.precision import check_supported, in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
 from amp_rewrite.training.replicas import resolve
 from amp_rewrite.training.training_graph import StateStore
@@ -72,6 +75,7 @@ class TrainingSession(StateAccess):
         seed: int = 0,
         options: Any = None,
         precision: str | None = None,
+        target: str | None = None,
         emulate: bool = False,
         cuda_graph: bool = False,
         shards: ShardContext | None = None,
@@ -87,6 +91,8 @@ class TrainingSession(StateAccess):
             options: An onnxruntime.SessionOptions instead of the default ones.
             precision: What forward and backward compute in; see `build_step`. None leaves a step
                 file that has been rewritten as it is.
+            target: Whose kernels `precision` is for and `emulate` emulates; None is that of the
+                first provider, and "cuda" for a CPU.
             emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
                 otherwise the providers compute whatever they do for these types. The CPU provider
                 computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
@@ -112,7 +118,9 @@ class TrainingSession(StateAccess):
         load_libraries(self._device)
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
         step = read_step(source) if loaded else whole_step(source, seed=seed)  # pyright: ignore[reportArgumentType]
-        self._step = in_precision(step, precision)
+        kernels = _target(target, providers[0], self._device)
+        self._step = in_precision(step, precision, changed(None, {"target": kernels.name}))
+        check_supported(self._step.info.precision, kernels)
         self._sharding = sharding_of(shards, self._step)
         if self._sharding is None:
             resolve(self._step.model)
@@ -136,10 +144,13 @@ class TrainingSession(StateAccess):
             options=options,
             providers=providers,
             device=self._device,
+            target=kernels,
             emulate=emulate,
             sharding=self._sharding,
             cuda_graph=cuda_graph,
         )
+        shared = self._sharding is not None
+        self._held = None if shared else held_steps(self._step, providers, kernels)
         self._skips = skip_watch(self.info)
         self._open = True
         self._graph = None if loaded else source.graph  # pyright: ignore[reportAttributeAccessIssue]
@@ -166,7 +177,8 @@ class TrainingSession(StateAccess):
                 class or a row that it names does not exist; or it is one example, over which a
                 batch normalization normalizes. What lies on a device is not looked into.
             FetchError: A name is unknown.
-            RunError: ONNX Runtime reports an error; the state is as before.
+            RunError: ONNX Runtime reports an error, or the provider, which is not known, does not
+                compute what the CPU does; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
             ShardError: Another shard has ended or does not answer, or states have come apart.
         """
@@ -174,7 +186,10 @@ class TrainingSession(StateAccess):
         names = fetch_names(self.info, fetches, updates=True)
         needed = names if self._skips is None else self._skips.needed(names)
         program = self._programs.get(needed, updates=True)
-        found = program.run(self._states.current, self._check(feeds, program))
+        checked = self._check(feeds, program)
+        found = program.run(self._states.current, checked)
+        if self._held is not None:
+            self._held.check(self._states, checked)
         self._states.advance()
         if self._sharding is not None:
             self._sharding.stepped(self._states)
@@ -329,3 +344,11 @@ class TrainingSession(StateAccess):
         for name, state in {} if self._graph is None else self._graph.states.items():
             if name in self._states.info and (store is self or state.store is self):
                 state.store = store
+
+
+def _target(name: str | None, provider: Provider, device: Device) -> Target:
+    """Return the target of a session: the one named, the provider's, or the default one."""
+    if name is not None:
+        return targets.find(name)
+    known = targets.of_provider(name_and_options(provider)[0])
+    return targets.find(targets.DEFAULT) if known is None or device.is_host else known

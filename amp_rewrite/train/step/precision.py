@@ -9,6 +9,7 @@ from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.rewriting.options import RewriteOptions, changed
+from amp_rewrite.targets import Target
 from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.step import Step
 from amp_rewrite.train.step.step_info import STEP_KEY
@@ -69,6 +70,16 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
             expected="keep_io_types=True",
         )
     return _rewritten(step, chosen)
+
+
+def check_supported(precision: str, target: Target) -> None:
+    """Refuse a step in a low precision that a target does not compute in.
+
+    Raises:
+        OptionError: It does not.
+    """
+    if precision in LOW:
+        target.check_precision(precision)
 
 
 def _rewritten(step: Step, options: RewriteOptions) -> Step:
