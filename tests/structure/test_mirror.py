@@ -57,6 +57,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "train/test_gpu_parts": "what a CUDA device needs, in train/, ort/ and kernels.py",
     "train/test_mixed_training": "whole trainings in low precision",
     "train/test_real_training": "whole trainings in float32",
+    "train/test_webgpu_training": "whole trainings in real float16",
     "train/test_wrong_arguments": "what a user may pass by mistake, in every part of training",
     "training/test_untouched": "what reads a model and what fails, in all of training",
 }
