@@ -15,6 +15,7 @@ PEER = "onnxruntime"
 TOOLS = {
     "onnxruntime": "ONNX Runtime's float16 tool",
     "floor": "copying and numpy",
+    "autocast": "AutoCast",
 }
 """Tool -> what a table calls it; others by their name."""
 MICRO = 1e6
@@ -194,12 +195,47 @@ def layers(rows: Sequence[Row]) -> str:
     return markdown(f"precision | layers | {' | '.join(f'{part}, s' for part in parts)}", lines)
 
 
+def exported(rows: Sequence[Row]) -> str:
+    """Return the table of exported models: the worse of the exporters, on short and hard inputs."""
+    tools = list(dict.fromkeys(row["tool"] for row in rows))
+    lines: list[list[object]] = []
+    for network, precision in dict.fromkeys((row["model"], row["precision"]) for row in rows):
+        of = [r for r in rows if r["model"] == network and r["precision"] == precision]
+        cells = [_cosines([row for row in of if row["tool"] == tool]) for tool in tools]
+        lines.append([network, precision, *cells])
+    names = " | ".join(str(TOOLS.get(tool, tool)) for tool in tools)
+    return markdown(f"network | precision | {names}", lines)
+
+
+def _cosines(rows: Sequence[Row]) -> str:
+    """Return a cell: cosines on short and on hard inputs, and what is not as it should be."""
+    ran = [row["cosine"] for row in rows if not row["error"]]
+    short = [found["short"] for found in ran]
+    hard = [cosine for found in ran for case, cosine in found.items() if case != "short"]
+    share = min((row["low"] / row["products"] for row in rows if not row["error"]), default=1)
+    texts = [f"{_least(short)} / {_least(hard)}"] if ran else []
+    if share < 1:
+        texts.append(f"{share:.0%} low")
+    if len(ran) < len(rows):
+        texts.append(f"{len(ran)} of {len(rows)} run")
+    if any(_said(row, "checker") != "yes" for row in rows if not row["error"]):
+        texts.append("not valid")
+    return ", ".join(texts)
+
+
+def _least(cosines: Sequence[float | None]) -> str:
+    """Return the least cosine; None is one that is not finite."""
+    found = [cosine for cosine in cosines if cosine is not None]
+    return f"{min(found):.5f}" if len(found) == len(cosines) else "not finite"
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "rewrite": rewrite,
     "scaling": scaling,
     "startup": startup,
     "train": train,
     "layers": layers,
+    "exported": exported,
 }
 """Table, which is also what its results are called -> its text."""
 
