@@ -21,6 +21,9 @@ WEBGPU = "WebGpuExecutionProvider"
 
 NEEDS_A_DRIVER = "install the driver that it needs, or use another provider"
 
+ONNX_RUNTIME = "onnxruntime_1.31.1"
+"""The table of what ONNX Runtime fuses, on whatever provider."""
+
 
 def _data() -> Traversable:
     """Return the package amp_rewrite.lists, or lists/ of a checkout that is not installed."""
@@ -47,6 +50,8 @@ class Target:
         device: What ONNX Runtime calls the memory that the provider computes in.
         kernels: Whose kernel table says what can be low: lists/kernels/<kernels>_<version>.json;
             None admits whatever the ONNX schemas do.
+        fusions: Whose table says which groups of nodes it computes as one operator, and in which
+            types: lists/fusions/<fusions>.json; None if that is not known.
         tensor_cores: Whether float16 products have units of their own, which the levels
             TENSOR_CORES_ONLY and UNSAFE_FORCE_ALL are about.
         precisions: The low types that its kernels compute in.
@@ -64,6 +69,7 @@ class Target:
     needs: str = NEEDS_A_DRIVER
     device: str = "cpu"
     kernels: str | None = None
+    fusions: str | None = None
     tensor_cores: bool = False
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
@@ -99,10 +105,11 @@ TARGETS: tuple[Target, ...] = (
         CUDA,
         device="cuda",
         kernels=CUDA,
+        fusions=ONNX_RUNTIME,
         tensor_cores=True,
         bytes_per_mac=_CUDA_BYTES_PER_MAC,
     ),
-    Target("cpu", "cpu", CPU, kernels=CPU),
+    Target("cpu", "cpu", CPU, kernels=CPU, fusions=ONNX_RUNTIME),
     Target(
         "webgpu",
         "webgpu",
@@ -112,6 +119,7 @@ TARGETS: tuple[Target, ...] = (
         'the CPU run `eval "$(python tools/software_vulkan.py .cache/vulkan)"`',
         device="webgpu",
         kernels=WEBGPU,
+        fusions=ONNX_RUNTIME,
         precisions=(FLOAT16.name,),
         accumulates_in=FLOAT16,
     ),

@@ -23,6 +23,7 @@ from amp_rewrite.graph.weight_stats import MeasuredConstants, WeightStats
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.paint.beyond_range import Beyond, beyond_range
+from amp_rewrite.paint.groups import FusedGroup
 from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
@@ -71,8 +72,10 @@ class PaintContext:
         bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
             target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
+        groups: The groups that the target computes as one operator each.
         excluded: Vertices that must stay float32, with the mark that says why.
         input_intervals: Graph input -> what the user says of its elements.
+        joined: Vertices that become low with their group, with the mark that says so.
         measured: The statistics of the constants looked at.
     """
 
@@ -88,8 +91,10 @@ class PaintContext:
     adds_low: frozenset[tuple[str, str]] = frozenset()
     bytes_per_mac: float | None = None
     low_ends: frozenset[int] = frozenset()
+    groups: tuple[FusedGroup, ...] = ()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     input_intervals: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
+    joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
@@ -131,6 +136,10 @@ class PaintContext:
     def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices stay float32 as well."""
         return replace(self, excluded={**self.excluded, **marks})
+
+    def joining(self, marks: Mapping[int, Mark]) -> PaintContext:
+        """Return a context in which these vertices become low as well, unless they are excluded."""
+        return replace(self, joined={**self.joined, **marks})
 
     def stats(self, value: int, tensor: Tensor) -> WeightStats:
         """Return the statistics of a constant with these contents."""
@@ -203,6 +212,11 @@ class PaintContext:
             "supported",
             lambda: np.array([v is None for v in self._verdicts], np.bool_)[self.type_graph.kind],
         )
+
+    @cached_property
+    def seeds(self) -> Array:
+        """A mask of the vertices at which the painting starts, if the pass may touch them."""
+        return self.on(ListName.ALLOW) | self.forced | self.type_graph.mask(self.joined)
 
     @cached_property
     def forced(self) -> Array:

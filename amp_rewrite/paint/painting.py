@@ -38,6 +38,7 @@ class Reason(StrEnum):
     SEQUENCE = "sequence-cluster"
     RETARGETED = "retargeted-cast"
     CONVERTED = "converted-constant"
+    FUSED = "fused-group"
     STORED = "stored-constant"
 
     FLOAT32_PART = "float32-part"
@@ -56,6 +57,7 @@ class Reason(StrEnum):
     OPSET_TOO_OLD = "opset-too-old"
     NO_KERNEL = "no-kernel"
     QUANTIZED = "quantized"
+    FUSED_FLOAT32 = "fused-group-float32"
     CONSTANT_OVERFLOW = "constant-overflow"
     CONSTANT_UNDERFLOW = "constant-underflow"
     LONG_SUM = "long-sum"

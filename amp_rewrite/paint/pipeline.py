@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.painting import Mark, Painting
+from amp_rewrite.paint.painting import Color, Mark, Painting
 from amp_rewrite.paint.passes.deny_sequences import DenySequences
 from amp_rewrite.paint.passes.drop_islands import DropIslands
 from amp_rewrite.paint.passes.drop_unprofitable import DropUnprofitable
@@ -26,6 +26,7 @@ from amp_rewrite.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.paint.passes.grow_clear import GrowClear
 from amp_rewrite.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.paint.passes.keep_gradients import KeepGradients
+from amp_rewrite.paint.passes.keep_groups import KeepGroups
 from amp_rewrite.paint.passes.keep_in_range import KeepInRange
 from amp_rewrite.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
@@ -65,12 +66,14 @@ COLORING: tuple[PaintPass, ...] = (
     RetargetCasts(),
 )
 KEEPING: tuple[PaintPass, ...] = (
+    KeepGroups(),
     KeepInRange(),
     KeepOverflows(),
     KeepUnderflows(),
     KeepGradients(),
 )
-"""What a round excludes; each looks at the same painting, and the last to mark a vertex wins."""
+"""What a round excludes, or joins to its group; each looks at the same painting, and the last to
+mark a vertex wins."""
 SAVING: tuple[PaintPass, ...] = (MoveCasts(), DropUnprofitable())
 """What saves casts once the rest is settled."""
 
@@ -95,7 +98,9 @@ def paint(context: PaintContext) -> PaintResult:
         context = context.excluding(step.run(context, blank).marks)
     painting = paint_once(context)
     while kept := _kept(context, painting):
-        context = context.excluding(kept)
+        joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW}
+        excluded = {v: m for v, m in kept.items() if v not in joined}
+        context = context.excluding(excluded).joining(joined)
         painting = paint_once(context)
     for step in SAVING:
         painting = step.run(context, painting)
@@ -115,8 +120,13 @@ def paint_once(context: PaintContext) -> Painting:
 
 
 def _kept(context: PaintContext, painting: Painting) -> dict[int, Mark]:
-    """Return the marks of the vertices that must stay float32 and are not yet excluded."""
+    """Return the marks of the vertices that the next round excludes or joins to their group."""
     found: dict[int, Mark] = {}
     for step in KEEPING:
         found |= step.run(context, painting).changes(painting)
-    return {vertex: mark for vertex, mark in found.items() if vertex not in context.excluded}
+    return {
+        vertex: mark
+        for vertex, mark in found.items()
+        if vertex not in context.excluded
+        and (mark.color is not Color.ALLOW or vertex not in context.joined)
+    }

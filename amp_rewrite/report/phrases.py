@@ -28,6 +28,8 @@ PHRASES: dict[str, str] = {
     Reason.OPSET_TOO_OLD: "Cast gives no {precision} at the model's opset; onnx.version_converter "
     "raises it",
     Reason.NO_KERNEL: "target {target} has no {precision} kernel for it",
+    Reason.FUSED: "the target computes its group as one operator",
+    Reason.FUSED_FLOAT32: "the target computes a group as one operator, in float32",
     Reason.QUANTIZED: "it is quantised",
     Reason.CONSTANT_OVERFLOW: "a constant does not fit",
     Reason.CONSTANT_UNDERFLOW: "a constant rounds to zero",

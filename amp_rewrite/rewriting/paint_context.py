@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from amp_rewrite import targets
+from amp_rewrite import fusions, targets
 from amp_rewrite.accumulation import operators_adding_in
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.build_type_graph import build_type_graph
@@ -15,6 +15,7 @@ from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.groups import fused_groups
 from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.rewriting.input_ranges import input_intervals
 from amp_rewrite.rewriting.options import RewriteOptions
@@ -40,6 +41,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         adds_low=operators_adding_in(target, options.low),
         bytes_per_mac=target.bytes_per_mac,
         low_ends=low_ends(type_graph, options),
+        groups=fused_groups(type_graph, fusions.load(target.fusions)),
         input_intervals=input_intervals(options.ranges, type_graph),
     )
 

@@ -30,6 +30,7 @@ FLOORS = (
     "oplists",
     "kernels",
     "accumulation",
+    "fusions",
     "list_check",
     "paint",
     "paint.passes",

@@ -9,6 +9,8 @@ from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.paint.reach import walk
 
+_SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
+
 
 @dataclass(frozen=True)
 class DropIslands:
@@ -33,9 +35,7 @@ class DropIslands:
             return edges + handles[vertex] if vertex in handles else edges
 
         seeds = [
-            v
-            for v, m in painting.marks.items()
-            if m.color is Color.ALLOW and m.reason in (Reason.ALLOW_LIST, Reason.FORCED)
+            v for v, m in painting.marks.items() if m.color is Color.ALLOW and m.reason in _SEEDS
         ]
         kept = walk(seeds, neighbours, painting.allow)
         marks = {

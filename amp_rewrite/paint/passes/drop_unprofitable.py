@@ -19,7 +19,8 @@ class DropUnprofitable:
     """Unpaint regions that clearly cost more than they save.
 
     All shapes concerned have to be recorded, and the target has to say how its units compare with
-    its memory. A region with a vertex that the user allows by name, or that is forced, stays.
+    its memory. A region with a vertex that the user allows by name, or that is forced, stays, and
+    so do those around a group with a low tail.
     """
 
     name: ClassVar[str] = "drop-unprofitable"
@@ -30,9 +31,11 @@ class DropUnprofitable:
             return painting
         costs = RegionCosts(context, painting.allow, Sizes(context.type_graph.flat))
         marks: dict[int, Mark] = {}
+        low_tails = (f for f in context.groups if any(painting.is_allow(v) for v in f.tail))
+        bound = {v for fused in low_tails for v in fused.surroundings}
         for region in costs.regions:
             moved = total(costs.cast_bytes(value) for value in region.casts)
-            if not moved or _is_wanted(context, painting, region):
+            if not moved or _is_wanted(context, painting, region) or bound & set(region.vertices):
                 continue
             saved = _saved(costs, region, context.bytes_per_mac, enough=moved / CLEAR_LOSS)
             if saved is not None and moved > CLEAR_LOSS * saved:

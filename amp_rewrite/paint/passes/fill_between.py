@@ -21,7 +21,7 @@ class FillBetween:
         """Return the painting with the vertices between allow-list operators in it."""
         graph = context.type_graph
         may_touch = context.processable
-        is_root = may_touch & (context.on(ListName.ALLOW) | context.forced)
+        is_root = may_touch & context.seeds
         roots = [v for v in painting.allowed() if is_root[v]]
         passable = context.on(ListName.CLEAR, ListName.INFER) & may_touch & context.supported
         down = walk(roots, graph.successors, passable & ~painting.deny)

@@ -1,7 +1,8 @@
 """What leaves the range of the low type, for certain or by an estimate, stays float32.
 
 Both ends of such a value do: whoever computes it would round it to infinity, and whoever reads it
-would get an infinity from the cast. A comparison and a bound of Clip do not mind.
+would get an infinity from the cast. A comparison and a bound of Clip do not mind, and neither does
+an activation that the target computes as one operator: the cube inside Gelu ends in a Tanh.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class KeepInRange:
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the value and what it reaches."""
         marks: dict[int, Mark] = {}
+        hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
         for value, beyond in context.beyond.items():
+            if value in hidden:
+                continue
             mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
             for vertex in _ends(context, value):
                 if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):

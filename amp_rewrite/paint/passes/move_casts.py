@@ -226,7 +226,8 @@ class _Search:
         )
         moves &= context.on(ListName.CLEAR) & context.processable & context.supported
         sequences = graph.mask(vertex for edge in graph.handles for vertex in edge)
-        return moves & ~context.forced & ~sequences & ~context.variable_reads
+        bound = graph.mask(v for fused in context.groups if fused.tail for v in fused.surroundings)
+        return moves & ~context.forced & ~sequences & ~context.variable_reads & ~bound
 
     def _is_static(self, value: int) -> bool:
         shape = self.flat.shape(value)

@@ -13,7 +13,7 @@ from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
 @dataclass(frozen=True)
 class SeedAllow:
-    """Paint every processable vertex of an allow-list operator.
+    """Paint every processable vertex of an allow-list operator, and what joins its group.
 
     Under UNSAFE_FORCE_ALL, every processable vertex of a stateless operator that is no constant.
     There is no type or kernel test here; DropUnsupported removes what the target cannot run.
@@ -27,7 +27,8 @@ class SeedAllow:
         seeds = (listed | context.forced) & context.processable & ~painting.deny
         forced = Mark(Color.ALLOW, Reason.FORCED, None, "level UNSAFE_FORCE_ALL")
         marks = dict.fromkeys(vertices_in(seeds & ~listed), forced)
-        marks |= context.marks_of_entries(
+        joined = {v: m for v, m in context.joined.items() if context.processable[v]}
+        marks |= joined | context.marks_of_entries(
             vertices_in(seeds & listed), Color.ALLOW, Reason.ALLOW_LIST
         )
         return painting.with_marks(dict(sorted(marks.items())))

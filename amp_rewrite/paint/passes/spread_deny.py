@@ -18,7 +18,8 @@ class SpreadDeny:
     """Deny the deny list and every infer vertex that it reaches forward through clear ones.
 
     A clear vertex on such a path is denied with it; the walk ends with an infer vertex at most and
-    never crosses an allow-list or unlisted one. UNSAFE_FORCE_ALL denies nothing.
+    never crosses an allow-list or unlisted one, nor what is painted with its group.
+    UNSAFE_FORCE_ALL denies nothing.
     """
 
     name: ClassVar[str] = "spread-deny"
@@ -28,12 +29,12 @@ class SpreadDeny:
         if context.lists.force_all:
             return painting
         graph = context.type_graph
-        roots = find_squares(context)
-        denied = vertices_in(context.on(ListName.DENY))
+        roots = {v: m for v, m in find_squares(context).items() if not painting.is_allow(v)}
+        denied = vertices_in(context.on(ListName.DENY) & ~painting.allow)
         roots |= context.marks_of_entries(denied, Color.DENY, Reason.DENY_LIST)
         infer = [v for v in vertices_in(context.on(ListName.INFER)) if v not in roots]
         upstream = walk([*roots, *infer], graph.predecessors, context.on(ListName.CLEAR))
-        reached = walk(roots, graph.successors, graph.mask(upstream) & ~painting.deny)
+        reached = walk(roots, graph.successors, graph.mask(upstream) & ~painting.marked)
         marks = {
             v: Mark(Color.DENY, Reason.DOWNSTREAM_OF_DENY, parent)
             for v, parent in reached.items()

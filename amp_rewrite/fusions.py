@@ -1,0 +1,116 @@
+"""What a runtime fuses: lists/fusions/<runtime>_<version>.json as a frozen table.
+
+Its JSON, version 1:
+
+    {"version": 1, "runtime": "onnxruntime 1.31.1 ...", "source": "...",
+     "fusions": [{"pattern": "Gelu", "domain": "com.microsoft", "op": "Gelu", "opset": 1,
+                  "low": ["float16"]}, ...]}
+
+`pattern` is the name of patterns in graph/patterns/library.py. `opset` is the version of the
+operator that the runtime makes, null for the one that the model's opset has. `low` are the types in
+which it finds the pattern: in bfloat16 it does not recognise constants, for example.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from amp_rewrite import targets
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.errors import KernelTableError
+from amp_rewrite.graph import schemas
+from amp_rewrite.kernels import KernelTable
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """One kind of group that a runtime computes as one operator.
+
+    Attributes:
+        pattern: The name of its patterns.
+        domain: The domain of the operator that the runtime makes.
+        op: The operator.
+        opset: Its version, or None for that of the model's opset.
+        low: The names of the low types in which the runtime finds the pattern.
+    """
+
+    pattern: str
+    domain: str
+    op: str
+    opset: int | None
+    low: frozenset[str]
+
+    def runs(self, kernels: KernelTable | None, opset: int, given: DType, result: DType) -> bool:
+        """Tell whether the operator runs with these types of its first input and its result.
+
+        Args:
+            kernels: The target's kernel table; None, which admits everything, has no kernel that
+                takes one type and gives another.
+            opset: The model's opset of ai.onnx.
+            given: The type of the first input.
+            result: The type of the result, and of a scale and a bias.
+        """
+        version = opset if self.opset is None else self.opset
+        schema = schemas.find(self.domain, self.op, version)
+        has_two_types = schema is None or "V" in schema.variables
+        if (kernels is None or not has_two_types) and given is not result:
+            return False
+        if kernels is None:
+            return True
+        types = {"T": _tensor(given), "U": _tensor(FLOAT32), "V": _tensor(result)}
+        return kernels.has_kernel(self.domain, self.op, version, types)
+
+
+def load(name: str | None) -> Mapping[str, Fusion]:
+    """Return the shipped table of a runtime, by pattern, read once per process.
+
+    Args:
+        name: The table, such as "onnxruntime_1.31.1"; None is a runtime that fuses nothing.
+
+    Raises:
+        KernelTableError: There is no such table, or it cannot be read.
+    """
+    return {} if name is None else _load(name)
+
+
+@cache
+def _load(name: str) -> Mapping[str, Fusion]:
+    path = targets.DATA.joinpath("fusions", f"{name}.json")
+    try:
+        return parse(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise KernelTableError(
+            "the table of fusions cannot be read",
+            where=path.name,
+            found=f"{type(error).__name__}: {error}",
+            remedy="reinstall the package",
+        ) from error
+
+
+def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:
+    """Return the table that a decoded JSON file holds.
+
+    Raises:
+        KernelTableError: The file has another format version.
+        KeyError, TypeError, ValueError: It is not a table of fusions.
+    """
+    if data["version"] != FORMAT_VERSION:
+        raise KernelTableError(
+            "unknown format of a table of fusions", found=data["version"], expected=FORMAT_VERSION
+        )
+    return {
+        row["pattern"]: Fusion(
+            row["pattern"], row["domain"], row["op"], row["opset"], frozenset(row["low"])
+        )
+        for row in data["fusions"]
+    }
+
+
+def _tensor(dtype: DType) -> str:
+    return f"tensor({dtype.onnx})"

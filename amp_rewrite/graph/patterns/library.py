@@ -1,0 +1,121 @@
+"""The patterns: what exporters write where they, or the opset, have no operator for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.flat import ABSENT, Tensor
+from amp_rewrite.graph.patterns.pattern import Number, Op, Pattern, Term, Value
+from amp_rewrite.graph.patterns.plain_view import PlainView
+
+SQRT_2 = 1.4142135623730951
+SQRT_2_OVER_PI = 0.7978845608028654
+CUBIC = 0.044715
+"""The coefficient of x^3 in the approximation of Gelu by Tanh (Hendrycks and Gimpel, 2016)."""
+
+
+def over_last_axis(view: PlainView, node: int) -> bool:
+    """Tell whether a reduction runs over the last axis, as far as is known.
+
+    An axis that counts from the front of a value of unknown rank may be the last one.
+    """
+    axes = _axes(view, node)
+    if axes is None or len(axes) != 1:
+        return False
+    flat = view.type_graph.flat
+    shape = flat.shape(flat.inputs_of(node)[0])
+    return axes[0] == -1 or (axes[0] > 0 and (shape is None or axes[0] == len(shape) - 1))
+
+
+def is_vector(view: PlainView, value: int) -> bool:
+    """Tell whether a value has one axis, as far as is known."""
+    shape = view.type_graph.flat.shape(value)
+    return shape is None or len(shape) == 1
+
+
+def is_single(view: PlainView, value: int) -> bool:
+    """Tell whether a value is a constant of one element."""
+    tensor = constant_tensor(view.type_graph, value)
+    return tensor is not None and tensor.size == 1
+
+
+def _axes(view: PlainView, node: int) -> Sequence[int] | None:
+    """Return the axes of a reduction, an attribute or a constant; None if they are unknown."""
+    flat = view.type_graph.flat
+    attribute = flat.attributes(node).get("axes")
+    if attribute is not None:
+        return attribute.value
+    inputs = flat.inputs_of(node)
+    if len(inputs) < 2 or inputs[1] == ABSENT:
+        return None
+    source = view.source(inputs[1])
+    maker = flat.producer[source]
+    stored: Tensor | None = flat.initializer(source) if maker == ABSENT else flat.held(maker)
+    return None if stored is None else stored.numpy().ravel().tolist()
+
+
+_X = Value("x")
+_EPSILON = Value("epsilon")
+_SCALE = Value("scale", is_vector)
+_BIAS = Value("bias", is_vector)
+
+
+def _mean(term: Term) -> Op:
+    return Op("ReduceMean", term, holds=over_last_axis)
+
+
+def _divided_by_deviation(term: Op | Value) -> Op:
+    """Return x / sqrt(mean(x^2) + epsilon)."""
+    variance = _mean(Op("Pow", term, Number(2)))
+    return Op("Div", term, Op("Sqrt", Op("Add", variance, _EPSILON)))
+
+
+def _scaled(term: Term) -> Op:
+    return Op("Mul", term, _SCALE, is_tail=True)
+
+
+_CENTRED = Op("Sub", _X, _mean(_X))
+
+LAYER_NORMALIZATION = Pattern(
+    "LayerNormalization",
+    Op("Add", _scaled(_divided_by_deviation(_CENTRED)), _BIAS, is_tail=True),
+    anchor="Sqrt",
+)
+RMS_NORMALIZATION = Pattern("RMSNormalization", _scaled(_divided_by_deviation(_X)), anchor="Sqrt")
+
+_HALF_X = Op("Mul", _X, Number(0.5))
+_ERF = Op("Add", Op("Erf", Op("Div", _X, Number(SQRT_2))), Number(1))
+_CUBE_AS_POWER = Op("Mul", Op("Pow", _X, Number(3)), Number(CUBIC))
+_CUBE_AS_PRODUCT = Op("Add", Op("Mul", Op("Mul", _X, Number(CUBIC)), _X), Number(1))
+
+
+def _tanh_gelu(argument: Op) -> Pattern:
+    behind = Op("Add", Op("Tanh", argument), Number(1))
+    return Pattern("FastGelu", Op("Mul", _HALF_X, behind), anchor="Tanh")
+
+
+GELU = (
+    Pattern("Gelu", Op("Mul", _HALF_X, _ERF), anchor="Erf"),
+    Pattern("Gelu", Op("Mul", Op("Mul", _X, _ERF), Number(0.5)), anchor="Erf"),
+)
+FAST_GELU = (
+    _tanh_gelu(Op("Mul", _CUBE_AS_PRODUCT, Op("Mul", _X, Number(SQRT_2_OVER_PI)))),
+    _tanh_gelu(Op("Mul", Op("Add", _X, _CUBE_AS_POWER), Number(SQRT_2_OVER_PI))),
+)
+SILU = Pattern("SiLU", Op("Mul", _X, Op("Sigmoid", _X)), anchor="Sigmoid")
+QUICK_GELU = Pattern(
+    "QuickGelu",
+    Op("Mul", _X, Op("Sigmoid", Op("Mul", _X, Value("alpha", is_single)))),
+    anchor="Sigmoid",
+)
+
+PATTERNS: tuple[Pattern, ...] = (
+    LAYER_NORMALIZATION,
+    RMS_NORMALIZATION,
+    *GELU,
+    *FAST_GELU,
+    SILU,
+    QUICK_GELU,
+)
+"""All patterns; one that contains another stands in front of it."""

@@ -1,0 +1,100 @@
+"""The groups of a model that its target fuses, as the painting sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from amp_rewrite.fusions import Fusion
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.patterns.find_groups import Group, find_groups
+from amp_rewrite.graph.patterns.library import PATTERNS
+from amp_rewrite.graph.patterns.plain_view import PlainView
+
+
+@dataclass(frozen=True, slots=True)
+class FusedGroup:
+    """A group that the target computes as one operator.
+
+    Attributes:
+        group: The nodes.
+        fusion: What the target makes of them.
+        core: The vertices of the nodes without the tail.
+        results: Those of the core that make a value; the exponent of a Pow, for example, is none.
+        tail: The vertices of the tail.
+        inner: The values that are made and read inside.
+        inputs: The values by which the group reads its input, one seen through Identity.
+        makers: The vertices that make its input.
+        rivals: The vertices outside the group that read its input.
+        ends: The names of its input that are outputs of the main graph.
+        is_local: Whether the input is made, or enters, where the group stands.
+        words: What reports call it: "LayerNormalization from ReduceMean_3 to Add_9".
+    """
+
+    group: Group
+    fusion: Fusion
+    core: tuple[int, ...]
+    results: tuple[int, ...]
+    tail: tuple[int, ...]
+    inner: tuple[int, ...]
+    inputs: tuple[int, ...]
+    makers: tuple[int, ...]
+    rivals: tuple[int, ...]
+    ends: tuple[int, ...]
+    is_local: bool
+    words: str
+
+    @property
+    def surroundings(self) -> tuple[int, ...]:
+        """The vertices on which the type of its operator's input and result depend."""
+        return (*self.makers, *self.rivals, *self.tail)
+
+
+def fused_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> tuple[FusedGroup, ...]:
+    """Return the groups of a model that a runtime with these fusions fuses."""
+    patterns = [pattern for pattern in PATTERNS if pattern.name in fusions]
+    found = find_groups(type_graph, patterns)
+    if not found:
+        return ()
+    view = PlainView(type_graph)
+    return tuple(_fused(view, group, fusions[group.name]) for group in found)
+
+
+def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
+    graph, flat = view.type_graph, view.type_graph.flat
+    names, source = flat.node_names, group.values["x"]
+    inside = frozenset(group.nodes)
+    slots = [slot for name in view.names_of(source) for slot in flat.uses(name)]
+    inputs = dict.fromkeys(flat.inputs[slot] for slot in slots if flat.reader(slot) in inside)
+    core = [n for n in group.nodes if n not in group.tail]
+    made = [v for n in core for v in flat.outputs_of(n)]
+    return FusedGroup(
+        group,
+        fusion,
+        core=tuple(v for n in core for v in graph.vertices_of(n)),
+        results=tuple(graph.source[v] for v in made if graph.source[v] != ABSENT),
+        tail=tuple(v for n in group.nodes if n in group.tail for v in graph.vertices_of(n)),
+        inner=tuple(v for n in group.nodes[:-1] for v in flat.outputs_of(n)),
+        inputs=tuple(inputs),
+        makers=tuple(graph.source[value] for value in inputs if graph.source[value] != ABSENT),
+        rivals=tuple(_rivals(view, source, [s for s in slots if flat.reader(s) not in inside])),
+        ends=tuple(v for v in view.names_of(source) if v in flat.main.outputs),
+        is_local=flat.home[source] == flat.body_of[group.nodes[0]],
+        words=f"{group.name} from {names[group.nodes[0]]} to {names[group.nodes[-1]]}",
+    )
+
+
+def _rivals(view: PlainView, source: int, slots: list[int]) -> Iterator[int]:
+    """Yield the vertices that read a value at some positions, or receive it from a subgraph."""
+    graph, flat = view.type_graph, view.type_graph.flat
+    for slot in slots:
+        if graph.reads[slot] != ABSENT and flat.reader(slot) not in view.dropped:
+            yield graph.reads[slot]
+    for name in view.names_of(source):
+        home = flat.home[name]
+        if home == MAIN or not flat.is_output(name):
+            continue
+        for output, sink in zip(flat.bodies[home].outputs, graph.sinks[home], strict=True):
+            if output == name and sink != ABSENT:
+                yield sink
