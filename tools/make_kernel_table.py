@@ -17,12 +17,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from amp_rewrite.errors import AmpError, KernelTableError
 from amp_rewrite.kernels import FORMAT_VERSION
 from amp_rewrite.ort.plugins import is_plugin
+from amp_rewrite.targets import WEBGPU
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"
 
@@ -34,6 +36,10 @@ from amp_rewrite.ort.listing import kernel_rows, runtime_in_words
 provider = sys.argv[1] or None
 json.dump({"runtime": runtime_in_words(provider), "kernels": kernel_rows(provider)}, sys.stdout)
 """
+
+AGREEING = {(WEBGPU, "BatchNormalization", 14): "U", (WEBGPU, "BatchNormalization", 15): "T1 T2"}
+"""(provider, operator, since) -> the variables that must have T's type though the registration does
+not say so: "raw_hash_map::at" is all that WebGPU says of float16 data with a float32 scale."""
 
 Row = tuple[int, int | None, dict[str, tuple[str, ...]]]
 
@@ -109,11 +115,21 @@ def _union(group: list[Row], name: str) -> Row:
     return since, until, {**types, name: tuple(sorted({t for r in group for t in r[2][name]}))}
 
 
+def split_agreeing(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each type of T where other variables must agree with it, else the row."""
+    others = AGREEING.get((row["provider"], row["op"], row["since"]), "").split()
+    if not others:
+        yield row
+        return
+    for type_ in row["types"]["T"]:
+        yield {**row, "types": {name: [type_] for name in ("T", *others)}}
+
+
 def tables(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield one table for every provider in `answer`."""
     for provider in sorted({row["provider"] for row in answer["kernels"]}):
         grouped: dict[str, dict[str, list[Row]]] = {}
-        for row in answer["kernels"]:
+        for row in chain.from_iterable(map(split_agreeing, answer["kernels"])):
             if row["provider"] == provider:
                 types = {name: tuple(sorted(t)) for name, t in row["types"].items()}
                 ops = grouped.setdefault(row["domain"], {})

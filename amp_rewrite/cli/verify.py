@@ -49,9 +49,20 @@ def verify(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of made-up inputs.")] = 0,
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            help="Run REWRITTEN itself on this execution provider too, or on that of a target, "
+            "and say how far the emulation was from it."
+        ),
+    ] = None,
     target: Annotated[
-        str, typer.Option(help="Whose kernels to emulate: they keep sums in float32, or lower.")
-    ] = targets.DEFAULT,
+        str | None,
+        typer.Option(
+            help="Whose kernels to emulate: they keep sums in float32, or lower. Default: that of "
+            f"the provider, or {targets.DEFAULT}."
+        ),
+    ] = None,
     report: common.ReportFile = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
@@ -68,6 +79,7 @@ def verify(
         seed=seed,
         stress=stress,
         stress_budget=None if stress_budget is None else seconds(stress_budget),
+        providers=None if provider is None else [targets.provider_named(provider)],
         target=target,
     )
     if report is not None:

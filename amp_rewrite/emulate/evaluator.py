@@ -41,6 +41,7 @@ class Evaluator:
         accumulate_low: Collection[str] | Sums = (),
         providers: Sequence[str] = (CPU,),
         threads: int = 0,
+        options: Any = None,
     ) -> None:
         """Load a model.
 
@@ -52,6 +53,7 @@ class Evaluator:
             accumulate_low: See `emulate_model`.
             providers: Execution providers, the preferred one first.
             threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+            options: An onnxruntime.SessionOptions instead of the default ones.
 
         Raises:
             AmpError: The model is not valid, ONNX Runtime cannot load it or is not installed, or
@@ -67,9 +69,8 @@ class Evaluator:
             _widen_boundary(loaded, types)
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
-        self._session = Session(
-            loaded, providers=providers, options=session_options(threads=threads)
-        )
+        options = session_options(threads=threads) if options is None else options
+        self._session = Session(loaded, providers=providers, options=options)
 
     def run(
         self, feeds: Mapping[str, Any], outputs: Collection[str] | None = None
@@ -91,6 +92,10 @@ class Evaluator:
         checked = check_feeds(self.inputs, feeds)
         results = self._session.run(checked, [fetch.output for fetch in fetches])
         return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}
+
+    def end_profiling(self) -> str:
+        """Return the path of the profile that options with `enable_profiling` asked for."""
+        return self._session.end_profiling()
 
 
 def evaluate(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.ort.plugins import add_to_options, devices_of, is_plugin
 from amp_rewrite.ort.runtime import import_runtime
-from amp_rewrite.targets import CPU, CUDA
+from amp_rewrite.targets import CPU, CUDA, NEEDS_A_DRIVER, of_provider
 
 Provider = str | tuple[str, Mapping[str, Any]]
 """The name of an execution provider, or its name and options."""
+
+
+_NOT_MADE = "Error creating execution provider"
+_FAILED_CHECK = "was false."
+"""What ONNX Runtime's errors say of a provider, and what stands before the reason."""
 
 
 def name_and_options(provider: Provider) -> tuple[str, Mapping[str, Any]]:
@@ -92,6 +98,29 @@ def use_plugins(options: Any, providers: Sequence[Provider]) -> bool:
         return False
     add_to_options(options, given)
     return True
+
+
+@contextmanager
+def starting(providers: Sequence[Provider]) -> Generator[None]:
+    """Say what the preferred provider needs where a session cannot make it.
+
+    Raises:
+        RunError: As the block does.
+    """
+    try:
+        yield
+    except RunError as error:
+        if _NOT_MADE not in (error.found or ""):
+            raise
+        name, _ = name_and_options(providers[0])
+        target = of_provider(name)
+        said = str(error.__cause__).strip().partition(_FAILED_CHECK)[2]
+        raise RunError(
+            "ONNX Runtime cannot start the execution provider",
+            where=name,
+            found=said.strip() or error.found,
+            remedy=NEEDS_A_DRIVER if target is None else target.needs,
+        ) from error
 
 
 def check_started(providers: Sequence[Provider], started: Sequence[str]) -> None:

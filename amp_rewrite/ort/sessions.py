@@ -16,7 +16,7 @@ from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import device_of, load_libraries
-from amp_rewrite.ort.providers import Provider, check_started, use_plugins
+from amp_rewrite.ort.providers import Provider, check_started, starting, use_plugins
 from amp_rewrite.ort.runtime import import_runtime, one_line
 from amp_rewrite.targets import CPU
 
@@ -97,9 +97,13 @@ class Session:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         source = _source(model, folder)
         self._what = what
-        named = None if use_plugins(options, providers) else list(providers)
-        with one_line(f"ONNX Runtime cannot load {what}"):
-            self._session = runtime.InferenceSession(source, options, providers=named)
+        plugins = use_plugins(options, providers)
+        named = None if plugins else list(providers)
+        with starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
+            # a provider that fails is an error, not a line on stdout and another provider
+            self._session = runtime.InferenceSession(
+                source, options, providers=named, enable_fallback=int(not plugins)
+            )
         check_started(providers, self._session.get_providers())
         self.inputs: tuple[str, ...] = tuple(i.name for i in self._session.get_inputs())
         self.overridable: tuple[str, ...] = tuple(

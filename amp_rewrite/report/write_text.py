@@ -14,9 +14,18 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         SaveError: The file cannot be written.
     """
+    write_bytes(path, f"{text}\n".encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace the file at `path`, atomically.
+
+    Raises:
+        SaveError: The file cannot be written.
+    """
     try:
         with Replacement(str(path.parent), path.name) as replacement:
-            replacement.file.write(f"{text}\n".encode())
+            replacement.file.write(content)
             replacement.commit(path.name)
     except OSError as error:
         raise SaveError(

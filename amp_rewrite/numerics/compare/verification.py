@@ -68,6 +68,7 @@ class Verification:
         _check_same("outputs", names, found)
         self.outputs = {name: Comparer(name, self.tolerances) for name in names}
         self.device_outputs = {name: Comparer(name, self.tolerances) for name in names}
+        self.device_originals = {name: Comparer(name, self.tolerances) for name in names}
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
         self.original = Evaluator(before, outputs=[*names, *pairs.values()], threads=threads)
@@ -81,12 +82,18 @@ class Verification:
         self.providers: tuple[str, ...] = ()
         self.on_device: Evaluator | None = None
         self.device_error: str | None = None
+        self.asked = False
         self.count = 0
         self.seconds = 0.0
 
-    def device(self, providers: tuple[str, ...]) -> None:
-        """Load the rewritten model itself on execution providers."""
-        self.providers = providers
+    def device(self, providers: tuple[str, ...], *, asked: bool = False) -> None:
+        """Load the rewritten model itself on execution providers.
+
+        Args:
+            providers: The execution providers; none for no device.
+            asked: The user wants it, so that the device must hold as well.
+        """
+        self.providers, self.asked = providers, asked
         if not providers:
             return
         try:
@@ -121,9 +128,16 @@ class Verification:
         if inside and self.inside is not None:
             self.inside.add(partial(self.run_original, feeds), partial(self.run_rewritten, feeds))
         if self.on_device is not None and self.device_error is None:
-            self._add_device(self.on_device, _fitted(feeds, self.rewritten.inputs), found)
+            fitted = _fitted(feeds, self.rewritten.inputs)
+            self._add_device(self.on_device, fitted, expected, found)
 
-    def _add_device(self, device: Evaluator, feeds: Feeds, emulated: Mapping[str, Any]) -> None:
+    def _add_device(
+        self,
+        device: Evaluator,
+        feeds: Feeds,
+        original: Mapping[str, Any],
+        emulated: Mapping[str, Any],
+    ) -> None:
         try:
             real = device.run(feeds)
         except RunError as error:
@@ -131,6 +145,7 @@ class Verification:
             return
         for name, comparer in self.device_outputs.items():
             comparer.add(emulated[name], real[name])
+            self.device_originals[name].add(original[name], real[name])
 
     def report(self, data: str, *, inside: bool, stress: StressReport | None) -> VerifyReport:
         """Return what was found over all feeds.
@@ -156,8 +171,10 @@ class Verification:
     def _device_report(self) -> DeviceComparison | None:
         if not self.providers:
             return None
-        outputs = () if self.device_error is not None else _results(self.device_outputs)
-        return DeviceComparison(self.providers, outputs, self.device_error)
+        if self.device_error is not None:
+            return DeviceComparison(self.providers, (), self.device_error, asked=self.asked)
+        emulated, original = _results(self.device_outputs), _results(self.device_originals)
+        return DeviceComparison(self.providers, emulated, original=original, asked=self.asked)
 
 
 def _output_names(model: ir.Model) -> list[str]:

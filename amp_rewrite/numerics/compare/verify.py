@@ -41,7 +41,7 @@ def verify(
     intermediates: bool = True,
     providers: Sequence[str] | None = None,
     threads: int = 0,
-    target: str = targets.DEFAULT,
+    target: str | None = None,
 ) -> VerifyReport:
     """Run a model and its rewritten form on the same data and compare.
 
@@ -70,10 +70,12 @@ def verify(
         stress: Try stress inputs too; None does so if there are no data.
         stress_budget: Seconds for them; by default twice what the rest took, from 5 to 60.
         intermediates: Compare the values inside the models as well; costs some more runs.
-        providers: Also run the rewritten model itself on these execution providers and report how
-            far the emulation was from them; None does so on CUDA where ONNX Runtime has it.
+        providers: Also run the rewritten model itself on these execution providers. What they
+            compute must hold against the original as well; the report says how far the emulation
+            was from it. None does so on CUDA where ONNX Runtime has it, as information only.
         threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
         target: Whose kernels the emulation is of: it keeps partial sums in the type that they do.
+            None is that of the first of `providers`, or "cuda".
 
     Raises:
         AmpError: A model, the data or the target are wrong, they do not fit together, or ONNX
@@ -81,10 +83,10 @@ def verify(
     """
     before, after = load(original), load(rewritten)
     tolerances = Tolerances.of(lowest_precision(after), rtol, atol)
-    kernels = targets.find(target)
+    kernels = _target(target, providers)
     inside = intermediates or stress is True or (stress is None and data is None)
     run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
-    run.device(_device_providers(providers))
+    run.device(_device_providers(providers), asked=providers is not None)
     return verified(
         run,
         data,
@@ -93,6 +95,16 @@ def verify(
         stress_budget=stress_budget,
         intermediates=intermediates,
     )
+
+
+def _target(name: str | None, providers: Sequence[str] | None) -> targets.Target:
+    """Return the target called `name`, by default the first provider's.
+
+    Raises:
+        OptionError: There is none.
+    """
+    known = targets.of_provider(providers[0]) if name is None and providers else None
+    return targets.find(name or targets.DEFAULT) if known is None else known
 
 
 def verified(

@@ -66,11 +66,27 @@ class DeviceComparison:
         providers: The execution providers that ran it.
         outputs: How far the device's outputs are from the emulated ones.
         error: Why it could not be run there, or None.
+        original: How far the device's outputs are from those of the original.
+        asked: The user asked for the device, so that it must hold.
     """
 
     providers: tuple[str, ...]
     outputs: tuple[OutputComparison, ...]
     error: str | None = None
+    original: tuple[OutputComparison, ...] = ()
+    asked: bool = False
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What does not hold on a device that was asked for, one line each."""
+        if not self.asked:
+            return ()
+        names = ", ".join(self.providers)
+        if self.error is not None:
+            return (f"{names} could not run the model: {self.error}",)
+        return tuple(
+            f"on {names}: {failure_of(output)}" for output in self.original if not output.ok
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +136,8 @@ class VerifyReport:
                 f"{first.inf or first.nan} elements are {kind} where the original is finite"
                 + ("; the outputs absorb it" if finite else "")
             )
-        return (*lines, *(() if self.stress is None else self.stress.failures))
+        lines += () if self.stress is None else self.stress.failures
+        return (*lines, *(() if self.device is None else self.device.failures))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data; NaN and infinities are None."""
@@ -191,6 +208,8 @@ def _print_device(device: DeviceComparison, console: Console) -> None:
         return
     console.print(f"{names} against the emulation:")
     console.print(_output_table(device.outputs))
+    console.print(f"{names} against the original:")
+    console.print(_output_table(device.original))
 
 
 def _output_table(outputs: tuple[OutputComparison, ...]) -> Table:

@@ -1,0 +1,80 @@
+"""`amp-rewrite run`: run a model on an execution provider."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from amp_rewrite import targets
+from amp_rewrite.cli import common
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import OptionError
+from amp_rewrite.numerics.batches import read_batch
+from amp_rewrite.numerics.device_run import run_on
+from amp_rewrite.report.write_text import write_bytes, write_text
+from amp_rewrite.targets import CPU
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="The model; it runs as it is.")],
+    data: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
+    provider: Annotated[
+        str, typer.Option(help="Execution provider, or the name of its target.")
+    ] = CPU,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the outputs here (.npz).")
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=0, help="How often it runs after the first time, for the times.")
+    ] = 10,
+    threads: Annotated[int, typer.Option(min=0, help="Threads inside an operator; 0 is all.")] = 0,
+    report: common.ReportFile = None,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Run MODEL on an execution provider; say how long it takes and which nodes it took."""
+    _check_paths([model, data], [output, report])
+    named = targets.provider_named(provider)
+    found = run_on(model, read_batch(data), named, repeat=repeat, threads=threads)
+    if output is not None:
+        write_bytes(output, _npz(found.outputs))
+    if report is not None:
+        write_text(report, found.to_json())
+    if not quiet:
+        out = common.console()
+        for line in found.to_text().splitlines():
+            out.print(line)
+
+
+def _check_paths(read: list[Path], written: list[Path | None]) -> None:
+    """Refuse to overwrite what is read, or one output by the other.
+
+    Raises:
+        OptionError: Two of them are one file.
+    """
+    outputs = [path.resolve() for path in written if path is not None]
+    taken = [path.resolve() for path in read]
+    for path in outputs:
+        if path in taken or outputs.count(path) > 1:
+            raise OptionError("two files have one name", found=path, remedy="name different files")
+
+
+def _npz(outputs: Mapping[str, Any]) -> bytes:
+    """Return outputs as an .npz file: bfloat16 as float32, and what is a list item by item."""
+    arrays: dict[str, Any] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            arrays |= {f"{name}.{i}": _plain(item) for i, item in enumerate(value)}
+        else:
+            arrays[name] = _plain(value)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def _plain(array: Any) -> Any:
+    return array.astype(FLOAT32.numpy) if array.dtype.kind == "V" else array
