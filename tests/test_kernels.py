@@ -176,3 +176,28 @@ def test_a_runtime_that_dies_when_asked_is_one_line(
 def test_a_python_without_a_runtime_is_one_line(tool: ModuleType) -> None:
     with pytest.raises(KernelTableError, match="cannot list its kernels; found no message"):
         tool.ask_runtime("/bin/false")
+
+
+def test_webgpus_batch_normalization_takes_one_type_only() -> None:
+    table = KernelTable.load("WebGpuExecutionProvider")
+    assert table.has_kernel("", "BatchNormalization", 15, {"T": F16, "T1": F16, "T2": F16})
+    assert not table.has_kernel("", "BatchNormalization", 15, {"T": F16, "T1": F32, "T2": F32})
+    assert not table.has_kernel("", "BatchNormalization", 14, {"T": F16, "U": F32})
+    assert table.has_kernel("", "BatchNormalization", 9, {"T": F16})
+
+
+def test_rows_of_variables_that_must_agree_are_split_by_type(tool: ModuleType) -> None:
+    row = {
+        "provider": "WebGpuExecutionProvider",
+        "domain": "",
+        "op": "BatchNormalization",
+        "since": 15,
+        "until": None,
+        "types": {"T": [F32, F16]},
+    }
+    assert [part["types"] for part in tool.split_agreeing(row)] == [
+        {"T": [F32], "T1": [F32], "T2": [F32]},
+        {"T": [F16], "T1": [F16], "T2": [F16]},
+    ]
+    other = {**row, "op": "Relu"}
+    assert list(tool.split_agreeing(other)) == [other]

@@ -225,15 +225,34 @@ def test_a_device_is_compared_with_the_emulation() -> None:
     assert output.ok
     assert output.max_abs > 0  # the CPU provider computes in float32
     assert "CPUExecutionProvider against the emulation" in report.to_text()
+    (original,) = report.device.original
+    assert original.ok
+    assert original.max_abs > 0
+    assert "CPUExecutionProvider against the original" in report.to_text()
+    assert report.ok
 
 
-def test_a_device_without_kernels_is_reported_and_not_fatal() -> None:
+def test_a_device_that_departs_from_the_original_fails() -> None:
+    model = onnx.parser.parse_model(
+        HEADER + "g (float[2,2] x) => (float[2,2] y) { h = MatMul(x, x) y = Mul(h, h) }"
+    )
+    given = {"x": np.array([[1, 2], [3, 4]], np.float32)}
+    other = onnx.ModelProto.FromString(model.SerializeToString())
+    other.graph.node[1].op_type = "Add"
+    report = verify(model, other, given, providers=["CPUExecutionProvider"])
+    device = [line for line in report.failures if line.startswith("on CPUExecutionProvider: ")]
+    assert len(device) == 1
+    assert "of its size away from the original" in device[0]
+
+
+def test_a_device_that_was_asked_for_and_cannot_run_the_model_fails() -> None:
     model = mlp()
     rewritten = low(model, precision="bfloat16")
     report = verify(model, rewritten, feeds(), providers=["CPUExecutionProvider"])
     assert report.device is not None
     assert report.device.error is not None
-    assert report.ok
+    assert not report.ok
+    assert report.failures[-1].startswith("CPUExecutionProvider could not run the model: ")
 
 
 def test_a_missing_provider_is_refused() -> None:
