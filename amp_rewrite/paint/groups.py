@@ -29,7 +29,7 @@ class FusedGroup:
         rivals: The vertices outside the group that read its input.
         ends: The names of its input that are outputs of the main graph.
         is_local: Whether the input is made, or enters, where the group stands.
-        words: What reports call it: "LayerNormalization from ReduceMean_3 to Add_9".
+        words: What reports call it.
     """
 
     group: Group
@@ -63,7 +63,7 @@ def fused_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> tuple[
 
 def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
     graph, flat = view.type_graph, view.type_graph.flat
-    names, source = flat.node_names, group.values["x"]
+    source = group.values["x"]
     inside = frozenset(group.nodes)
     slots = [slot for name in view.names_of(source) for slot in flat.uses(name)]
     inputs = dict.fromkeys(flat.inputs[slot] for slot in slots if flat.reader(slot) in inside)
@@ -81,7 +81,7 @@ def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
         rivals=tuple(_rivals(view, source, [s for s in slots if flat.reader(s) not in inside])),
         ends=tuple(v for v in view.names_of(source) if v in flat.main.outputs),
         is_local=flat.home[source] == flat.body_of[group.nodes[0]],
-        words=f"{group.name} from {names[group.nodes[0]]} to {names[group.nodes[-1]]}",
+        words=group.words(flat.node_names),
     )
 
 

@@ -11,6 +11,8 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.part import part_in
+from amp_rewrite.graph.patterns.find_groups import find_groups
+from amp_rewrite.graph.patterns.library import PATTERNS
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.graph.weight_stats import WeightStats
 from amp_rewrite.oplists import ListName
@@ -103,6 +105,7 @@ def _nodes(
     context: PaintContext, painting: Painting, converted: Mapping[int, PlannedWeight]
 ) -> Iterator[NodeRecord]:
     flat, scopes = context.type_graph.flat, _scopes(context.type_graph.flat)
+    groups = _groups(context)
     for node, name in enumerate(flat.node_names):
         called, entry = flat.called(node), context.entry(node)
         yield NodeRecord(
@@ -116,7 +119,15 @@ def _nodes(
                 if is_constant_node(flat, node)
                 else _variables(context, painting, node)
             ),
+            group=groups.get(node),
         )
+
+
+def _groups(context: PaintContext) -> dict[int, str]:
+    """Return what nodes are a part of, whether the target computes it as one operator or not."""
+    graph, names = context.type_graph, context.type_graph.flat.node_names
+    found = find_groups(graph, PATTERNS)
+    return {node: group.words(names) for group in found for node in group.nodes}
 
 
 def _scopes(flat: FlatGraph) -> list[str]:

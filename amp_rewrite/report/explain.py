@@ -66,8 +66,16 @@ def _lines(
         lines.append(
             f"{title} ({record.op}{where}) {verb} {variable.dtype}: "
             f"{_chain(report, f'{record.name}/{name}', variable, index)}{_bound(variable)}"
+            f"{_group(record, variable)}"
         )
     return lines
+
+
+def _group(record: NodeRecord, variable: VariableRecord) -> str:
+    """Return what a node is a part of, if the reason has not said so."""
+    if record.group is None or record.group in (variable.detail or ""):
+        return ""
+    return f"; part of {record.group}"
 
 
 def _chain(

@@ -70,6 +70,7 @@ class NodeRecord(Record):
         scope: The path of the enclosing subgraph, "" at the top: "loop/body".
         list: The op list that it is on: "allow", ..., "unlisted", or "unknown" if no list knows it.
         variables: Its float32 type variables; empty for a node without any.
+        group: What it is a part of, such as "LayerNormalization from ReduceMean_3 to Add_9".
     """
 
     name: str
@@ -78,6 +79,7 @@ class NodeRecord(Record):
     scope: str
     list: str
     variables: Mapping[str, VariableRecord]
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

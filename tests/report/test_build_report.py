@@ -56,7 +56,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
             *("first", "vertices", "casts", "cast_bytes", "bytes_saved", "multiply_accumulates"),
         }
     for node in data["nodes"]:
-        assert set(node) == {"name", "op", "domain", "scope", "list", "variables"}
+        assert set(node) == {"name", "op", "domain", "scope", "list", "variables", "group"}
         for variable in node["variables"].values():
             assert set(variable) == {"dtype", "reason", "because", "detail", "bound"}
 

@@ -8,7 +8,7 @@ any other one a few comparisons for each node that calls it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
@@ -40,6 +40,14 @@ class Group(NamedTuple):
     nodes: tuple[int, ...]
     tail: frozenset[int]
     values: Mapping[str, int]
+
+    def words(self, names: Sequence[str]) -> str:
+        """Return what reports call it: "LayerNormalization from ReduceMean_3 to Add_9".
+
+        Args:
+            names: By node, its name.
+        """
+        return f"{self.name} from {names[self.nodes[0]]} to {names[self.nodes[-1]]}"
 
 
 class _Match(NamedTuple):

@@ -78,7 +78,7 @@ def test_a_mean_over_another_axis_is_not_a_group(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "inner"), [("layer-normalization", "n"), ("gelu", "a"), ("silu", "a")]
+    ("name", "inner"), [("layer-normalization", "s"), ("gelu", "a"), ("silu", "a")]
 )
 def test_a_second_reader_inside_keeps_nodes_from_being_a_group(name: str, inner: str) -> None:
     assert groups_of(FORMS[name], behind=f"z = Add(o, {inner})\ny = MatMul(z, w)") == []
@@ -113,3 +113,63 @@ def test_a_group_is_in_one_graph(body: str, names: list[str]) -> None:
 def test_the_model_decides_which_overlapping_pattern_counts() -> None:
     (group,) = groups_of(FORMS["layer-normalization"])
     assert group.name == "LayerNormalization"
+
+
+_VARIANCE = "v = MEAN(p)\ne = Add(v, eps)\ns = Sqrt(e)\n"
+_CONSTANTS = FORMS["rms-normalization"].constants + ", int64[2] shape = {3, 4}"
+_OTHERS = {
+    "RMSNormalization with Mul": f"p = Mul(h, h)\n{_VARIANCE}n = Div(h, s)\no = Mul(n, scale)",
+    "RMSNormalization with Reciprocal": (
+        f"p = Pow(h, two)\n{_VARIANCE}r = Reciprocal(s)\nn = Mul(h, r)\no = Mul(n, scale)"
+    ),
+    "LayerNormalization with Mul": (
+        f"m = MEAN(h)\nd = Sub(h, m)\np = Mul(d, d)\n{_VARIANCE}n = Div(d, s)\n"
+        "t = Mul(n, scale)\no = Add(t, bias)"
+    ),
+    "LayerNormalization with Mul and Reciprocal": (
+        f"m = MEAN(h)\nd = Sub(h, m)\np = Mul(d, d)\n{_VARIANCE}r = Reciprocal(s)\n"
+        "n = Mul(d, r)\nt = Mul(n, scale)\no = Add(t, bias)"
+    ),
+    "LayerNormalization without scale": (
+        f"m = MEAN(h)\nd = Sub(h, m)\np = Pow(d, two)\n{_VARIANCE}o = Div(d, s)"
+    ),
+    "RMSNormalization without scale": f"p = Pow(h, two)\n{_VARIANCE}o = Div(h, s)",
+    "GroupNormalization": (
+        "a = Reshape(h, shape)\nb = InstanceNormalization(a, scale, bias)\nc = Reshape(b, shape)\n"
+        "t = Mul(c, scale)\no = Add(t, bias)"
+    ),
+    "Softmax": (
+        "m = ReduceMax<axes = [-1]>(h)\nd = Sub(h, m)\ne = Exp(d)\nt = ReduceSum(e, axes)\n"
+        "o = Div(e, t)"
+    ),
+    "RotaryEmbedding": (
+        "a = Slice(h, starts, ends, axes)\nb = Neg(a)\nc = Slice(h, starts, ends, axes)\n"
+        "d = Concat<axis = -1>(b, c)\ne = Mul(h, scale)\nf = Mul(d, bias)\no = Add(e, f)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _OTHERS)
+def test_other_groups_are_found_for_reports(name: str) -> None:
+    places = ", int64[1] starts = {0}, int64[1] ends = {2}"
+    (group,) = groups_of(Form(_OTHERS[name], _CONSTANTS + places, ""))
+    assert group.name == name
+    assert len(group.nodes) == len(_OTHERS[name].splitlines())
+
+
+@pytest.mark.parametrize("mask", ["", "Add(s, bias)", "Where(c, s, two)", "Where(c, two, s)"])
+@pytest.mark.parametrize("scale", ["", "Div(a, two)", "Mul(two, a)"])
+def test_attention_is_found_with_and_without_scale_and_mask(scale: str, mask: str) -> None:
+    lines = [
+        "t = Transpose(h)",
+        "a = MatMul(h, t)",
+        f"s = {scale or 'Identity(a)'}",
+        "c = Greater(two, eps)",
+        f"m = {mask or 'Identity(s)'}",
+        "p = Softmax(m)",
+        "o = MatMul(p, x)",
+    ]
+    form = Form("\n".join(lines), _CONSTANTS, "")
+    (group,) = groups_of(form, behind="y = Identity(o)")
+    assert group.name == "Attention"
+    assert len(group.nodes) == 3 + bool(scale) + bool(mask)
