@@ -48,6 +48,8 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.loss_scaling.get import get_loss_scale as get_loss_scale
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
+    from amp_rewrite.numerics.conversion import Conversion as Conversion
+    from amp_rewrite.numerics.convert import convert as convert
     from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
     from amp_rewrite.numerics.ranges.calibrate import calibrate as calibrate
     from amp_rewrite.numerics.search.localise import localise as localise
@@ -92,6 +94,8 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "loss_scaling.get": "get_loss_scale",
         "numerics.compare.verify": "verify",
         "numerics.compare.verify_report": "VerifyReport",
+        "numerics.conversion": "Conversion",
+        "numerics.convert": "convert",
         "numerics.ranges.calibrate": "Calibration calibrate",
         "numerics.search.localise": "localise",
         "numerics.search.tune": "tune",

@@ -101,6 +101,23 @@ class StrictError(AmpError):
         super().__init__("; ".join(self.shortcomings), where="strict")
 
 
+class VerdictError(AmpError):
+    """A converted model does not hold, and it was not said that it is to be written all the same.
+
+    Attributes:
+        conversion: What was converted and found.
+    """
+
+    def __init__(self, failures: Sequence[str], conversion: Any) -> None:
+        """Keep the conversion and say what does not hold."""
+        self.conversion = conversion
+        super().__init__(
+            "the converted model does not hold",
+            found="; ".join(failures),
+            remedy="look at the verdict, or pass write_failed=True to write it all the same",
+        )
+
+
 class RunError(AmpError):
     """ONNX Runtime cannot load or run a model."""
 

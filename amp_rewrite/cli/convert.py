@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +12,14 @@ from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.errors import OptionError, StrictError
+from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
 
 if TYPE_CHECKING:
+    from amp_rewrite.numerics.conversion import Conversion
     from amp_rewrite.report.records import Report
 
 
@@ -26,37 +28,127 @@ def convert(
     model: Annotated[Path, typer.Argument(help="The ONNX model.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the result.")],
     options: RewriteOptions,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Calibrate on these data, verify and, if needed, tune: an .npz file (one batch), "
+            "or a folder of them; repeat."
+        ),
+    ] = None,
+    rtol: Annotated[
+        float | None,
+        typer.Option(
+            help="The largest error of an output relative to its largest magnitude; what verify "
+            "asks for if unset."
+        ),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="For tuning: 90s, 10m, 1h.")] = "10m",
+    stress: Annotated[
+        bool | None,
+        typer.Option(
+            "--stress/--no-stress",
+            help="Verify with stress inputs as well. Default: with --strict.",
+        ),
+    ] = None,
+    write_failed: Annotated[
+        bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
+    ] = False,
     report: common.ReportFile = None,
     explain_casts: common.ExplainCasts = False,
     dim: common.Dims = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would change; write no model.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
-    """Rewrite MODEL to mixed precision."""
+    """Rewrite MODEL to mixed precision.
+
+    With --data, --stress or --strict the result is verified, and written only if it holds.
+    """
+    _check_paths(model, output, report)
+    lengths = common.lengths(dim, explain_casts=explain_casts)
+    verifies = bool(data) or (options.strict if stress is None else stress)
+    _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
+    made, missing = None, None
+    with late_bar(quiet=quiet) as bar:
+        try:
+            if verifies:
+                made = _verified(model, data, options, rtol, budget, stress, bar.step)
+            result = rewrite(model, options) if made is None else made.result
+        except StrictError as error:
+            result, missing = error.result, error
+        found = result.report_of_sizes(lengths) if explain_casts else result.report
+        holds = missing is None and (made is None or made.ok)
+        written = not dry_run and missing is None and (holds or write_failed)
+        if written:
+            result.save(output, progress=bar.saving)
+    if report is not None:
+        write_text(report, found.to_json() if made is None else made.to_json(found))
+    if not quiet:
+        _print(found, explain_casts=explain_casts)
+        _print_outcome(made, output, written=written)
+    if missing is not None:
+        raise missing
+    if not holds:
+        raise typer.Exit(common.NOT_STRICT if options.strict else common.FAILED)
+
+
+def _check_paths(model: Path, output: Path, report: Path | None) -> None:
+    """Refuse files that cannot be written or would overwrite a model.
+
+    Raises:
+        AmpError: One of them is so.
+    """
     check_output_path(model, output)
     if report is not None:
         check_target(str(report.parent), report.name)
         if report.resolve() in (model.resolve(), output.resolve()):
             raise OptionError("the report would overwrite a model", where=report)
-    lengths = common.lengths(dim, explain_casts=explain_casts)
-    missing: StrictError | None = None
-    with late_bar(quiet=quiet) as progress:
-        try:
-            result = rewrite(model, options)
-        except StrictError as error:
-            result, missing = error.result, error
-        found = result.report_of_sizes(lengths) if explain_casts else result.report
-        written = not dry_run and missing is None
-        if written:
-            result.save(output, progress=progress)
-    if report is not None:
-        write_text(report, found.to_json())
-    if not quiet:
-        _print(found, explain_casts=explain_casts)
-        wrote = f"wrote {output}" if written else "nothing was written"
-        common.console().print(wrote, markup=False)
-    if missing is not None:
-        raise missing
+
+
+def _check_verdict_options(rtol: float | None, *, verifies: bool, write_failed: bool) -> None:
+    """Refuse options about a verdict where there is none.
+
+    Raises:
+        OptionError: One is given.
+    """
+    given = {"--rtol": rtol is not None, "--write-failed": write_failed}
+    for name, is_given in given.items():
+        if is_given and not verifies:
+            raise OptionError(
+                f"{name} is about a verdict, and nothing is verified",
+                remedy="give --data, --stress or --strict as well",
+            )
+
+
+def _verified(
+    model: Path,
+    data: list[Path] | None,
+    options: RewriteOptions,
+    rtol: float | None,
+    budget: str,
+    stress: bool | None,
+    step: Callable[[str], None],
+) -> Conversion:
+    """Convert with a verdict; the rooms that this takes are loaded for it alone."""
+    from amp_rewrite.cli.progress import seconds
+    from amp_rewrite.numerics.convert import convert as run
+
+    try:
+        return run(
+            model,
+            data or None,
+            options,
+            rtol=rtol,
+            budget=seconds(budget),
+            stress=stress,
+            progress=step,
+        )
+    except RuntimeMissingError as error:
+        if data or stress:
+            raise
+        raise RuntimeMissingError(
+            "--strict verifies the result, for which ONNX Runtime is not installed",
+            remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
+        ) from error
 
 
 def _print(report: Report, *, explain_casts: bool) -> None:
@@ -67,3 +159,20 @@ def _print(report: Report, *, explain_casts: bool) -> None:
     print_report(report, out)
     if explain_casts:
         out.print(cast_table(report))
+
+
+def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> None:
+    """Print the verdict if there is one, and what was written."""
+    out = common.console()
+    fails = made is not None and not made.ok
+    if made is not None:
+        stress = made.verification.stress
+        for line in () if stress is None else stress.lines():
+            out.print(line, markup=False)
+        out.print(made.verdict, markup=False)
+    if written:
+        note = ", though it does not hold" if fails else ""
+        out.print(f"wrote {output}{note}", markup=False)
+    else:
+        note = "; --write-failed writes it all the same" if fails else ""
+        out.print(f"nothing was written{note}", markup=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Timer
+from typing import NamedTuple
 
 from amp_rewrite.graph.io.model_files import Progress as SaveProgress
 
@@ -13,8 +14,20 @@ PATIENCE = 1.0
 """After how many seconds a bar appears where most work takes less."""
 
 
+class LateBar(NamedTuple):
+    """What a late bar is told.
+
+    Attributes:
+        step: Called with what is being done.
+        saving: Called with how many bytes are written; what `save` takes as `progress`.
+    """
+
+    step: Callable[[str], None]
+    saving: SaveProgress
+
+
 @contextmanager
-def late_bar(*, quiet: bool) -> Generator[SaveProgress]:
+def late_bar(*, quiet: bool) -> Generator[LateBar]:
     """Show a bar on a terminal once the work inside takes longer than a second.
 
     As long as no byte is written, it says that the model is being rewritten; from then on, how many
@@ -24,10 +37,10 @@ def late_bar(*, quiet: bool) -> Generator[SaveProgress]:
         quiet: Show nothing.
 
     Yields:
-        What `save` takes as `progress`.
+        What the work tells the bar.
     """
     if quiet or not sys.stderr.isatty():
-        yield lambda _: None
+        yield LateBar(lambda _: None, lambda _: None)
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -47,7 +60,10 @@ def late_bar(*, quiet: bool) -> Generator[SaveProgress]:
     timer = Timer(PATIENCE, bar.start)
     timer.start()
     try:
-        yield lambda at: bar.update(task, description="writing", completed=at.done, total=at.total)
+        yield LateBar(
+            lambda step: bar.update(task, description=step),
+            lambda at: bar.update(task, description="writing", completed=at.done, total=at.total),
+        )
     finally:
         timer.cancel()
         timer.join()

@@ -75,7 +75,7 @@ class Repainter:
             inline(model)  # nodes keep their positions in every rewrite
         flat = FlatModel.of(model)
         index = {node: i for i, node in enumerate(flat.nodes)}
-        return Repainter(model, options, flat, build_type_graph(flat), index, _read(options))
+        return Repainter(model, options, flat, build_type_graph(flat), index, read_lists(options))
 
     @property
     def nodes(self) -> Sequence[ir.Node]:
@@ -164,8 +164,12 @@ class Repainter:
             yield from zip(self.flat.bodies[number].outputs, vertices, strict=True)
 
 
-def _read(options: RewriteOptions) -> OpLists:
-    """Read the lists; environment and level are applied by the rewrite."""
+def read_lists(options: RewriteOptions) -> OpLists:
+    """Read the op lists of a rewrite; environment and level are applied by the rewrite.
+
+    Raises:
+        AmpError: A list is wrong.
+    """
     if isinstance(options.lists, OpLists):
         return options.lists
     given = options.lists

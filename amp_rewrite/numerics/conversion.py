@@ -1,0 +1,107 @@
+"""What `convert` made and found: the rewritten model, and whether it holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from amp_rewrite.api import RewriteResult
+from amp_rewrite.errors import VerdictError
+from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.ranges.calibrate import Calibration
+from amp_rewrite.numerics.search.tuning import Tuning
+from amp_rewrite.report.records import Report
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A rewritten model with its verdict.
+
+    Attributes:
+        result: The rewrite, under the rules that were found.
+        verification: How far it is from the original.
+        calibration: What the data's ranges forbid; None without data.
+        tuning: What else had to stay float32; None if the calibrated model holds, or without data.
+    """
+
+    result: RewriteResult
+    verification: VerifyReport
+    calibration: Calibration | None
+    tuning: Tuning | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the rewritten model holds."""
+        return self.verification.ok
+
+    @property
+    def verdict(self) -> str:
+        """Whether it holds and what it took, in one line."""
+        return "; ".join([self._found(), *self._steps()])
+
+    def to_dict(self, report: Report | None = None) -> dict[str, Any]:
+        """Return the report of the rewrite, with the verdict under a key of its own.
+
+        Args:
+            report: That report, if it was asked for in another form.
+        """
+        verdict = {
+            "ok": self.ok,
+            "text": self.verdict,
+            "failures": list(self.verification.failures),
+            "calibrated": None if self.calibration is None else list(self.calibration.nodes),
+            "tuned": None if self.tuning is None else list(self.tuning.keep),
+            "verification": self.verification.to_dict(),
+        }
+        return {**(report or self.result.report).to_dict(), "verdict": verdict}
+
+    def to_json(self, report: Report | None = None) -> str:
+        """Return the same as JSON text."""
+        return json.dumps(self.to_dict(report), indent=1, ensure_ascii=False)
+
+    def save(
+        self, path: Path, *, write_failed: bool = False, progress: Progress | None = None
+    ) -> None:
+        """Write the rewritten model if it holds.
+
+        Args:
+            path: The model file; external data go to a file next to it.
+            write_failed: Write it even if it does not hold.
+            progress: Called every few MiB.
+
+        Raises:
+            VerdictError: It does not hold; nothing was written.
+            SaveError: It cannot be written; no new file is left behind.
+        """
+        if not (self.ok or write_failed):
+            raise VerdictError(self.verification.failures, self)
+        self.result.save(path, progress=progress)
+
+    def _found(self) -> str:
+        report = self.verification
+        if report.failures:
+            first, *others = report.failures
+            more = f" (and {len(others)} more)" if others else ""
+            return f"does not hold: {first}{more}"
+        worst = max((output.scaled_error for output in report.outputs), default=0.0)
+        number = "1 batch" if report.feeds == 1 else f"{report.feeds} batches"
+        return f"holds on {number}: off by at most {worst:.2g} of an output's largest magnitude"
+
+    def _steps(self) -> list[str]:
+        steps: list[str] = []
+        if self.calibration is not None:
+            count = len(self.calibration.nodes)
+            steps.append(f"calibrated: {count} {_stay('node', count)} float32")
+        if self.tuning is not None:
+            count = len(self.tuning.keep)
+            kind = "" if self.tuning.minimal else ", the best set within the budget"
+            steps.append(f"tuned: {count} more {_stay('node', count)} float32{kind}")
+        if not self.result.changed:
+            steps.append(f"nothing is left in {self.result.options.precision}")
+        return steps
+
+
+def _stay(noun: str, count: int) -> str:
+    return f"{noun} stays" if count == 1 else f"{noun}s stay"

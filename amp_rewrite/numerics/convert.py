@@ -1,0 +1,177 @@
+"""`convert`: from a float32 model and data to a low-precision model with a verdict, in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Unpack
+
+from amp_rewrite import targets
+from amp_rewrite.api import RewriteResult, rewrite
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.numerics.batches import Data, batches
+from amp_rewrite.numerics.compare.distance import Tolerances
+from amp_rewrite.numerics.compare.verification import Verification
+from amp_rewrite.numerics.compare.verify import verified
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.conversion import Conversion
+from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
+from amp_rewrite.numerics.repaint import read_lists
+from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.search.tune import tune
+from amp_rewrite.numerics.search.tuning import Tuning
+from amp_rewrite.oplists import NodeRule
+from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
+
+BUDGET = 600.0
+"""Seconds for tuning."""
+
+Progress = Callable[[str], None]
+"""Called with what is being done, in a few words."""
+
+
+def convert(
+    model: Source,
+    data: Data | None = None,
+    options: RewriteOptions | None = None,
+    *,
+    rtol: float | None = None,
+    budget: float = BUDGET,
+    stress: bool | None = None,
+    progress: Progress | None = None,
+    **changes: Unpack[Changes],
+) -> Conversion:
+    """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
+
+    Values that overflow on the data stay float32. If the outputs are not within the tolerance
+    then, or a value inside overflows, the smallest set of nodes is looked for that has to stay
+    float32 as well. Without data the model is rewritten and verified with made-up inputs.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; never modified.
+        data: Batches (mappings from input names to arrays), or .npz files and folders of them;
+            they are read several times, and kept in memory if the model has to be tuned.
+        options: How to rewrite; None for the default options.
+        rtol: The largest error of an output, relative to its largest magnitude; None for what
+            `verify` asks for, a cosine of 0.999 and the same classes.
+        budget: Seconds for tuning.
+        stress: Verify with stress inputs as well; None does so without data, and if `strict` is
+            set.
+        progress: Called at the beginning of each step.
+        **changes: Single options by name, as for `rewrite`.
+
+    Returns:
+        The rewritten model and its verdict. `save` writes nothing that does not hold.
+
+    Raises:
+        StrictError: The option `strict` is set, and the rewrite is not complete.
+        AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
+    """
+    chosen = changed(options, changes)
+    _check(rtol, budget)
+    kept = [*batches(data)] if isinstance(data, Iterator) else data
+    stressed = data is None or chosen.strict if stress is None else stress
+    job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent)
+    return job.run()
+
+
+class _Job:
+    """One call of `convert`."""
+
+    def __init__(
+        self,
+        model: Source,
+        data: Data | None,
+        options: RewriteOptions,
+        rtol: float | None,
+        budget: float,
+        stress: bool,
+        progress: Progress,
+    ) -> None:
+        self.model, self.data, self.options = model, data, options
+        self.rtol, self.budget, self.stress = rtol, budget, stress
+        self.progress = progress
+
+    def run(self) -> Conversion:
+        """Take the steps that are needed."""
+        if self.data is None:
+            return self._judged(self.options, None, None)
+        self.progress("calibrating")
+        lenient = replace(self.options, strict=False)
+        calibration = calibrate(self.model, self.data, lenient)
+        options = _with_rules(self.options, calibration.rules)
+        options = replace(options, keep_io_types=_kept(self.options, calibration.ends))
+        first = self._judged(options, calibration, None)
+        if not _fails_on_data(first.verification):
+            return first
+        tuning = self._tuned(replace(options, strict=False), self.data)
+        return self._judged(_with_rules(options, tuning.rules), calibration, tuning)
+
+    def _judged(
+        self, options: RewriteOptions, calibration: Calibration | None, tuning: Tuning | None
+    ) -> Conversion:
+        """Rewrite and verify."""
+        self.progress("rewriting")
+        result = rewrite(self.model, options)
+        self.progress("verifying")
+        return Conversion(result, self._verified(result), calibration, tuning)
+
+    def _verified(self, result: RewriteResult) -> VerifyReport:
+        low = self.options.low
+        tolerances = (
+            Tolerances.of(low)
+            if self.rtol is None
+            else Tolerances(rtol=0.0, atol=self.rtol, scaled=True, strict=True)
+        )
+        target = targets.find(self.options.target)
+        before, after = load(self.model), load(result.model)
+        run = Verification(before, after, tolerances, target, threads=0, inside=True)
+        return verified(run, self.data, stress=self.stress)
+
+    def _tuned(self, options: RewriteOptions, data: Data) -> Tuning:
+        metric = "cosine" if self.rtol is None else "max-relative"
+        default = Tolerance.default(metric, options.low.rtol)
+        tolerance = default if self.rtol is None else Tolerance(metric, self.rtol)
+        self.progress("tuning")
+        return tune(
+            self.model,
+            data,
+            tolerance,
+            options,
+            budget=self.budget,
+            progress=lambda step: self.progress(f"tuning: {step.trials} trials"),
+        )
+
+
+def _with_rules(options: RewriteOptions, rules: Sequence[NodeRule]) -> RewriteOptions:
+    """Return options whose lists have more rules about nodes."""
+    lists = read_lists(options)
+    return replace(options, lists=replace(lists, node_rules=(*lists.node_rules, *rules)))
+
+
+def _kept(options: RewriteOptions, ends: Iterable[str]) -> bool | tuple[str, ...]:
+    """Return `keep_io_types` with the inputs and outputs that overflow."""
+    kept = options.keep_io_types
+    if kept is True:
+        return True
+    names = (*(kept or ()), *ends)
+    return names or False
+
+
+def _fails_on_data(report: VerifyReport) -> bool:
+    """Tell whether more in float32 could help: tuning looks at the data, not at stress inputs."""
+    return bool(report.infinities) or not all(output.ok for output in report.outputs)
+
+
+def _check(rtol: float | None, budget: float) -> None:
+    if rtol is not None and not rtol >= 0:
+        raise OptionError("impossible rtol", found=rtol, expected="a number of at least 0")
+    if not budget > 0:
+        raise OptionError(
+            "impossible budget", found=budget, expected="a positive number of seconds"
+        )
+
+
+def _silent(_: str) -> None:
+    pass

@@ -1,0 +1,148 @@
+"""convert with a verdict: --data, --rtol, --stress, --write-failed; files and exit statuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from amp_rewrite.cli import main
+from amp_rewrite.numerics.ranges import calibrate
+
+TEXT = """<ir_version: 9, opset_import: ["" : 18]>
+g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {{{w}}}, float[4,4] v = {{{v}}}> {{
+  [a] h = MatMul(x, w) [b] i = MatMul(h, v) [c] y = Tanh(i) }}"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Models that hold, and that overflow for inputs of 100 and of 20,000; and data."""
+    weights = {"good": (0.5, 0.5), "hot": (2, 1e-5), "risky": (300, 1e-4)}
+    for name, (w, v) in weights.items():
+        text = TEXT.format(w=",".join([f"{w:g}"] * 16), v=",".join([f"{v:g}"] * 16))
+        onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
+    (tmp_path / "data").mkdir()
+    for i in range(2):
+        x = np.random.default_rng(i).uniform(0.9, 1.1, (2, 4)).astype(np.float32)
+        np.savez(tmp_path / "data" / f"{i}.npz", x=x)
+    np.savez(tmp_path / "large.npz", x=np.full((2, 4), 20_000, np.float32))
+    return tmp_path
+
+
+def convert(folder: Path, name: str, *options: object) -> int:
+    """Run the command and return its exit status."""
+    arguments = ["convert", folder / f"{name}.onnx", "-o", folder / "out.onnx", *options]
+    with pytest.raises(SystemExit) as done:
+        main([str(argument) for argument in arguments])
+    return int(done.value.code or 0)
+
+
+def test_data_give_one_verdict_and_a_model(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = folder / "r.json"
+    assert convert(folder, "hot", "--data", folder / "large.npz", "--report", report) == 0
+    out, err = capsys.readouterr()
+    assert "holds on 1 batch: off by at most" in out
+    assert "calibrated: 2 nodes stay float32" in out
+    assert out.splitlines()[-1] == f"wrote {folder / 'out.onnx'}"
+    assert err == ""
+    assert json.loads(report.read_text())["verdict"]["ok"] is True
+
+
+def test_a_tolerance_is_tuned_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--data", folder / "data", "--rtol", "1e-7", "--budget", "30s")
+    assert convert(folder, "good", *options, "--precision", "bfloat16") == 0
+    assert "tuned: " in capsys.readouterr().out
+
+
+def test_what_does_not_hold_is_not_written_unless_told_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--data", folder / "data" / "0.npz", "--stress")
+    report = folder / "r.json"
+    assert convert(folder, "risky", *options, "--report", report) == 1
+    out = capsys.readouterr().out
+    assert "does not hold: on large constants (x [2, 4] 100..100)" in out
+    assert "nothing was written; --write-failed writes it all the same" in out
+    assert not (folder / "out.onnx").exists()
+    assert json.loads(report.read_text())["verdict"]["ok"] is False
+    assert convert(folder, "risky", *options, "--write-failed") == 1
+    out = capsys.readouterr().out
+    assert f"wrote {folder / 'out.onnx'}, though it does not hold" in out
+    onnx.checker.check_model(folder / "out.onnx")
+
+
+def test_strict_verifies_with_stress_inputs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(folder, "good", "--strict") == 0
+    assert "stress inputs, " in capsys.readouterr().out
+    (folder / "out.onnx").unlink()
+    assert convert(folder, "risky", "--strict") == 3
+    assert "does not hold" in capsys.readouterr().out
+    assert not (folder / "out.onnx").exists()
+    assert convert(folder, "risky", "--strict", "--no-stress") == 0
+    assert "holds" not in capsys.readouterr().out
+
+
+def test_a_dry_run_has_a_verdict_and_writes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(folder, "good", "--data", folder / "data", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "holds on 2 batches" in out
+    assert out.splitlines()[-1] == "nothing was written"
+    assert not (folder / "out.onnx").exists()
+
+
+def test_a_quiet_conversion_prints_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(folder, "good", "--data", folder / "data", "--quiet") == 0
+    assert convert(folder, "risky", "--stress", "--quiet") == 1
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "status"),
+    [
+        (("--rtol", "0.01"), "--rtol is about a verdict, and nothing is verified", 1),
+        (("--write-failed",), "--write-failed is about a verdict", 1),
+        (("--data", "absent.npz"), "no such data", 1),
+        (("--data", "{good}"), "the data cannot be read", 1),
+        (("--stress", "--rtol", "-1"), "impossible rtol", 1),
+        (("--stress", "--budget", "soon"), "no duration", 2),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_no_file(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    message: str,
+    status: int,
+) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    places = {"{good}": str(folder / "good.onnx")}
+    assert convert(folder, "good", *(places.get(o, o) for o in options)) == status
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_an_interruption_leaves_nothing_behind(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibrate.RangeMeter, "add", interrupted)
+    before = sorted(path.name for path in folder.iterdir())
+    report = folder / "r.json"
+    assert convert(folder, "good", "--data", folder / "data", "--report", report) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert sorted(path.name for path in folder.iterdir()) == before

@@ -1,0 +1,220 @@
+"""convert: calibrate, rewrite, verify and, if needed, tune, with one verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.errors import DataError, OptionError, StrictError, VerdictError
+
+TEXT = """<ir_version: 9, opset_import: ["" : 18]>
+g (float[2,4] x) => (float[2,4] y)
+<float[4,4] w = {%s}, float[4,4] v = {%s}, float[4,4] u = {%s}> {
+  [a] h = MatMul(x, w) [hot] i = MatMul(h, v) [c] j = MatMul(i, u) [d] y = Tanh(j) }"""
+
+
+def model(w: float = 0.5, v: float = 0.5, u: float = 0.5) -> onnx.ModelProto:
+    """Return three products and a Tanh; the second one is `hot` for large inputs."""
+    squares = (",".join([f"{number:g}"] * 16) for number in (w, v, u))
+    return onnx.parser.parse_model(TEXT % tuple(squares))
+
+
+LARGE = 20_000.0
+"""A magnitude of inputs that nothing in a model tells of: 320,000 behind factors of 0.5 and 2."""
+
+
+def batches(count: int = 2, size: float = 1.0) -> list[dict[str, Any]]:
+    rng = [np.random.default_rng(i) for i in range(count)]
+    return [{"x": (size * r.uniform(0.9, 1.1, (2, 4))).astype(np.float32)} for r in rng]
+
+
+def low_nodes(found: amp.Conversion) -> set[str]:
+    """Return the nodes that compute in low precision."""
+    return {
+        node.name
+        for node in found.result.report.nodes
+        if any(v.dtype != "float32" for v in node.variables.values())
+    }
+
+
+def test_a_model_that_holds_is_neither_changed_by_calibrating_nor_tuned() -> None:
+    found = amp.convert(model(), batches())
+    assert found.ok
+    assert found.calibration is not None
+    assert (found.calibration.nodes, found.tuning) == ((), None)
+    assert low_nodes(found) == low_nodes(amp.convert(model()))
+    assert found.verdict.startswith("holds on 2 batches: off by at most ")
+    assert found.verdict.endswith("; calibrated: 0 nodes stay float32")
+
+
+@pytest.mark.parametrize("target", ["cuda", "schema"])
+def test_what_overflows_on_the_data_stays_float32_without_tuning(target: Any) -> None:
+    found = amp.convert(model(v=2, u=1e-5), batches(size=LARGE), target=target)
+    assert found.ok
+    assert found.calibration is not None
+    assert "hot" in found.calibration.nodes
+    assert found.tuning is None
+    assert "hot" not in low_nodes(found)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_tolerance_that_calibrating_does_not_reach_is_reached_by_tuning(precision: Any) -> None:
+    loose = amp.convert(model(w=0.1234), batches(), precision=precision, rtol=0.1)
+    assert (loose.ok, loose.tuning) == (True, None)
+    error = max(output.scaled_error for output in loose.verification.outputs)
+    tight = amp.convert(model(w=0.1234), batches(), precision=precision, rtol=error / 4)
+    assert tight.tuning is not None
+    assert tight.ok
+    assert tight.tuning.keep
+    assert low_nodes(tight) < low_nodes(loose)
+    assert max(o.scaled_error for o in tight.verification.outputs) <= error / 4
+    assert "more node" in tight.verdict
+
+
+def test_a_tolerance_that_only_float32_reaches_says_that_nothing_is_left() -> None:
+    found = amp.convert(model(w=0.1234), batches(), rtol=0.0)
+    assert found.ok
+    assert not found.result.changed
+    assert found.verdict.endswith("nothing is left in float16")
+
+
+def test_without_data_the_model_is_verified_on_made_up_and_stress_inputs() -> None:
+    found = amp.convert(model(u=0.01))
+    assert (found.calibration, found.tuning) == (None, None)
+    assert found.verification.stress is not None
+    assert amp.convert(model(u=0.01), stress=False).verification.stress is None
+
+
+def test_data_are_stressed_if_asked_for_or_strict() -> None:
+    assert amp.convert(model(), batches()).verification.stress is None
+    assert amp.convert(model(), batches(), stress=True).verification.stress is not None
+    assert amp.convert(model(), batches(), strict=True).verification.stress is not None
+    found = amp.convert(model(), batches(), strict=True, stress=False)
+    assert found.verification.stress is None
+
+
+def failing() -> amp.Conversion:
+    """Return a conversion that holds on its data and overflows for inputs of 100."""
+    return amp.convert(model(w=300, v=1e-4), batches(), stress=True)
+
+
+def test_what_fails_on_a_stress_input_is_named_and_is_not_tuned() -> None:
+    found = failing()
+    assert not found.ok
+    assert found.tuning is None
+    assert found.verdict.startswith("does not hold: on large constants (x [2, 4] 100..100): ")
+
+
+def test_what_does_not_hold_is_not_saved_unless_told_so(tmp_path: Path) -> None:
+    found = failing()
+    with pytest.raises(
+        VerdictError, match=r"does not hold; found on large constants.*pass write"
+    ) as e:
+        found.save(tmp_path / "out.onnx")
+    assert e.value.conversion is found
+    assert list(tmp_path.iterdir()) == []
+    found.save(tmp_path / "out.onnx", write_failed=True)
+    onnx.checker.check_model(tmp_path / "out.onnx")
+
+
+def test_what_holds_is_saved(tmp_path: Path) -> None:
+    found = amp.convert(model(), batches())
+    found.save(tmp_path / "out.onnx")
+    assert amp.verify(model(), tmp_path / "out.onnx", batches()).ok
+
+
+def test_outputs_that_overflow_keep_their_type() -> None:
+    ones = ",".join(["50"] * 16)
+    text = f"""<ir_version: 9, opset_import: ["" : 18]>
+      g (float[2,4] x) => (float[2,4] y, float[2,4] z) <float[4,4] w = {{{ones}}}> {{
+        [a] h = MatMul(x, w) [b] z = Relu(h) s = MatMul(h, w) [c] y = MatMul(s, w) }}"""
+    found = amp.convert(onnx.parser.parse_model(text), batches(), keep_io_types=False)
+    types = {v.name: v.dtype.name for v in found.result.model.graph.outputs if v.dtype is not None}
+    assert found.ok
+    assert types == {"y": "FLOAT", "z": "FLOAT16"}
+
+
+def test_batches_that_can_be_read_once_are_kept() -> None:
+    found = amp.convert(model(v=2, u=1e-5), (b for b in batches(3, LARGE)))
+    assert found.verification.feeds == 3
+
+
+def test_a_path_an_object_and_a_message_give_the_same(tmp_path: Path) -> None:
+    path, proto = tmp_path / "m.onnx", model(v=2, u=1e-5)
+    onnx.save(proto, path)
+    sources = (path, proto, amp.load(path))
+    verdicts = {amp.convert(source, batches(size=LARGE)).verdict for source in sources}
+    assert len(verdicts) == 1
+
+
+def test_external_data_are_read_and_written(tmp_path: Path) -> None:
+    source = tmp_path / "m.onnx"
+    onnx.save(model(), source, save_as_external_data=True, size_threshold=0, location="m.data")
+    found = amp.convert(source, batches())
+    assert found.ok
+    found.save(tmp_path / "out.onnx")
+    assert amp.verify(source, tmp_path / "out.onnx", batches()).ok
+
+
+def test_strict_refuses_what_is_not_complete() -> None:
+    nothing = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[2,4] x) => (float[2,4] y) {y = Exp(x)}'
+    )
+    with pytest.raises(StrictError, match="nothing was converted"):
+        amp.convert(nothing, batches(), strict=True)
+
+
+def test_the_steps_are_told_as_they_begin() -> None:
+    steps: list[str] = []
+    amp.convert(model(w=0.1234), batches(), rtol=1e-7, progress=steps.append)
+    assert steps[:4] == ["calibrating", "rewriting", "verifying", "tuning"]
+    assert steps[4] == "tuning: 1 trials"
+    assert steps[-2:] == ["rewriting", "verifying"]
+
+
+def test_the_report_has_the_verdict_and_is_valid_json() -> None:
+    content = json.loads(failing().to_json())
+    verdict = content["verdict"]
+    assert content["version"] == 1
+    assert (verdict["ok"], verdict["calibrated"], verdict["tuned"]) == (False, [], None)
+    assert verdict["failures"][0].startswith("on large constants")
+    assert verdict["verification"]["stress"]["results"]
+
+
+def test_a_training_step_is_converted_as_well() -> None:
+    forward = amp.load(model(u=0.01))
+    loss = amp.losses.mean_squared_error(forward, "y", "t")
+    step = amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss))
+    data = {**batches()[0], "t": np.zeros((2, 4), np.float32)}
+    found = amp.convert(step, data)
+    assert found.ok
+    assert found.result.changed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rtol": -1.0}, "impossible rtol"),
+        ({"rtol": float("nan")}, "impossible rtol"),
+        ({"budget": 0.0}, "impossible budget"),
+        ({"presicion": "float16"}, "unknown option"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        amp.convert(model(), batches(), **options)
+
+
+def test_no_data_and_wrong_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="hold no batch"):
+        amp.convert(model(), [])
+    with pytest.raises(DataError, match="no such data"):
+        amp.convert(model(), tmp_path / "absent.npz")
+    with pytest.raises(DataError, match="lack the input 'x'"):
+        amp.convert(model(), {"z": np.ones(3)})
