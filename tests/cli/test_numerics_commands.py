@@ -22,12 +22,12 @@ def square(value):
 @pytest.fixture
 def files(tmp_path):
     text = TEXT
-    for name, number in {"{W}": 0.5, "{V}": 9000, "{U}": 1e-4}.items():
+    for name, number in {"{W}": 0.5, "{V}": 2, "{U}": 1e-4}.items():
         text = text.replace(name, square(number))
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     (tmp_path / "data").mkdir()
     for i in range(2):
-        x = np.random.default_rng(i).uniform(0.9, 1.1, (2, 4)).astype(np.float32)
+        x = np.random.default_rng(i).uniform(0.9, 1.1, (2, 4)).astype(np.float32) * 15_000
         np.savez(tmp_path / "data" / f"{i}.npz", x=x)
     return tmp_path
 

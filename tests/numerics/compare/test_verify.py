@@ -159,8 +159,8 @@ def test_low_inputs_and_outputs_are_compared_as_well(precision: str) -> None:
 
 
 def test_an_infinity_that_a_later_node_absorbs_is_a_failure() -> None:
-    model = mlp(1e4)  # h overflows float16, and Tanh makes 1 of it in either precision
-    report = verify(model, low(model), feeds(size=10))
+    model = mlp(10)  # h overflows float16, and Tanh makes 1 of it in either precision
+    report = verify(model, low(model), feeds(size=1e4))
     assert all(output.ok for output in report.outputs)
     assert not report.ok
     assert [i.value for i in report.infinities] == ["h"]
@@ -208,8 +208,8 @@ def test_a_perturbed_model_does_not_hold_and_the_node_is_named() -> None:
 
 
 def test_json_is_valid_and_complete_even_with_infinities() -> None:
-    model = mlp(1e4)
-    content = json.loads(verify(model, low(model), feeds(size=10)).to_json())
+    model = mlp(10)
+    content = json.loads(verify(model, low(model), feeds(size=1e4)).to_json())
     assert content["version"] == 1
     assert content["ok"] is False
     assert content["failures"]
@@ -314,14 +314,14 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     return app
 
 
-@pytest.mark.parametrize(("scale", "status"), [(1.0, 0), (1e4, 1)])
+@pytest.mark.parametrize(("scale", "status"), [(1.0, 0), (100.0, 1)])
 def test_the_command_says_it_with_its_exit_status(
     scale: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = mlp(scale)
     onnx.save(model, tmp_path / "a.onnx")
     amp.save(low(model), tmp_path / "b.onnx")
-    np.savez(tmp_path / "x.npz", **feeds(size=10)[0])
+    np.savez(tmp_path / "x.npz", **feeds(size=1e3)[0])
     names = ["a.onnx", "b.onnx", "--data", "x.npz", "--report", "r.json"]
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(command(monkeypatch), names)
