@@ -25,18 +25,21 @@ _TENSOR = "tensor(float)"
 _ENDS = tuple[Sequence[int], Sequence[int]]
 
 
-def build_type_graph(model: ir.Model | FlatGraph, tie: Tie | None = None) -> TypeGraph:
+def build_type_graph(
+    model: ir.Model | FlatGraph, tie: Tie | None = None, types: FlatTypes | None = None
+) -> TypeGraph:
     """Return the type graph of a model.
 
     Args:
         model: The model; not modified.
         tie: Which variables a target ties together; none by default.
+        types: The types of its values if they are known, as those of a function's body are.
     """
     if not isinstance(model, FlatGraph):
         from amp_rewrite.graph.flat_model import FlatModel
 
         model = FlatModel.of(model)
-    types = infer(model)
+    types = infer(model) if types is None else types
     calls, call = _Calls(model, types, tie).of_all_nodes()
     graph = _with_vertices(model, types, calls, np.array(call, np.int64))
     _add_ends(graph)

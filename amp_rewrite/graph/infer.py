@@ -30,12 +30,21 @@ _Key = tuple[object, ...]
 _Inputs = tuple[str | None, ...]
 
 
-def infer(graph: FlatGraph) -> FlatTypes:
+def infer(
+    graph: FlatGraph,
+    inputs: Sequence[str | None] = (),
+    attributes: Mapping[str, Attribute] | None = None,
+) -> FlatTypes:
     """Return the type of every value of a model, those of graphs inside nodes included.
 
     The bodies of model-local functions are not included: they have one set of types per call.
+
+    Args:
+        graph: The model, or the body of a function.
+        inputs: What a call gives to a function: the types of its inputs.
+        attributes: What a call gives to a function: its attributes.
     """
-    return _Inference(graph).run()
+    return _Inference(graph, attributes or {}).run(inputs)
 
 
 def infer_types(model: ir.Model) -> Types:

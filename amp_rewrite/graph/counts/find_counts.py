@@ -7,10 +7,12 @@ so that what holds plain data alone costs nothing. Facts about what a loop carri
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from amp_rewrite.graph.counts.count_rules import rule_of
+from amp_rewrite.graph.counts.count_rules import EXACT, rule_of
 from amp_rewrite.graph.counts.fact import Fact, Kind, Operand, united
 from amp_rewrite.graph.counts.flags import find_flags
 from amp_rewrite.graph.counts.integers import Integers
@@ -28,40 +30,58 @@ class Counts:
     Attributes:
         facts: Vertex -> the fact about what it computes, of those that compute no plain data.
         because: Vertex -> the vertex from which its kind spread, None where it begins.
+        outputs: The facts about the outputs of the graph.
     """
 
     facts: dict[int, Fact] = field(default_factory=dict[int, Fact])
     because: dict[int, int | None] = field(default_factory=dict[int, "int | None"])
+    outputs: list[Fact | None] = field(default_factory=list["Fact | None"])
 
 
-def find_counts(type_graph: TypeGraph, with_inputs: bool) -> Counts:
-    """Follow counts, flags and places through a model.
+class Functions(Protocol):
+    """What model-local functions make of what they are given."""
 
-    Args:
-        type_graph: The model.
-        with_inputs: Whether to follow what is computed from inputs alone, too.
+    def results(
+        self, type_graph: TypeGraph, node: int, given: Sequence[Fact | None]
+    ) -> Sequence[Fact | None]:
+        """Return the facts about the outputs of a call, from those about its inputs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a search is given.
+
+    Attributes:
+        largest: Value -> a magnitude that no element of it exceeds.
+        functions: What calls make.
+        inputs: What is known of inputs of the graph; None stands for data.
     """
-    return _Search(type_graph, with_inputs).run()
+
+    largest: Callable[[int], float]
+    functions: Functions
+    inputs: Mapping[int, Fact | None]
+
+
+def find_counts(type_graph: TypeGraph, given: Given) -> Counts:
+    """Follow counts, flags and places through a model or the body of a function."""
+    return _Search(type_graph, given).run()
 
 
 class _Search:
-    def __init__(self, type_graph: TypeGraph, with_inputs: bool) -> None:
-        self._graph, self._flat = type_graph, type_graph.flat
+    def __init__(self, type_graph: TypeGraph, given: Given) -> None:
+        self._graph, self._flat, self._given = type_graph, type_graph.flat, given
         self._found = Counts()
         self._constants: dict[int, Array | None] = {}
         self._flags = frozenset[int]()
-        main = self._flat.main
-        self._inputs = (
-            {v for v in main.inputs if type_graph.is_float32(v) and v not in self._flat.bound}
-            if with_inputs
-            else set[int]()
-        )
+        self._integers: Integers | None = None
+        self._inputs = {v for v, fact in given.inputs.items() if fact is not None}
 
     def run(self) -> Counts:
         """Return what was found."""
         begun = dict(self._begin())
-        waiting = sorted({*begun, *(v for i in self._inputs for v in self._graph.readers(i))})
-        queue = [v for v in waiting if v != ABSENT]
+        waiting = {*begun, *(v for i in self._inputs for v in self._graph.readers(i))}
+        queue = sorted({*waiting, *self._calls()} - {ABSENT})
         while queue:
             vertex = heapq.heappop(queue)
             while queue and queue[0] == vertex:
@@ -71,6 +91,7 @@ class _Search:
                 for node in {self._graph.nodes[v] for v in self._graph.successors(vertex)}:
                     for reached in self._graph.vertices_of(node):
                         heapq.heappush(queue, reached)
+        self._found.outputs = [self._known(value) for value in self._flat.main.outputs]
         return self._found
 
     def _begin(self) -> Iterator[tuple[int, Fact]]:
@@ -79,16 +100,27 @@ class _Search:
         made = vertices_in(graph.having(Trait.CASTS, Trait.ENUMERATES))
         made = [v for v in made if graph.writes[flat.output_start[graph.nodes[v]]] == v]
         self._flags = find_flags(graph) if made else self._flags
-        integers = Integers(graph, self._flags)
         for vertex in made:
             node = graph.nodes[vertex]
             read = flat.inputs_of(node)[0]
             if has(flat.called(node), Trait.ENUMERATES):
                 yield vertex, Fact(Kind.COUNT, flat.outputs_of(node)[0])
             elif not graph.is_float32(read):
-                fact = integers.fact(read)
+                fact = self._integer(read)
                 if fact is not None:
                     yield vertex, fact
+
+    def _integer(self, value: int) -> Fact | None:
+        """Return what is known of a value that is not float32."""
+        if self._integers is None:
+            self._integers = Integers(self._graph, self._flags, self._given.inputs)
+        return self._integers.fact(value)
+
+    def _calls(self) -> Iterator[int]:
+        """Yield the vertices of calls of functions, which may begin to count inside."""
+        if self._flat.functions:
+            calls = self._graph.where(lambda kind: kind.operator in self._flat.functions)
+            yield from vertices_in(calls)
 
     def _learn(self, vertex: int, fact: Fact | None) -> bool:
         """Remember a fact; tell whether it says more than what was known."""
@@ -105,7 +137,7 @@ class _Search:
         node = self._graph.nodes[vertex]
         called = self._flat.called(node)
         if self._flat.is_call(node):
-            return None
+            return self._returned(vertex)
         contracts = has(called, Trait.CONTRACTS)
         rule = rule_of(called, terms_added(self._flat, node) if contracts else None)
         if rule is None:
@@ -127,17 +159,29 @@ class _Search:
         node = graph.nodes[vertex]
         first, data = flat.input_start[node], row_of(flat.called(node)).data
         readers = variables_of(graph, vertex)
-        return [
-            self._operand(value)
+        read = [
+            value
             for index, value in enumerate(flat.inputs_of(node))
             if graph.reads[first + index] in readers and (data is None or index in data)
         ]
+        operands = [self._operand(value) for value in read]
+        if not any(o.is_plain for o in operands):
+            return operands
+        return [
+            Operand(None) if self._is_few(o, value) else o
+            for o, value in zip(operands, read, strict=True)
+        ]
+
+    def _is_few(self, operand: Operand, value: int) -> bool:
+        """Tell whether a count is so small that every type has it: next to data, it is data."""
+        counts = operand.kind is Kind.COUNT and operand.whole
+        return counts and math.floor(self._given.largest(value)) <= EXACT
 
     def _operand(self, value: int) -> Operand:
         source = self._graph.source[value]
         fact = self._found.facts.get(source)
         if fact is None and value in self._inputs:
-            fact = Fact(Kind.INPUT, value)
+            fact = self._given.inputs[value]
         if fact is not None:
             return Operand(fact)
         if value not in self._constants:
@@ -152,6 +196,24 @@ class _Search:
         for operand in self._operands(vertex):
             if operand.fact is not None:
                 yield operand.fact
+
+    def _returned(self, vertex: int) -> Fact | None:
+        """Return what is known of what a call returns."""
+        graph, flat = self._graph, self._flat
+        node = graph.nodes[vertex]
+        first, outputs = flat.output_start[node], flat.outputs_of(node)
+        made = [i for i in range(len(outputs)) if graph.writes[first + i] == vertex]
+        if not made:
+            return None
+        given = [None if v == ABSENT else self._known(v) for v in flat.inputs_of(node)]
+        fact = self._given.functions.results(graph, node, given)[made[0]]
+        if fact is not None:
+            self._found.because.setdefault(vertex, self._source_of(vertex, fact))
+        return fact
+
+    def _known(self, value: int) -> Fact | None:
+        is_float = self._graph.is_float32(value)
+        return self._operand(value).fact if is_float else self._integer(value)
 
     def _source_of(self, vertex: int, fact: Fact) -> int | None:
         known = [v for v in before(self._graph, vertex) if v in self._found.facts]

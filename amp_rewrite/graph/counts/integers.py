@@ -7,7 +7,7 @@ comes from, or what the model does with it (flags.py). Ids that are looked up ne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from amp_rewrite.graph.counts.count_rules import rule_of
 from amp_rewrite.graph.counts.fact import Fact, Kind, Operand
@@ -30,10 +30,12 @@ class Integers:
         flags: Integers that are 0 or 1, as the model uses them.
     """
 
-    def __init__(self, type_graph: TypeGraph, flags: Collection[int]) -> None:
-        """Begin with nothing known."""
+    def __init__(
+        self, type_graph: TypeGraph, flags: Collection[int], inputs: Mapping[int, Fact | None]
+    ) -> None:
+        """Begin with what is known of inputs."""
         self.type_graph, self.flags = type_graph, flags
-        self._facts: dict[int, Fact | None] = {}
+        self._facts: dict[int, Fact | None] = dict(inputs)
 
     def fact(self, value: int) -> Fact | None:
         """Return what is known of a value that is not float32; None for data."""

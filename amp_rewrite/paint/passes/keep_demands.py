@@ -13,15 +13,16 @@ that it selects and the bias of an attention score depend on the last digit. So
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.counts.fact import Fact, Kind
-from amp_rewrite.graph.counts.find_counts import before, find_counts
-from amp_rewrite.graph.dataflow import VertexKind, vertices_in
-from amp_rewrite.graph.flat import ABSENT, Operator
-from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.graph.counts.find_counts import Given, find_counts
+from amp_rewrite.graph.counts.find_demands import find_demands, follow_demands
+from amp_rewrite.graph.counts.functions import Functions
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
@@ -46,9 +47,10 @@ class _Search:
 
     def __init__(self, context: PaintContext) -> None:
         self._context, self._graph, self._low = context, context.type_graph, context.low
-        concerned = vertices_in(self._graph.where(_demands))
-        self._demanded = [(v, *found) for v in concerned for found in self._demanded_by(v)]
-        self._counts = find_counts(self._graph, with_inputs=bool(self._demanded))
+        functions = Functions()
+        self._demands = find_demands(self._graph, functions)
+        inputs = _float_inputs(context) if self._demands else {}
+        self._counts = find_counts(self._graph, Given(self._magnitude, functions, inputs))
 
     def marks(self) -> dict[int, Mark]:
         """Return the marks; a demand for a count tells both, and leads to who demands."""
@@ -66,7 +68,7 @@ class _Search:
         for vertex, fact in self._counts.facts.items():
             if fact.kind is not Kind.COUNT or self._is_harmless(vertex, fact):
                 continue
-            detail = f"count from {self._name(fact.origin)}"
+            detail = f"count from {_name(self._graph.flat, fact.origin)}"
             because = self._counts.because.get(vertex)
             marks[vertex] = Mark(Color.NONE, Reason.COUNT, because, detail)
             for reader in self._graph.successors(vertex):
@@ -75,39 +77,13 @@ class _Search:
 
     def _of_demands(self) -> dict[int, Mark]:
         """Mark what computes the inputs whose absolute error matters."""
-        marks: dict[int, Mark] = {}
-        for demanding, source, noun in self._demanded:
-            detail = f"{noun} of {self._graph.node_name(demanding)}"
-            marks |= self._behind(source, demanding, detail, marks)
-        return marks
-
-    def _demanded_by(self, vertex: int) -> Iterator[tuple[int, str]]:
-        """Yield the vertices that compute such inputs, and what they are."""
-        graph, flat = self._graph, self._graph.flat
-        node = graph.nodes[vertex]
-        first, called = flat.input_start[node], flat.called(node)
-        for index, value in enumerate(flat.inputs_of(node)):
-            noun = _noun(called, index)
-            if noun and graph.reads[first + index] == vertex and graph.source[value] != ABSENT:
-                yield graph.source[value], noun
-
-    def _behind(
-        self, source: int, demanding: int, detail: str, marked: Mapping[int, Mark]
-    ) -> dict[int, Mark]:
-        """Return the marks of what computes an input, back to where rounding does no harm."""
-        marks: dict[int, Mark] = {}
-        small = detail.startswith(_ANGLE)
-        stack = [(source, demanding)]
-        while stack:
-            vertex, because = stack.pop()
-            fact = self._counts.facts.get(vertex)
-            if vertex in marks or vertex in marked or fact is None:
-                continue
-            if fact.kind is Kind.FLAG or self._is_harmless(vertex, fact, small):
-                continue
-            marks[vertex] = Mark(Color.NONE, Reason.DEMAND, because, detail)
-            stack += [(v, vertex) for v in before(self._graph, vertex)]
-        return marks
+        found = follow_demands(self._graph, self._demands, self._counts, self._is_harmless)
+        return {
+            vertex: Mark(
+                Color.NONE, Reason.DEMAND, step.because, f"{step.demand.noun} of {step.demand.name}"
+            )
+            for vertex, step in found.steps.items()
+        }
 
     def _is_harmless(self, vertex: int, fact: Fact, small: bool = True) -> bool:
         """Tell whether rounding what a vertex computes does no harm.
@@ -117,7 +93,7 @@ class _Search:
         is too much.
         """
         largest = self._largest(vertex)
-        exact = fact.whole and largest <= 2 / self._low.epsilon
+        exact = fact.whole and largest < 2 / self._low.epsilon + 1  # intervals have some slack
         return exact or (small and largest * self._low.epsilon / 2 <= self._low.rtol)
 
     def _largest(self, vertex: int) -> float:
@@ -128,33 +104,20 @@ class _Search:
             return math.inf
         first = flat.output_start[node]
         made = [v for i, v in enumerate(flat.outputs_of(node)) if graph.writes[first + i] == vertex]
-        return max((self._context.intervals[value].magnitude for value in made), default=0.0)
+        return max((self._magnitude(value) for value in made), default=0.0)
 
-    def _name(self, value: int) -> str:
-        """Return what to call the origin of a count: its node, or itself if it is an input."""
-        flat = self._graph.flat
-        node = flat.producer[value]
-        return flat.value_names[value] if node == ABSENT else flat.node_names[node]
+    def _magnitude(self, value: int) -> float:
+        return self._context.intervals[value].magnitude
 
 
-_ANGLE = "angle"
+def _float_inputs(context: PaintContext) -> Mapping[int, Fact]:
+    """Return what is known of the inputs that hold float32 numbers of which no layer is known."""
+    graph = context.type_graph
+    inputs = [v for v in graph.flat.main.inputs if graph.is_float32(v)]
+    return {v: Fact(Kind.INPUT, v) for v in inputs if v not in context.variables}
 
 
-def _demands(kind: VertexKind) -> bool:
-    """Tell whether vertices of a kind may read something whose absolute error matters."""
-    called = kind.operator
-    if has(called, Trait.CASTS):
-        return any("int" in type_ for type_ in kind.known.values())
-    return has(called, Trait.PERIODIC, Trait.JUMPS) or bool(row_of(called).coordinates)
-
-
-def _noun(called: Operator, index: int) -> str | None:
-    """Return what an input is whose absolute error matters, or None for another one."""
-    row = row_of(called)
-    if index in row.coordinates:
-        return "coordinates"
-    if row.data is not None and index not in row.data:
-        return None
-    if has(called, Trait.PERIODIC):
-        return _ANGLE
-    return "jump" if has(called, Trait.JUMPS, Trait.CASTS) else None
+def _name(flat: FlatGraph, value: int) -> str:
+    """Return what to call the origin of a count: its node, or itself if it is an input."""
+    node = flat.producer[value]
+    return flat.value_names[value] if node == ABSENT else flat.node_names[node]

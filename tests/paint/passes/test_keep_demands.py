@@ -92,7 +92,8 @@ def test_positions_may_be_made_in_the_model(inputs: str, made: str) -> None:
         assert error(result, source, {n: given[n] for n in names}) <= LOW["float16"].rtol
 
 
-def test_a_local_function_may_make_the_positions_and_read_the_angles() -> None:
+@pytest.mark.parametrize("inlined", [True, False])
+def test_a_local_function_may_make_the_positions_and_read_the_angles(inlined: bool) -> None:
     source = rotary(ANGLES["matrix product"])
     nodes = {node.output[0]: node for node in source.graph.node}
     for output, name in (("f", "as_float"), ("cc", "cosine"), ("ss", "sine")):
@@ -106,11 +107,49 @@ def test_a_local_function_may_make_the_positions_and_read_the_angles() -> None:
         node.domain, node.op_type = "local", name
         del node.attribute[:]
     source.opset_import.add(domain="local", version=1)
-    result = amp.rewrite(source, inline_functions=True)
+    result = amp.rewrite(source, inline_functions=inlined)
     assert {"query", "key", "scores"} <= low(result)
     assert not {"angles"} & low(result)
     for start in STARTS:
         assert error(result, source, feeds(start)) <= LOW["float16"].rtol, start
+
+
+@pytest.mark.parametrize("starts", ["as_float", "cosine"])
+def test_one_function_is_enough_to_begin_or_to_demand(starts: str) -> None:
+    """A float input that a function's cosine reads, and an integer that one makes a float."""
+    begun = "local.begin(n)" if starts == "as_float" else "Identity(n)"
+    ended = "local.cosine(a)" if starts == "cosine" else "Tanh(a)"
+    input_ = "float[2,1] n" if starts == "cosine" else "int64[2,1] n"
+    source = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 22, "local" : 1]>
+        g ({input_}) => (float[2,16] y)
+        <{constant("float[1,16] row", np.exp(-np.arange(16) / 2))}, {weight("w")}>
+        {{ f = {begun} [angles] a = MatMul(f, row) c = {ended} [last] y = MatMul(c, w) }}
+        <domain: "local", opset_import: ["" : 22]> begin (n) => (f) {{ f = Cast<to = 1>(n) }}
+        <domain: "local", opset_import: ["" : 22]> cosine (a) => (c) {{ b = Neg(a) c = Cos(b) }}"""
+    )
+    result = amp.rewrite(source, target="schema")
+    assert "angles" in kept(result)
+    assert "last" in low(result)
+    for start in STARTS:
+        given = np.array([[start], [start + 1]], np.float32 if starts == "cosine" else np.int64)
+        assert error(result, source, {"n": given}) <= LOW["float16"].rtol
+
+
+def test_small_whole_numbers_next_to_data_are_data() -> None:
+    """Masks of shifted windows: numbers of regions, compared, and -100 where they differ."""
+    result = rewritten(
+        model(
+            f"""g (float[8,16] x) => (float[8,16] y)
+            <{weight("wq")}, {weight("wk", seed=1)}, float low = {{-100}}, float none = {{0}},
+             int64[8] regions = {{0, 0, 1, 1, 2, 2, 3, 3}}, int64[1] axis = {{0}}>
+            {{ q = MatMul(x, wq) k = MatMul(x, wk) kt = Transpose(k) s = MatMul(q, kt)
+               c = Cast<to = 1>(regions) u = Unsqueeze(c, axis) d = Sub(u, c) e = Equal(d, none)
+               b = Where(e, d, low) [added] a = Add(s, b) [soft] p = Softmax(a)
+               y = MatMul(p, k) }}"""
+        )
+    )
+    assert {"added", "soft"} <= low(result)
 
 
 @pytest.mark.parametrize("precision", LOW)
