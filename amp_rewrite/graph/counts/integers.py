@@ -93,10 +93,20 @@ class Integers:
         read, rule = self._data(node), rule_of(called, terms_added(flat, node))
         if rule is None or not read or has(called, Trait.SUBGRAPHS) or not self._fits(node, output):
             return count if is_integer or has(called, Trait.ENUMERATES) else None
-        fact = rule([Operand(self._read(v), constant_elements(flat, v)) for v in read])
+        fact = rule(self._operands(read))
         if fact is None or fact.kind is Kind.FLAG or not is_integer:
             return fact
         return fact._replace(kind=Kind.COUNT, whole=True)
+
+    def _operands(self, read: Sequence[int]) -> Sequence[Operand]:
+        """Return operands: a constant next to others stands for itself, alone it is a count."""
+        constants = [constant_elements(self.type_graph.flat, v) for v in read]
+        if all(c is not None for c in constants):
+            return [Operand(self._read(v)) for v in read]
+        return [
+            Operand(None, c) if c is not None else Operand(self._read(v))
+            for v, c in zip(read, constants, strict=True)
+        ]
 
     def _data(self, node: int) -> Sequence[int]:
         flat = self.type_graph.flat

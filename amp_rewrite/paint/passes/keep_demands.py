@@ -20,7 +20,7 @@ from typing import ClassVar
 from amp_rewrite.graph.counts.fact import Fact, Kind
 from amp_rewrite.graph.counts.find_counts import Given, find_counts
 from amp_rewrite.graph.counts.find_demands import find_demands, follow_demands
-from amp_rewrite.graph.counts.functions import Functions
+from amp_rewrite.graph.counts.local_functions import Functions
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.paint.context import PaintContext
