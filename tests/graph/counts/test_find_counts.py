@@ -149,6 +149,7 @@ def test_integers_are_flags_where_the_model_uses_them_so(used: str, kind: Kind) 
 
 
 def test_a_loop_counts_in_what_it_carries() -> None:
-    body = """t = Cast<to = 9>(one) m = Size(x) y = Loop(m, t, half) <body = b (int64 i, bool on, float c)
-        => (bool go, float d) { go = Identity(on) f = Cast<to = 1>(i) d = Add(c, f) }>"""
+    body = """t = Cast<to = 9>(one) m = Size(x) y = Loop(m, t, half) <
+        body = b (int64 i, bool on, float c) => (bool go, float d) {
+            go = Identity(on) f = Cast<to = 1>(i) d = Add(c, f) }>"""
     assert kind_of(body, "float[a] x") is Kind.COUNT
