@@ -1,4 +1,4 @@
-"""The corpus in float16: finite, alike and of the same class, with default lists or calibrated."""
+"""The corpus in float16: finite, alike and of the same class, with default lists."""
 
 import importlib.util
 import sys
@@ -6,13 +6,6 @@ from pathlib import Path
 
 import pytest
 from catalog import REAL
-
-CALIBRATED = {
-    "oww_melspec",  # the power spectrum of int16-range audio
-    # weights are one constant for a whole tensor, so that activations grow with every layer
-    *("light_bvlc_alexnet", "light_inception_v1", "light_resnet50", "light_squeezenet"),
-    *("light_vgg19", "light_zfnet512"),
-}
 
 
 def _bench():
@@ -32,5 +25,4 @@ def test_every_model_holds_and_says_what_it_needed(corpus, name):
     assert row.holds
     assert row.cosine >= 0.999
     assert row.top1 in (None, 1.0)
-    expected = "calibrate" if name in CALIBRATED else "default lists"
-    assert row.needed == ("nothing low" if name == "ort_mul_1" else expected)
+    assert row.needed == ("nothing low" if name == "ort_mul_1" else "default lists")

@@ -34,6 +34,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "grad/test_torch_networks": "rules and walk against PyTorch",
     "grad/test_torch_shapes": "rules against PyTorch",
     "grad/test_unknown_shapes": "every rule without recorded shapes",
+    "graph/intervals/test_random_graphs": "every transfer rule, on generated models",
     "graph/io/test_bad_input": "every reader, on files that are wrong",
     "graph/io/test_fuzz_load": "every reader, on files changed at random",
     "graph/io/test_mutations": "everything from a file to a rewritten one, on mutants of models",

@@ -75,11 +75,14 @@ class Interval(NamedTuple):
             tiny: Magnitudes below it may become zero.
         """
         low, high, away, reach = self
+        more, less = 1 + share, 1 - share
+        low *= less if low >= 0 else more
+        high *= more if high >= 0 else less
         return Interval(
-            low - abs(low) * share if not 0 < low < tiny else 0.0,
-            high + abs(high) * share if not -tiny < high < 0 else 0.0,
-            away * (1 - share) if away >= tiny else 0.0,
-            reach * (1 - share),
+            0.0 if 0 < low < tiny else low,
+            0.0 if -tiny < high < 0 else high,
+            away * less if away >= tiny else 0.0,
+            reach * less,
         )
 
 
@@ -140,9 +143,9 @@ def multiply(a: Interval, b: Interval) -> Interval:
     """Return a x b; every element of either meets one of the other."""
     if a is ANY and b is ANY:
         return ANY
-    ends = [_product(x, y) for x in a[:2] for y in b[:2]]
-    away = _product(a.away, b.away)
-    reach = max(_product(a.away, b.reach), _product(a.reach, b.away), away)
+    ends = [finite_product(x, y) for x in a[:2] for y in b[:2]]
+    away = finite_product(a.away, b.away)
+    reach = max(finite_product(a.away, b.reach), finite_product(a.reach, b.away), away)
     return Interval(min(ends), max(ends), away, reach)
 
 
@@ -178,8 +181,8 @@ def total(term: Interval, count: float, share: float) -> Interval:
     of the magnitudes (N. Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2).
     """
     error = count * share
-    low, high = _product(term.low, count), _product(term.high, count)
-    room = _product(term.magnitude, count) * error
+    low, high = finite_product(term.low, count), finite_product(term.high, count)
+    room = finite_product(term.magnitude, count) * error
     low = low * max(0.0, 1 - error) if low >= 0 else low - room
     high = high * max(0.0, 1 - error) if high <= 0 else high + room
     return between(low, high)
@@ -219,8 +222,8 @@ def _sum(a: float, b: float, undecided: float) -> float:
     return undecided if total != total else total
 
 
-def _product(a: float, b: float) -> float:
-    """Return a x b; a number is finite, however large, so that zero times it is zero."""
+def finite_product(a: float, b: float) -> float:
+    """Return a x b; infinity stands for large numbers, of which zero times one is zero."""
     return 0.0 if a == 0 or b == 0 else a * b
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from amp_rewrite.graph.flat import ABSENT, Array, Attribute, FlatGraph
 from amp_rewrite.graph.intervals.interval import Interval
+from amp_rewrite.graph.intervals.row_sums import Layout, RowSums
 
 
 class Known(Protocol):
@@ -23,6 +24,10 @@ class Known(Protocol):
 
     def array(self, value: int) -> Array | None:
         """Return the elements of a constant that is not too long, in its shape, or None."""
+        ...
+
+    def row_sums(self, value: int, layout: Layout) -> RowSums | None:
+        """Return what the rows of a constant sum up to, or None for what is long or no constant."""
         ...
 
     def shape(self, value: int) -> Sequence[int | None] | None:

@@ -19,6 +19,7 @@ from amp_rewrite.graph.intervals.element_types import ElementType
 from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.loop_ends import loop_ends
 from amp_rewrite.graph.intervals.operation import Operation, Rule
+from amp_rewrite.graph.intervals.row_sums import Layout, RowSums
 from amp_rewrite.graph.intervals.rules import RULES
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
@@ -65,6 +66,7 @@ class Intervals:
         self._constants = Constants(self.flat, measured)
         self._inputs = inputs
         self._known: list[Interval | None] = [None] * self.flat.n_values
+        self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
         self._inside_loop = False
         self._rules = [_rule(self.flat, o) for o in range(len(self.flat.operators))]
         self._rounds = [not has(called, *_EXACT) for called in self.flat.operators]
@@ -83,6 +85,15 @@ class Intervals:
         if node != ABSENT and self.flat.called(node)[:2] == ("", "Identity"):
             return self.array(self.flat.inputs_of(node)[0])
         return self._constants.array(value)
+
+    def row_sums(self, value: int, layout: Layout) -> RowSums | None:
+        """Return what the rows of a constant sum up to, or None for what is long or no constant."""
+        key = value, layout
+        if key not in self._row_sums:
+            array = self.array(value)
+            known = None if array is None or not array.size else RowSums.of(layout(array))
+            self._row_sums[key] = known
+        return self._row_sums[key]
 
     def stream(self, value: int) -> Stream | None:
         """Return the elements of a float32 constant of any length, or None."""
@@ -140,6 +151,8 @@ class Intervals:
             self._store(value, interval, operator)
 
     def _store(self, value: int, found: Interval, operator: int) -> None:
+        if found is i.ANY:
+            return  # so it is known by its type, which may say more
         type_ = self._type(value)
         if self._rounds[operator] and not type_.is_integer:
             found = found.rounded(type_.share, type_.tiny)

@@ -72,11 +72,12 @@ class Estimate(NamedTuple):
         density = math.exp(-0.5 * min(z * z, 1400.0)) / math.sqrt(2 * math.pi)
         mean = self.mean * share + self.spread * density
         square = self.square * share + self.mean * self.spread * density
-        return self.with_moments(mean, square)
+        return of_moments(mean, square, self.degree)
 
-    def with_moments(self, mean: float, square: float) -> Estimate:
-        """Return an estimate of elements with this mean and this mean of their squares."""
-        return self._replace(mean=mean, spread=math.sqrt(max(square - mean * mean, 0.0)))
+
+def of_moments(mean: float, square: float, degree: float = 0.0) -> Estimate:
+    """Return the estimate of elements by their mean and the mean of their squares."""
+    return Estimate(mean, math.sqrt(max(square - mean * mean, 0.0)), degree)
 
 
 def of_bounds(bounds: Interval, degree: float = 0.0) -> Estimate:
@@ -88,26 +89,21 @@ def of_bounds(bounds: Interval, degree: float = 0.0) -> Estimate:
 
 def add(a: Estimate, b: Estimate) -> Estimate:
     """Return the estimate of a + b, or a - b but for the sign of the mean."""
-    return _joined(a, b)._replace(mean=a.mean + b.mean, spread=math.hypot(a.spread, b.spread))
+    return Estimate(a.mean + b.mean, math.hypot(a.spread, b.spread), max(a.degree, b.degree))
 
 
 def multiply(a: Estimate, b: Estimate) -> Estimate:
     """Return the estimate of a x b."""
-    return _joined(a, b).with_moments(a.mean * b.mean, a.square * b.square)
+    return of_moments(a.mean * b.mean, a.square * b.square, max(a.degree, b.degree))
 
 
 def squared(a: Estimate) -> Estimate:
     """Return the estimate of the squares of normal numbers."""
     fourth = 3 * a.spread**4 + 6 * a.spread**2 * a.mean**2 + a.mean**4
-    return a._replace(degree=2 * a.degree).with_moments(a.square, fourth)
+    return of_moments(a.square, fourth, 2 * a.degree)
 
 
 def mixed(*parts: Estimate) -> Estimate:
     """Return the estimate of elements that come from several values: as large as the largest."""
     mean = sum(p.mean for p in parts) / len(parts)
-    return _joined(*parts).with_moments(mean, max(p.square for p in parts))
-
-
-def _joined(*parts: Estimate) -> Estimate:
-    """Return what an estimate that is made from several has of all of them."""
-    return Estimate(0.0, 0.0, max(p.degree for p in parts))
+    return of_moments(mean, max(p.square for p in parts), max(p.degree for p in parts))

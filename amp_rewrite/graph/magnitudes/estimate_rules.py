@@ -10,7 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.intervals import row_sums
 from amp_rewrite.graph.intervals.operation import Operation
+from amp_rewrite.graph.intervals.row_sums import Layout
 from amp_rewrite.graph.intervals.summing import reduced_length
 from amp_rewrite.graph.magnitudes import estimate as e
 from amp_rewrite.graph.magnitudes.estimate import Estimate
@@ -33,6 +35,12 @@ class Samples(Protocol):
 
     def sample(self, value: int) -> Array | None:
         """Return elements of a constant; None for what is none."""
+        ...
+
+    def rows(
+        self, value: int, layout: Layout, make: Callable[[], WeightRows | None]
+    ) -> WeightRows | None:
+        """Return what the rows of a constant are like, made when first asked for."""
         ...
 
 
@@ -114,7 +122,7 @@ def _root(a: Estimate) -> Estimate:
 def _magnitude(a: Estimate) -> Estimate:
     """Return the estimate of |x| = max(x, 0) + max(-x, 0)."""
     mean = a.rectified().mean + a.scaled(-1.0).rectified().mean
-    return a.with_moments(mean, a.square)
+    return e.of_moments(mean, a.square, a.degree)
 
 
 def _reduced(op: Operation, given: Given, samples: Samples) -> Estimate | None:
@@ -151,7 +159,7 @@ def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Est
 
 
 def _rows_of(
-    op: Operation, samples: Samples, index: int, as_rows: Callable[[Array], Array], axes: slice
+    op: Operation, samples: Samples, index: int, layout: Layout, axes: slice
 ) -> WeightRows | None:
     """Return the rows of a constant operand: exact ones of a short one, else like a sample.
 
@@ -159,12 +167,19 @@ def _rows_of(
         op: The node.
         samples: What is known of constants.
         index: Which input it is.
-        as_rows: Brings the weights into a matrix with a row for each output.
+        layout: Brings the weights into a matrix with a row for each output.
         axes: The axes of the weight that a row takes together.
     """
+    value = op.inputs[index]
+    return samples.rows(value, layout, lambda: _measured(op, samples, index, layout, axes))
+
+
+def _measured(
+    op: Operation, samples: Samples, index: int, layout: Layout, axes: slice
+) -> WeightRows | None:
     array = op.array(index)
     if array is not None and 0 < array.size <= _MOST_EXACT:
-        return WeightRows.of(as_rows(array))
+        return WeightRows.of(layout(array))
     sample, shape = samples.sample(op.inputs[index]), op.shape(index)
     if shape is None:
         return None
@@ -176,19 +191,13 @@ def _rows_of(
 
 
 def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    rows = _rows_of(op, samples, 1, _columns, slice(-2, -1))
+    rows = _rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
     if rows is not None:
         return _weighted(op, given[0], rows)
-    rows = _rows_of(op, samples, 0, lambda w: w.reshape(-1, w.shape[-1]), slice(-1, None))
+    rows = _rows_of(op, samples, 0, row_sums.rows, slice(-1, None))
     if rows is not None:
         return _weighted(op, given[1], rows)
     return _product(op, given)
-
-
-def _columns(weights: Array) -> Array:
-    if weights.ndim < 2:
-        return weights.reshape(1, -1)
-    return np.moveaxis(weights, -2, -1).reshape(-1, weights.shape[-2])
 
 
 def _product(op: Operation, given: Given) -> Estimate | None:
@@ -204,7 +213,7 @@ def _product(op: Operation, given: Given) -> Estimate | None:
 def _gemm(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     transposed = bool(op.attribute("transB", 0))
     axes = slice(1, 2) if transposed else slice(0, 1)
-    rows = _rows_of(op, samples, 1, (lambda w: w) if transposed else np.transpose, axes)
+    rows = _rows_of(op, samples, 1, row_sums.rows if transposed else row_sums.columns, axes)
     product = _product(op, given) if rows is None else _weighted(op, given[0], rows)
     if product is None:
         return None
@@ -217,7 +226,7 @@ def _biased(product: Estimate, given: Given) -> Estimate:
 
 
 def _convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    rows = _rows_of(op, samples, 1, lambda w: w.reshape(len(w), -1), slice(1, None))
+    rows = _rows_of(op, samples, 1, row_sums.filters, slice(1, None))
     product = _weighted(op, given[0], rows)
     return None if product is None else _biased(product, given)
 
@@ -225,7 +234,8 @@ def _convolution(op: Operation, given: Given, samples: Samples) -> Estimate | No
 def _transposed_convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     """Take all windows that may overlap; a stride leaves out most of them."""
     strides = op.attribute("strides", ())
-    rows = _rows_of(op, samples, 1, lambda w: w.swapaxes(0, 1).reshape(w.shape[1], -1), slice(0, 1))
+    layout = row_sums.transposed_filters(op.attribute("group", 1))
+    rows = _rows_of(op, samples, 1, layout, slice(0, 1))
     product = _weighted(op, given[0], rows)
     if product is None:
         return None

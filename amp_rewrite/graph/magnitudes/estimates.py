@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, Array, FlatGraph
 from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.operation import Operation
 from amp_rewrite.graph.intervals.propagate import Intervals
+from amp_rewrite.graph.intervals.row_sums import Layout
 from amp_rewrite.graph.magnitudes.estimate import Estimate, mixed, of_bounds
 from amp_rewrite.graph.magnitudes.estimate_rules import RULES, EstimateRule
+from amp_rewrite.graph.magnitudes.weight_rows import WeightRows
 
 _NORMALISED = Estimate(0.0, 1.0, 1.0)
 """What inputs are taken to be that nobody says anything of."""
@@ -30,16 +33,14 @@ _SAMPLES, _SAMPLE = 16, 4096
 def estimates_of(type_graph: TypeGraph, intervals: Intervals) -> Estimates:
     """Return how large the elements of every value are likely to be, by the value's number.
 
-    `estimates[v]` is None where nothing is known. Inputs are taken to be normalised (mean 0,
-    deviation 1) unless their interval says more.
+    Nothing is computed before the first one is asked for. `estimates[v]` is None where nothing is
+    known. Inputs are taken to be normalised (mean 0, deviation 1) unless their interval says more.
 
     Args:
         type_graph: The model.
         intervals: What its values are bound to be.
     """
-    made = Estimates(type_graph, intervals)
-    made.body(MAIN)
-    return made
+    return Estimates(type_graph, intervals)
 
 
 class Estimates:
@@ -51,11 +52,16 @@ class Estimates:
         self.intervals = intervals
         self._type_graph = type_graph
         self._known: dict[int, Estimate | None] = {}
+        self._is_swept = False
+        self._rows: dict[tuple[int, Layout], WeightRows | None] = {}
         self._alike = [called.op_type == "Split" for called in self.flat.operators]
         self._rules = [_rule(self.flat, o) for o in range(len(self.flat.operators))]
 
     def __getitem__(self, value: int) -> Estimate | None:
         """Return the estimate of a value, or None."""
+        if not self._is_swept:
+            self._is_swept = True
+            self.body(MAIN)
         if value not in self._known:
             self._known[value] = self._source(value)
         return self._known[value]
@@ -72,6 +78,15 @@ class Estimates:
         starts = np.linspace(0, max(stream.count - _SAMPLE, 0), _SAMPLES, dtype=np.int64)
         runs = [b for s in starts for b in stream.blocks(int(s), min(_SAMPLE, stream.count))]
         return np.concatenate(runs) if runs else None
+
+    def rows(
+        self, value: int, layout: Layout, make: Callable[[], WeightRows | None]
+    ) -> WeightRows | None:
+        """Return what the rows of a constant are like, made when first asked for."""
+        key = value, layout
+        if key not in self._rows:
+            self._rows[key] = make()
+        return self._rows[key]
 
     def body(self, number: int, inputs: Mapping[int, Estimate | None] | None = None) -> None:
         """Sweep one of the graphs, whose inputs have the given estimates, or what types say."""
@@ -94,14 +109,13 @@ class Estimates:
 
     def _clamped(self, value: int, found: Estimate | None) -> Estimate | None:
         """Return an estimate that leaves no room beyond what is certain."""
-        bounds = self.intervals[value]
-        if found is None or not found.size < float("inf"):
+        low, high, *_ = bounds = self.intervals[value]
+        if found is None or not found.size < math.inf:
             return self._of_bounds(bounds)
-        if not bounds.is_bounded:
+        if low == -math.inf or high == math.inf:
             return found
-        mean = min(max(found.mean, bounds.low), bounds.high)
-        spread = min(found.spread, (bounds.high - bounds.low) / 2)
-        return found._replace(mean=mean, spread=spread)
+        mean, spread = min(max(found.mean, low), high), min(found.spread, (high - low) / 2)
+        return Estimate(mean, spread, found.degree)
 
     def _of_bounds(self, bounds: Interval) -> Estimate | None:
         return of_bounds(bounds) if bounds.magnitude <= _SMALL else None

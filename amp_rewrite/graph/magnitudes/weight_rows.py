@@ -39,8 +39,8 @@ class WeightRows(NamedTuple):
     def of(cls, rows: Array) -> WeightRows:
         """Measure rows."""
         sums = rows.sum(axis=1, dtype=np.float64)
-        norms = np.square(rows, dtype=np.float64).sum(axis=1)
-        return cls(float(sums.mean()), float(sums.var()), float(norms.mean()))
+        norm = float(np.square(rows, dtype=np.float64).sum())
+        return cls(float(sums.mean()), float(sums.var()), norm / len(rows))
 
     @classmethod
     def sampled(cls, elements: Array, terms: float) -> WeightRows:
