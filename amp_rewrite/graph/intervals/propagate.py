@@ -151,9 +151,10 @@ class Intervals:
             self._store(value, interval, operator)
 
     def _store(self, value: int, found: Interval, operator: int) -> None:
-        if found is i.ANY:
-            return  # so it is known by its type, which may say more
         type_ = self._type(value)
+        if found is i.ANY:
+            self._known[value] = type_.range
+            return
         if self._rounds[operator] and not type_.is_integer:
             found = found.rounded(type_.share, type_.tiny)
         self._known[value] = type_.fitted(found)

@@ -70,3 +70,9 @@ def test_the_results_of_the_standard_lie_within_their_intervals(name: str) -> No
 def test_an_extreme_of_nothing_is_not_bounded() -> None:
     feeds = {"data": np.zeros((2, 0, 4), np.float32)}
     assert intervals(MODELS["test_reduce_max_empty_set"], feeds)["reduced"].low == -np.inf
+
+
+def test_what_a_loop_counts_up_may_be_anything() -> None:
+    feeds = {"start": np.float32(1), "limit": np.float32(5), "delta": np.float32(2)}
+    model = MODELS["test_range_float_type_positive_delta_expanded"]
+    assert intervals(model, feeds)["output"].high == np.inf
