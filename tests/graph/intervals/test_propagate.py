@@ -73,6 +73,7 @@ def test_an_extreme_of_nothing_is_not_bounded() -> None:
 
 
 def test_what_a_loop_counts_up_may_be_anything() -> None:
-    feeds = {"start": np.float32(1), "limit": np.float32(5), "delta": np.float32(2)}
+    given = {"start": 1, "limit": 5, "delta": 2}
+    feeds = {name: np.array(number, np.float32) for name, number in given.items()}
     model = MODELS["test_range_float_type_positive_delta_expanded"]
     assert intervals(model, feeds)["output"].high == np.inf
