@@ -122,7 +122,8 @@ class PaintContext:
     def estimates(self) -> Estimates:
         """How large the elements of every value are likely to be; made when first asked for."""
         if not self._estimates:
-            self._estimates.append(estimates_of(self.type_graph, self.intervals))
+            made = estimates_of(self.type_graph, self.intervals, self.variables)
+            self._estimates.append(made)
         return self._estimates[0]
 
     @property

@@ -30,7 +30,9 @@ _SAMPLES, _SAMPLE = 16, 4096
 """How many runs of how many elements are read of a long constant."""
 
 
-def estimates_of(type_graph: TypeGraph, intervals: Intervals) -> Estimates:
+def estimates_of(
+    type_graph: TypeGraph, intervals: Intervals, variables: frozenset[int] = frozenset()
+) -> Estimates:
     """Return how large the elements of every value are likely to be, by the value's number.
 
     Nothing is computed before the first one is asked for. `estimates[v]` is None where nothing is
@@ -39,18 +41,22 @@ def estimates_of(type_graph: TypeGraph, intervals: Intervals) -> Estimates:
     Args:
         type_graph: The model.
         intervals: What its values are bound to be.
+        variables: Graph inputs that are training variables: weights, of which nothing is known.
     """
-    return Estimates(type_graph, intervals)
+    return Estimates(type_graph, intervals, variables)
 
 
 class Estimates:
     """The estimates of a model's values; `estimates_of` makes them."""
 
-    def __init__(self, type_graph: TypeGraph, intervals: Intervals) -> None:
+    def __init__(
+        self, type_graph: TypeGraph, intervals: Intervals, variables: frozenset[int]
+    ) -> None:
         """Know nothing yet."""
         self.flat: FlatGraph = type_graph.flat
         self.intervals = intervals
         self._type_graph = type_graph
+        self._variables = variables
         self._known: dict[int, Estimate | None] = {}
         self._is_swept = False
         self._rows: dict[tuple[int, Layout], WeightRows | None] = {}
@@ -122,6 +128,8 @@ class Estimates:
 
     def _source(self, value: int) -> Estimate | None:
         """Return the estimate of an input or a constant, or of what no rule gave any."""
+        if value in self._variables:
+            return None
         sample, bounds = self.sample(value), self.intervals[value]
         if sample is not None:
             return _of_sample(sample)

@@ -93,3 +93,14 @@ def test_branches_and_bodies_are_followed() -> None:
     assert found["y"].spread == pytest.approx(100)
     assert found["z"] is not None
     assert found["z"].spread == pytest.approx(100)
+
+
+def test_nothing_is_known_of_training_variables() -> None:
+    text = "g (float[2,4] x, float[4,4] w) => (float[2,4] y) { y = MatMul(x, w) }"
+    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    x, w = type_graph.flat.main.inputs
+    intervals = intervals_of(type_graph)
+    (y,) = type_graph.flat.main.outputs
+    assert estimates_of(type_graph, intervals)[y] is not None
+    assert estimates_of(type_graph, intervals, frozenset([w]))[y] is None
+    assert estimates_of(type_graph, intervals, frozenset([x]))[y] is None
