@@ -56,6 +56,12 @@ def verify(
             "and say how far the emulation was from it."
         ),
     ] = None,
+    input_range: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input-range", help="What an input holds, NAME=LOW:HIGH; nothing else is made up."
+        ),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -80,6 +86,7 @@ def verify(
         stress=stress,
         stress_budget=None if stress_budget is None else seconds(stress_budget),
         providers=None if provider is None else [targets.provider_named(provider)],
+        input_ranges=input_range or (),
         target=target,
     )
     if report is not None:

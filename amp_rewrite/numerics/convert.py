@@ -127,7 +127,7 @@ class _Job:
         target = targets.find(self.options.target)
         before, after = load(self.model), load(result.model)
         run = Verification(before, after, tolerances, target, threads=0, inside=True)
-        return verified(run, self.data, stress=self.stress)
+        return verified(run, self.data, stress=self.stress, input_ranges=self.options.ranges)
 
     def _tuned(self, options: RewriteOptions, data: Data) -> Tuning:
         metric = "cosine" if self.rtol is None else "max-relative"

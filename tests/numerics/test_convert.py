@@ -111,6 +111,13 @@ def test_what_fails_on_a_stress_input_is_named_and_is_not_tuned() -> None:
     assert found.verdict.startswith("does not hold: on large constants (x [2, 4] 100..100): ")
 
 
+def test_an_input_range_says_what_need_not_hold() -> None:
+    found = amp.convert(
+        model(w=300, v=1e-4), batches(), stress=True, input_ranges={"x": (0.0, 2.0)}
+    )
+    assert found.ok
+
+
 def test_what_does_not_hold_is_not_saved_unless_told_so(tmp_path: Path) -> None:
     found = failing()
     with pytest.raises(

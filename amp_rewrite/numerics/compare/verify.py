@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from amp_rewrite import targets
 from amp_rewrite.errors import OptionError
@@ -15,10 +17,12 @@ from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.stress_checks import StressChecks
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.inputs.input_roles import roles_of
+from amp_rewrite.numerics.inputs.input_roles import InputRole, roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import StressInputs
 from amp_rewrite.ort.providers import available_providers, has_provider
+from amp_rewrite.rewriting.input_ranges import InputRanges
+from amp_rewrite.rewriting.input_ranges import input_ranges as parsed_ranges
 from amp_rewrite.targets import CUDA
 
 STRESS_SHARE = 2.0
@@ -38,6 +42,7 @@ def verify(
     seed: int = 0,
     stress: bool | None = None,
     stress_budget: float | None = None,
+    input_ranges: Mapping[str, Any] | Iterable[str] = (),
     intermediates: bool = True,
     providers: Sequence[str] | None = None,
     threads: int = 0,
@@ -69,6 +74,8 @@ def verify(
         seed: For made-up inputs.
         stress: Try stress inputs too; None does so if there are no data.
         stress_budget: Seconds for them; by default twice what the rest took, from 5 to 60.
+        input_ranges: Input -> the least and the greatest number that it ever holds, as for
+            `rewrite`: nothing beyond is made up.
         intermediates: Compare the values inside the models as well; costs some more runs.
         providers: Also run the rewritten model itself on these execution providers. What they
             compute must hold against the original as well; the report says how far the emulation
@@ -93,6 +100,7 @@ def verify(
         seed=seed,
         stress=data is None if stress is None else stress,
         stress_budget=stress_budget,
+        input_ranges=parsed_ranges(input_ranges),
         intermediates=intermediates,
     )
 
@@ -114,6 +122,7 @@ def verified(
     seed: int = 0,
     stress: bool,
     stress_budget: float | None = None,
+    input_ranges: InputRanges,
     intermediates: bool = True,
 ) -> VerifyReport:
     """Do what `verify` does, for models that are loaded.
@@ -123,7 +132,7 @@ def verified(
     """
     start = time.perf_counter()
     _check_budget(stress_budget)
-    plausible = PlausibleInputs.of(run.before, seed)
+    plausible = PlausibleInputs.of(run.before, seed, input_ranges)
     attempt, feeds = _feeds(run, plausible, data)
     first = next(feeds, None)
     if first is None:
@@ -132,10 +141,16 @@ def verified(
         run.add(each, inside=intermediates)
     found = None
     if stress:
-        inputs = StressInputs(first, roles_of(run.before, plausible.specs, plausible.limits), seed)
+        inputs = StressInputs(first, _roles(run, plausible), seed)
         budget = _budget(time.perf_counter() - start) if stress_budget is None else stress_budget
         found = StressChecks(run, inputs, plausible, attempt, budget).report()
     return run.report(_origin(data, seed), inside=intermediates, stress=found)
+
+
+def _roles(run: Verification, plausible: PlausibleInputs) -> dict[str, InputRole]:
+    """Return the roles of the inputs, with the ranges that the user gave them."""
+    roles = roles_of(run.before, plausible.specs, plausible.limits)
+    return {name: replace(role, range=plausible.ranges.get(name)) for name, role in roles.items()}
 
 
 def _feeds(

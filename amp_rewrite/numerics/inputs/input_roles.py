@@ -57,12 +57,14 @@ class InputRole:
         limit: How many rows there are to choose from, for ids and positions; None is any number.
         added: For masks: whether it is added to scores, so that 0 lets everything through.
         scale: For images: whether the model normalises bytes or numbers from 0 to 1 itself.
+        range: The least and the greatest number that it holds, if the user said so.
     """
 
     role: Role
     limit: int | None = None
     added: bool = False
     scale: Scale = Scale.UNKNOWN
+    range: tuple[float, float] | None = None
 
 
 # operators: what makes an input what it is; each is a form that exporters write

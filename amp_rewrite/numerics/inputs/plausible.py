@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, feed_specs
-from amp_rewrite.errors import DataError, RunError
+from amp_rewrite.errors import DataError, OptionError, RunError
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.numerics.batches import Array
@@ -28,6 +28,7 @@ from amp_rewrite.numerics.inputs.index_limits import index_limits
 _SAMPLE_RATE = 16000
 _SMALL = 2  # exclusive bound of integers that no table bounds: ids that every vocabulary has
 _SEQUENCE_LENGTH = 2
+_SPREAD = 3.0  # normal numbers from minus that to that are spread over a range
 
 Run = Callable[[Mapping[str, Any]], object]
 """Runs a model on feeds; RunError says that they do not fit it."""
@@ -40,27 +41,44 @@ class PlausibleInputs:
     Attributes:
         specs: The inputs that have no default.
         limits: How many rows there are to choose from, for inputs that are indices.
+        ranges: The least and the greatest number of inputs, as the user says.
         seed: Where random numbers begin.
     """
 
     specs: Mapping[str, FeedSpec]
     limits: Mapping[str, int]
+    ranges: Mapping[str, tuple[float, float]]
     seed: int
 
     @staticmethod
-    def of(model: ir.Model, seed: int = 0) -> PlausibleInputs:
-        """Look at a model, which is not changed."""
+    def of(
+        model: ir.Model, seed: int = 0, ranges: Mapping[str, tuple[float, float]] | None = None
+    ) -> PlausibleInputs:
+        """Look at a model, which is not changed.
+
+        Raises:
+            OptionError: A range is for no input of the model.
+        """
         specs = feed_specs(model, infer_types(model))
         wanted = {name: spec for name, spec in specs.items() if not spec.optional}
-        return PlausibleInputs(wanted, index_limits(model), seed)
+        for name in ranges or {}:
+            if name not in specs:
+                raise OptionError(
+                    "input_ranges names no input of the model",
+                    found=repr(name),
+                    expected=" or ".join(map(repr, specs)) or "a model with inputs",
+                )
+        return PlausibleInputs(wanted, index_limits(model), ranges or {}, seed)
 
     def feeds(self, sizes: FreeSizes) -> dict[str, Any]:
         """Return a feed for every input: the same one for the same sizes."""
         rng = np.random.default_rng(self.seed)
-        return {
+        made = {
             name: _feed(rng, spec, sizes, self.limits.get(name))
             for name, spec in self.specs.items()
         }
+        fitted = {n: _fitted(made[n], ends) for n, ends in self.ranges.items() if n in made}
+        return {**made, **fitted}
 
     def runnable(self, run: Run) -> tuple[int, dict[str, Any]]:
         """Return the first attempt at sizes on which `run` succeeds, and its feeds.
@@ -124,6 +142,17 @@ def _array(
     if dtype.kind == "c":
         return rng.standard_normal(shape).astype(dtype)
     return np.full(shape, "a", object) if dtype.kind == "O" else np.zeros(shape, dtype)
+
+
+def _fitted(values: Any, ends: tuple[float, float]) -> Any:
+    """Return an array within a range: floats spread over all of it, others cut off."""
+    low, high = ends
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iufV":
+        return values
+    numbers = values.astype(np.float64)
+    if values.dtype.kind not in "iu" and np.isfinite(ends).all():
+        numbers = low + (high - low) * (numbers + _SPREAD) / (2 * _SPREAD)
+    return typed(np.clip(numbers, low, high), values.dtype)
 
 
 def typed(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -66,8 +66,27 @@ class StressInputs:
             array = self.base.get(name)
             if isinstance(array, np.ndarray) and array.size:
                 made = change(array, role, rng)
-                new |= {} if made is None else {name: typed(made, array.dtype)}
+                if made is not None and _is_within(made, role):
+                    new[name] = typed(made, array.dtype)
         return {**self.base, **new} if new else None
+
+
+def _is_within(array: Array, role: InputRole) -> bool:
+    """Tell whether an input may hold these numbers, as far as the user said."""
+    if role.range is None:
+        return True
+    low, high = role.range
+    return bool(low <= array.min() and array.max() <= high)
+
+
+def _ends_of_range(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Take the greatest number that the user says there is, and the least in the last quarter."""
+    del rng
+    if role.range is None or not np.isfinite(role.range).all():
+        return None
+    low, high = role.range
+    ends = np.where(np.arange(array.size) < 0.75 * array.size, high, low)
+    return ends.reshape(array.shape)
 
 
 def _counted_to(
@@ -193,5 +212,6 @@ KINDS: Mapping[str, tuple[Change, ...]] = {
     "sound -1..1": (partial(_tone, 1.0),),
     "sound of 16 bits": (partial(_tone, _LOUDEST),),
     "large constants": (_large,),
+    "ends of the range": (_ends_of_range,),
 }
 """Name -> what changes an input of a role; of several, the first that the model runs on counts."""

@@ -172,6 +172,15 @@ def test_another_scale_of_a_signal_is_doubted_and_does_not_fail() -> None:
     assert "doubtful: on sound of 16 bits (x [1, 16] " in report.to_text(width=1000)
 
 
+def test_a_declared_range_leaves_no_doubt() -> None:
+    report = verify(*pair(SIGNAL, weight=3), input_ranges=["x=-1:1"])
+    assert report.stress is not None
+    assert {r.outcome for r in report.stress.results} == {"held"}
+    assert result(report, "ends of the range").outcome == "held"
+    wide = verify(*pair(SIGNAL, weight=3), input_ranges={"x": (-32768, 32767)})
+    assert result(wide, "ends of the range").outcome == "failed"
+
+
 def test_a_signal_that_fails_on_both_scales_fails() -> None:
     report = verify(*pair(SIGNAL, weight=60000))
     assert result(report, "sound of 16 bits").outcome == "failed"

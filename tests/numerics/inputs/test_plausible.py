@@ -9,7 +9,8 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.emulate import Evaluator
-from amp_rewrite.errors import DataError
+from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs, plausible_feeds
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
@@ -57,6 +58,28 @@ def test_other_types_get_something_harmless() -> None:
     assert (str(feeds["half"].dtype), str(feeds["brain"].dtype)) == ("float16", "bfloat16")
     assert feeds["text"].tolist() == ["a", "a"]
     assert feeds["d"] == 1
+
+
+@pytest.mark.parametrize("ends", [(0.0, 255.0), (-1.0, 1.0), (100.0, float("inf")), (5.0, 5.0)])
+@pytest.mark.parametrize("kind", ["float", "float16", "int64"])
+def test_what_the_user_says_of_an_input_is_kept(kind: str, ends: tuple[float, float]) -> None:
+    model = amp.load(
+        onnx.parser.parse_model(HEADER + f"g ({kind}[8,50] x) => ({kind}[8,50] y) {{ y = Neg(x) }}")
+    )
+    made = PlausibleInputs.of(model, ranges={"x": ends})
+    x = made.feeds(FreeSizes())["x"]
+    assert x.min() >= ends[0]
+    assert x.max() <= ends[1]
+    assert x.dtype == made.specs["x"].dtype
+    assert kind == "int64" or ends != (0.0, 255.0) or x.max() > 200
+
+
+def test_a_range_of_no_input_is_refused() -> None:
+    model = amp.load(
+        onnx.parser.parse_model(HEADER + "g (float[8] x) => (float[8] y) {y = Neg(x)}")
+    )
+    with pytest.raises(OptionError, match=r"names no input of the model; found 'z'; expected 'x'"):
+        PlausibleInputs.of(model, ranges={"z": (0.0, 1.0)})
 
 
 def test_ids_fit_the_table_that_they_index() -> None:

@@ -120,6 +120,16 @@ def test_sounds_reach_full_scale_and_end_in_silence() -> None:
         assert not sound[0, 3000:].any()
 
 
+def test_nothing_beyond_a_declared_range_is_made_and_its_ends_are() -> None:
+    role = InputRole(Role.SOUND, range=(-1.0, 1.0))
+    assert made("sound of 16 bits", floats(1, 8), role) == []
+    assert len(made("sound -1..1", floats(1, 8), role)) == 1
+    [ends] = made("ends of the range", floats(1, 8), role)
+    assert ends.tolist() == [[1] * 6 + [-1] * 2]
+    assert made("ends of the range", floats(1, 8), InputRole(Role.DATA)) == []
+    assert made("ends of the range", floats(1, 8), InputRole(Role.DATA, range=(0, np.inf))) == []
+
+
 def test_a_kind_that_concerns_no_input_makes_nothing() -> None:
     array, role = np.array(16000), InputRole(Role.OTHER)
     assert all(made(kind, array, role) == [] for kind in KINDS)
