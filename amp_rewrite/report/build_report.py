@@ -19,6 +19,7 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
 from amp_rewrite.paint.region_costs import RegionCosts, total
+from amp_rewrite.report.alignment import misaligned
 from amp_rewrite.report.arithmetic_share import compute_share
 from amp_rewrite.report.likely_overflow import first_likely_overflow
 from amp_rewrite.report.reasons import why
@@ -35,6 +36,7 @@ from amp_rewrite.report.records import (
 )
 from amp_rewrite.rewriting.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.targets import find
 
 
 def build_report(
@@ -78,6 +80,7 @@ def build_report(
         input_ranges=options.ranges,
         likely_overflow=first_likely_overflow(context),
         find_regions=partial(_regions, context, costs),
+        alignment=misaligned(context, painting) if find(options.target).tensor_cores else (),
     )
 
 

@@ -22,6 +22,9 @@ VERSION = 1
 MOST_REASONS = 12
 """How many (reason, operator) rows the table shows."""
 
+_MOST_LENGTHS = 4
+"""How many lengths that tensor cores do not fill the text shows."""
+
 _WIDTH = 100
 
 
@@ -186,6 +189,24 @@ class WeightsRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class AlignmentRecord(Record):
+    """A static length of a low product that tensor cores do not fill.
+
+    Attributes:
+        node: The product or convolution.
+        dimension: "rows", "inner length" or "columns" of a product, "input channels" or "output
+            channels" of a convolution.
+        length: The length.
+        multiple: What it should be a multiple of.
+    """
+
+    node: str
+    dimension: str
+    length: int
+    multiple: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary(Record):
     """The figures of a rewrite.
 
@@ -223,6 +244,7 @@ class Report:
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
+        alignment: Lengths of low products that tensor cores do not fill, if the target has them.
     """
 
     precision: str
@@ -246,6 +268,8 @@ class Report:
         """The connected regions of low vertices, in execution order; found when first asked for."""
         return self.find_regions()
 
+    alignment: tuple[AlignmentRecord, ...] = ()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
         return {
@@ -261,6 +285,7 @@ class Report:
             "boundaries": dict(self.boundaries),
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
             "likely_overflow": self.likely_overflow,
+            "alignment": [a.to_dict() for a in self.alignment],
             "summary": self.summary.to_dict(),
         }
 
@@ -312,6 +337,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"by estimate: {report.likely_overflow}", highlight=False, markup=False)
     if weights.stored:
         console.print(_storage(weights.stored))
+    if report.alignment:
+        console.print(_advice(report.alignment))
     reasons = report.kept_reasons()
     if reasons:
         console.print(_reason_table(report, reasons))
@@ -325,6 +352,15 @@ def _movement(summary: Summary) -> str:
     if not unknown:
         return f"casts move {known}"
     return f"casts move {known}, without {unknown} of unknown size (--explain-casts infers shapes)"
+
+
+def _advice(alignment: Sequence[AlignmentRecord]) -> str:
+    shown = [f"{a.node} ({a.dimension} {a.length})" for a in alignment[:_MOST_LENGTHS]]
+    more = ["..."] if len(alignment) > _MOST_LENGTHS else []
+    return (
+        f"tensor cores: {len(alignment)} lengths of low products are no multiple of "
+        f"{alignment[0].multiple}: {', '.join(shown + more)}"
+    )
 
 
 def _storage(stored: Sequence[StoredRecord]) -> str:

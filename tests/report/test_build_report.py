@@ -40,7 +40,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     assert data["model"] == {"opset": 21, "nodes": 11, "functions": "none"}
     assert set(data) == {
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
-        *("boundaries", "summary", "input_ranges", "likely_overflow", "regions"),
+        *("boundaries", "alignment", "summary", "input_ranges", "likely_overflow", "regions"),
     }
     assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
     assert set(data["summary"]) == {

@@ -1,0 +1,83 @@
+"""Lengths that tensor cores like: advice on products that became low precision."""
+
+from __future__ import annotations
+
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.sizes import Sizes
+from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.paint.painting import Painting
+from amp_rewrite.report.records import AlignmentRecord
+
+_BYTES = 16
+"""Tensor cores read rows of so many bytes: lengths that are no multiple are padded, or run on other
+units (NVIDIA, "Matrix Multiplication Background User's Guide", section 3,
+https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/)."""
+
+# operators: those that tensor cores compute as products of matrices.
+_PRODUCTS = "FusedMatMul Gemm MatMul"
+# operators: those that tensor cores compute as products of a window and a matrix of channels.
+_CONVOLUTIONS = "Conv ConvTranspose FusedConv"
+
+Lengths = dict[str, int | None]
+"""What a length is called -> the length; None if it is not static."""
+
+
+def misaligned(context: PaintContext, painting: Painting) -> tuple[AlignmentRecord, ...]:
+    """Return the static lengths of low products and convolutions that fill no whole rows.
+
+    Args:
+        context: The model, and the low type.
+        painting: What becomes low.
+    """
+    graph = context.type_graph
+    multiple = _BYTES // context.low.numpy.itemsize
+    sizes = Sizes(graph.flat)
+    nodes = sorted({graph.nodes[vertex] for vertex in painting.allowed()})
+    return tuple(
+        AlignmentRecord(graph.flat.node_names[node], what, length, multiple)
+        for node in nodes
+        for what, length in _lengths(graph.flat, sizes, node).items()
+        if length is not None and length % multiple
+    )
+
+
+def _lengths(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
+    """Return the lengths of the matrices that a node multiplies; none of another operator."""
+    op_type = flat.called(node).op_type
+    if op_type in _PRODUCTS.split():
+        return _of_product(flat, sizes, node)
+    alone = _int(flat, node, "group", 1) == 1  # groups run on other units
+    return _of_convolution(flat, sizes, node) if op_type in _CONVOLUTIONS.split() and alone else {}
+
+
+def _of_product(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
+    """Return rows, inner length and columns of (..., M, K) x (..., K, N)."""
+    first, second = (sizes.shape(value) for value in flat.inputs_of(node)[:2])
+    found: Lengths = {}
+    if second is not None and len(second) > 1:
+        order = reversed(second[-2:]) if _int(flat, node, "transB", 0) else second[-2:]
+        found |= zip(("inner length", "columns"), order, strict=True)
+    if first is not None and len(first) > 1:
+        order = reversed(first[-2:]) if _int(flat, node, "transA", 0) else first[-2:]
+        rows, inner = order
+        # A matrix on the right makes one product of all rows of all matrices on the left.
+        if len(first) == 2 or second is None or len(second) > 2:
+            found["rows"] = rows
+        found["inner length"] = found.get("inner length") or inner
+    return found
+
+
+def _of_convolution(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
+    """Return the channels of a convolution without groups: its weight is (out, in, ...)."""
+    weight = sizes.shape(flat.inputs_of(node)[1])
+    if weight is None or len(weight) < 2:
+        return {}
+    names = ["output channels", "input channels"]
+    if flat.called(node).op_type == "ConvTranspose":
+        names.reverse()
+    return dict(zip(names, weight[:2], strict=True))
+
+
+def _int(flat: FlatGraph, node: int, name: str, default: int) -> int:
+    attribute = flat.attributes(node).get(name)
+    return default if attribute is None else int(attribute.value)
