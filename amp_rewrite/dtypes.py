@@ -100,15 +100,15 @@ def low_dtype(name: str) -> DType:
     Raises:
         OptionError: `name` is neither "float16" nor "bfloat16".
     """
-    try:
-        return LOW[name]
-    except KeyError:
+    known = LOW.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if known is None:
         raise OptionError(
             "unknown precision",
             found=repr(name),
             expected=" or ".join(LOW),
             remedy="pass precision='float16' or precision='bfloat16'",
-        ) from None
+        )
+    return known
 
 
 def of(number: int) -> DType | None:

@@ -27,7 +27,7 @@ class Policy:
         Raises:
             OptionError: There is no such policy.
         """
-        if self.name not in _NAMES:
+        if not isinstance(self.name, str) or self.name not in _NAMES:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(
                 "unknown policy", found=repr(self.name), expected=" or ".join(map(repr, _NAMES))
             )

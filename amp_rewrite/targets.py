@@ -133,7 +133,7 @@ def find(name: str) -> Target:
     Raises:
         OptionError: There is none.
     """
-    for target in TARGETS:
+    for target in TARGETS if isinstance(name, str) else ():  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         if target.name == name:
             return target
     known = " or ".join(target.name for target in TARGETS)

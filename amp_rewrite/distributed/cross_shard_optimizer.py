@@ -13,6 +13,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.graph.part import Part
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.apply_updates import check_pairs
 from amp_rewrite.optimizers.compute_gradients import Loss, check_grad_loss, check_loss
 from amp_rewrite.optimizers.gradient import Gradient, unwrap, wrap
@@ -95,8 +96,7 @@ class CrossShardOptimizer(OptimizerWrapper):
             raise OptimizerValueError(
                 "Unsupported reduction", found=repr(known), expected="SUM or MEAN"
             )
-        if not name:
-            raise OptimizerValueError("Must specify the optimizer name.", found=repr(name))
+        check.optimizer_name(name)
         super().__init__(given)
         self._reduction = known.lower()
         self._groups = check_groups(group_assignment)

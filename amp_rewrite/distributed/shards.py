@@ -194,7 +194,7 @@ def started(engine: str) -> Shards:
         ShardError: It is not installed, or has started nothing.
     """
     engines = {"mpi": mpi, "torch": torch}
-    if engine not in engines:
+    if not isinstance(engine, str) or engine not in engines:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "unknown engine of shards", found=repr(engine), expected=" or ".join(engines)
         )

@@ -74,6 +74,10 @@ def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict
         OptionError: A feed is missing, unknown, or of the wrong type or shape.
     """
     names = ", ".join(map(repr, specs)) or "no feed"
+    if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "feeds must be a mapping from input names to arrays", found=type(feeds).__name__
+        )
     for name in feeds:
         if name not in specs:
             raise OptionError(f"unknown feed {name!r}", expected=names)

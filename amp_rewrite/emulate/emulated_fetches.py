@@ -48,6 +48,9 @@ def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -
         wanted = list(graph.outputs)
     else:
         known = _values(graph)
+        listed = isinstance(names, Iterable) and not isinstance(names, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        if not listed:
+            raise OptionError("outputs must be a list of names", found=repr(names))
         wanted = [_find(known, name) for name in names]
     wanted = list(dict.fromkeys(wanted))
     free = AddedNames.of(model.graph)
@@ -74,7 +77,7 @@ def _values(graph: ir.Graph) -> dict[str, ir.Value]:
 def _find(known: dict[str, ir.Value], name: str) -> ir.Value:
     try:
         return known[name]
-    except KeyError:
+    except (KeyError, TypeError):  # unknown, or nothing that could be a name
         raise OptionError(
             "no such value in the main graph",
             found=repr(name),

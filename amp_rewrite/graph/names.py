@@ -49,6 +49,15 @@ def names_in(graph: ir.Graph) -> Iterator[str]:
         yield from (v.name or "" for node in inner for v in node.outputs)
 
 
+def is_utf8(text: str) -> bool:
+    """Return whether a text can be written in a model: single surrogates cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def place(node: ir.Node) -> str:
     """Return a node's name and operator, as `where` of an error."""
     operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type

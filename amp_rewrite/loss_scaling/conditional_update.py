@@ -20,7 +20,7 @@ def check_mode(mode: object) -> str:
     Raises:
         OptionError: It is not one of MODES.
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise OptionError(
             "unknown way to make updates conditional",
             found=repr(mode),

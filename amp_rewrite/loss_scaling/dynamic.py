@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 
 import numpy as np
@@ -101,7 +102,10 @@ def _number(name: str, value: object, *, above: float) -> float:
         raise LossScaleValueError(
             f"{name} must be a number", where="DynamicLossScale", found=repr(value)
         )
-    given = float(value)
+    try:
+        given = float(value)
+    except OverflowError:  # an integer that is larger than any float
+        given = math.inf
     # false for NaN too
     if not (given <= FLOAT32.max and np.float32(given) > above):
         raise LossScaleValueError(

@@ -10,6 +10,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.known import differ
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import LossError
+from amp_rewrite.graph.names import is_utf8
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
 
 NAME = "loss"
@@ -39,8 +40,9 @@ def operands(
     """
     graph = training_graph(model)
     for given in (prediction, labels):
-        if not given or not isinstance(given, str | GraphValue):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise LossError("not a value of the model", found=repr(given), expected="its name")
+        named_or_held = isinstance(given, str | GraphValue)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        if not named_or_held or (isinstance(given, str) and not (given and is_utf8(given))):
+            raise LossError("not a value of the model", found=ascii(given), expected="its name")
     predicted = _value(graph, prediction)
     if not graph.builder.type_of(predicted).is_floating_point():
         raise LossError(
@@ -87,7 +89,7 @@ def check_reduction(reduction: str) -> None:
     Raises:
         LossError: It is none of REDUCTIONS.
     """
-    if reduction not in REDUCTIONS:
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise LossError(
             "unknown reduction", found=repr(reduction), expected=" or ".join(REDUCTIONS)
         )

@@ -136,7 +136,9 @@ def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
     if global_step is None:
         return graph.global_step()
     if isinstance(global_step, str) and not graph.has(global_step):
-        return graph.state(global_step, np.array(0, np.int64), "global_step")
+        return graph.state(
+            check.label("the global step", global_step), np.array(0, np.int64), "global_step"
+        )
     given = graph.value(global_step) if isinstance(global_step, str) else global_step
     if isinstance(given, State | GraphValue) and given.graph is not graph:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerValueError("the global step is of another model", where=given.name)

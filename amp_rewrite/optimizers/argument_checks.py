@@ -7,7 +7,10 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.graph.names import is_utf8
 
 
 def number(
@@ -30,7 +33,7 @@ def number(
         raise OptimizerTypeError(
             "a hyperparameter must be a number", where=name, found=type(value).__name__
         )
-    given = float(value)
+    given = _float(value)
     if not ((given > low if above else given >= low) and given < high):  # false for NaN too
         upper = "" if high == math.inf else f" and less than {high:g}"
         finite = "a finite number " if high == math.inf else "a number "
@@ -43,10 +46,74 @@ def number(
     return given
 
 
+def real(name: str, value: object) -> float:
+    """Return a real number, which may be infinite.
+
+    Raises:
+        OptimizerTypeError: It is none.
+        OptimizerValueError: No float holds it.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise OptimizerTypeError(
+            "not a number", where=name, found=f"an object of type {type(value).__name__}"
+        )
+    given = _float(value)
+    if math.isinf(given) and isinstance(value, int):
+        raise OptimizerValueError(f"impossible {name}", found="an integer above any float")
+    return given
+
+
+def _float(value: numbers.Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer that is larger than any float
+        return math.inf
+
+
 def flag(name: str, value: object) -> bool:
-    """Return a hyperparameter that is on or off, as a bool."""
-    del name
-    return bool(value)
+    """Return a hyperparameter that is on or off, as a bool.
+
+    Raises:
+        OptimizerTypeError: It is neither a truth value nor 0 or 1.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise OptimizerTypeError(
+        "a hyperparameter must be True or False",
+        where=name,
+        found=f"an object of type {type(value).__name__}",
+    )
+
+
+def optimizer_name(given: object) -> str:
+    """Return the name of an optimizer.
+
+    Raises:
+        OptimizerValueError: It is no text, empty, or cannot be written as UTF-8.
+    """
+    if not isinstance(given, str) or not given or not is_utf8(given):
+        raise OptimizerValueError("Must specify the optimizer name.", found=ascii(given))
+    return given
+
+
+def label(what: str, given: object) -> str:
+    """Return a name of something in the graph.
+
+    Args:
+        what: What it is the name of.
+        given: What a user passed.
+
+    Raises:
+        OptimizerTypeError: It is no text.
+        OptimizerValueError: It is empty, or cannot be written as UTF-8.
+    """
+    if not isinstance(given, str):
+        raise OptimizerTypeError(
+            f"the name of {what} must be a text", found=f"an object of type {type(given).__name__}"
+        )
+    if not given or not is_utf8(given):
+        raise OptimizerValueError(f"an impossible name of {what}", found=ascii(given))
+    return given
 
 
 def listed(given: Iterable[Any], what: str) -> list[Any]:

@@ -7,8 +7,9 @@ gradient. The computation is in float32 at least.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import onnx_ir as ir
 
@@ -107,12 +108,13 @@ def clip_by_global_norm(
         OptimizerValueError: `clip_norm` is not positive, or all gradients are None.
     """
     limit = check.number("clip_norm", clip_norm, above=True)
-    given = list(gradients)
+    given = check.listed(gradients, "gradients")
+    known = _norm_given(use_norm)
     graph = _graph(given)
     b = graph.scoped(SCOPE, Part.CLIP)
     raw = [None if g is None else _summed(b, g) for g in given]
     present = [g for g in raw if g is not None]
-    norm = global_norm_of(b, present) if use_norm is None else use_norm.value
+    norm = global_norm_of(b, present) if known is None else known
     scale = b.div(limit, b.maximum(norm, limit))
     scale = b.add(scale, b.sub(norm, norm))  # infinity - infinity is NaN
     clipped = [None if g is None else _map(b, g, lambda v: _times(b, v, scale)) for g in raw]
@@ -120,6 +122,23 @@ def clip_by_global_norm(
         if gradient is not None and before is not None:
             values_of(gradient).meta[NORM_KEY] = norm, values_of(before)
     return [wrap(graph, g) for g in clipped], GraphValue(graph, norm)
+
+
+def _norm_given(use_norm: object) -> ir.Value | None:
+    """Return a norm that a user has computed.
+
+    Raises:
+        OptimizerTypeError: It is no value.
+    """
+    if use_norm is None:
+        return None
+    if not isinstance(use_norm, GraphValue):
+        raise OptimizerTypeError(
+            "use_norm must be a value",
+            found=f"an object of type {type(use_norm).__name__}",
+            expected="what global_norm returned",
+        )
+    return use_norm.value
 
 
 def clip_by_norm(gradient: Gradient, clip_norm: float, axes: Sequence[int] | None = None) -> Any:
@@ -149,6 +168,7 @@ def clip_with_norm(
     graph = _graph([gradient])
     b = graph.scoped(SCOPE, Part.CLIP)
     raw = _summed(b, gradient)
+    axes = _axes(axes)
     if axes is not None and isinstance(raw, IndexedSlices):
         raise OptimizerValueError("a sparse gradient has one norm", expected="axes=None")
     values = _wide(b, values_of(raw))
@@ -156,6 +176,20 @@ def clip_with_norm(
     norm = b.sqrt(squares)
     scale = b.div(limit, b.maximum(norm, limit))
     return wrap(graph, _map(b, raw, lambda v: _times(b, v, scale))), GraphValue(graph, norm)
+
+
+def _axes(given: object) -> list[int] | None:
+    """Return axes as integers.
+
+    Raises:
+        OptimizerTypeError: They are no list of integers.
+    """
+    if given is None:
+        return None
+    try:
+        return [operator.index(axis) for axis in cast(Iterable[Any], given)]
+    except TypeError as error:
+        raise OptimizerTypeError("axes must be a list of integers", found=repr(given)) from error
 
 
 def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: float) -> Any:
@@ -169,6 +203,9 @@ def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: flo
     Raises:
         OptimizerValueError: The interval is empty, or a bound is NaN.
     """
+    bounds = (("clip_value_min", clip_value_min), ("clip_value_max", clip_value_max))
+    for name, bound in bounds:
+        check.real(name, bound)
     if not clip_value_min <= clip_value_max:
         raise OptimizerValueError(
             "an empty interval to clip to",
@@ -203,7 +240,7 @@ def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
     Raises:
         OptimizerValueError: All gradients are None.
     """
-    given = list(gradients)
+    given = check.listed(gradients, "gradients")
     graph = _graph(given)
     b = graph.scoped(SCOPE, Part.CLIP)
     raw = [_summed(b, g) for g in given if g is not None]

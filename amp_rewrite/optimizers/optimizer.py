@@ -90,8 +90,7 @@ class Optimizer:
             OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
             OptimizerValueError: The name is empty, or a hyperparameter is impossible.
         """
-        if not name:
-            raise OptimizerValueError("Must specify the optimizer name.", found=repr(name))
+        check.optimizer_name(name)
         self._built = False
         self.use_locking = use_locking
         self.rule = NoRule(owner=type(self).__name__) if rule is None else rule
@@ -230,12 +229,13 @@ class Optimizer:
                 variable is not floating-point.
         """
         del colocate_gradients_with_ops
-        if gate_gradients not in (self.GATE_NONE, self.GATE_OP, self.GATE_GRAPH):
+        gates = (self.GATE_NONE, self.GATE_OP, self.GATE_GRAPH)
+        if not isinstance(gate_gradients, int) or gate_gradients not in gates:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptimizerValueError(
                 "gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, "
                 f"Optimizer.GATE_GRAPH. Not {gate_gradients}"
             )
-        if aggregation_method not in _AGGREGATION:
+        if not isinstance(aggregation_method, int | None) or aggregation_method not in _AGGREGATION:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptimizerValueError(
                 f"Invalid aggregation_method specified {aggregation_method}",
                 expected=" or ".join(map(str, _AGGREGATION)),
@@ -306,6 +306,8 @@ class Optimizer:
             name: See `apply_gradients`.
             factor: 1 or `gradient_factor`.
         """
+        plain = name is None or (isinstance(name, str) and not name)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        scope = self._states.optimizer if plain else check.label("the step", name)
         graph, pairs = check_pairs(grads_and_vars)
         self._states.graph = graph
         given = [gradient for gradient, _ in pairs]
@@ -315,7 +317,7 @@ class Optimizer:
             self._rate,
             self._states,
             graph,
-            scope=name or self._states.optimizer,
+            scope=scope,
             global_step=self._given_counter if global_step is None else global_step,
             factor=factor,
         )
@@ -346,13 +348,14 @@ class Optimizer:
         Raises:
             OptimizerValueError: What `get_gradients` and `apply_gradients` raise.
         """
-        variables = list(params)
+        variables = var_lists.flat(params)
         gradients = self.get_gradients(loss, variables)
         return [self.apply_gradients(zip(gradients, variables, strict=True))]
 
     def get_slot(self, var: Variable, name: str) -> State | None:
         """Return the slot called `name` of a variable, or None if there is none."""
         variable = self._states.variable(var)
+        check.label("a slot", name)
         return None if variable is None else self._states.slot(variable, name)
 
     def get_slot_names(self) -> list[str]:
@@ -375,6 +378,7 @@ class Optimizer:
             OptimizerValueError: The variable is unknown, or the initializer does not fit.
         """
         variable = self._states.variable(var)
+        check.label("a slot", slot_name)
         if variable is None:
             raise OptimizerValueError("no such variable", where=self.name, found=repr(var))
         self._states.graph = self._states.graph or variable.graph

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers.config import class_of, custom_classes, restore
 from amp_rewrite.optimizers.learning_rate import Rate
@@ -38,7 +39,8 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
     Raises:
         OptimizerValueError: A number is impossible, or nesterov without momentum.
     """
-    if nesterov and not momentum:
+    momentum = check.number("momentum", momentum)
+    if check.flag("nesterov", nesterov) and not momentum:
         raise OptimizerValueError(
             "Nesterov's method needs a momentum", found=momentum, expected="a number above 0"
         )
@@ -87,8 +89,16 @@ def register(kind: type[Optimizer]) -> None:
         kind: A class with `from_config`.
 
     Raises:
+        OptimizerTypeError: It is no class of optimizers.
         OptimizerValueError: Another class has this name.
     """
+    given: Any = kind
+    if not isinstance(given, type) or not issubclass(given, Optimizer):
+        raise OptimizerTypeError(
+            "not a class of optimizers",
+            found=f"an object of type {type(given).__name__}",
+            expected="a child of Optimizer",
+        )
     name = kind.__name__
     if name.lower() in _MAKERS or _registered(name) not in (kind, None):
         raise OptimizerValueError(

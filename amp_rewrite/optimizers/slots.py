@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 Variable = State | GraphValue | str
@@ -107,6 +109,7 @@ def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) 
     Raises:
         OptimizerValueError: Their number or a shape differs; nothing is replaced then.
     """
+    weights = check.listed(weights, "weights")
     if len(states) != len(weights):
         raise OptimizerValueError(
             "a list of weights of another optimizer",
@@ -115,15 +118,22 @@ def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) 
             expected=f"{len(states)}",
         )
     for state, weight in zip(states, weights, strict=True):
-        if np.shape(weight) != state.shape:
+        if _shape(weight) != state.shape:
             raise OptimizerValueError(
                 "a weight of another shape",
                 where=state.name,
-                found=np.shape(weight),
+                found=_shape(weight),
                 expected=state.shape,
             )
     for state, weight in zip(states, weights, strict=True):
         state.assign(weight)
+
+
+def _shape(weight: Any) -> object:
+    try:
+        return np.shape(weight)
+    except ValueError:  # lists of different lengths
+        return "lists of different lengths"
 
 
 def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.ndarray:
@@ -143,16 +153,17 @@ def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.
         raise OptimizerTypeError("a weight needs a name", found=repr(name))
     try:
         kind = np.dtype(np.float32 if dtype is None else dtype)
+        ir.DataType.from_numpy(kind)
         lengths = tuple(operator.index(length) for length in shape)
-    except TypeError as error:
+    except (TypeError, UnicodeEncodeError) as error:
         raise OptimizerTypeError(
             "not the shape and the type of a weight", where=name, found=error
         ) from error
     number = _number(initializer)
-    given = initializer(lengths, kind) if callable(initializer) else number
     try:
+        given = initializer(lengths, kind) if callable(initializer) else number
         return np.broadcast_to(np.asarray(given, kind), lengths).copy()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise OptimizerValueError(
             "an initializer that does not fit", where=name, found=error, expected=list(lengths)
         ) from error
@@ -183,7 +194,7 @@ def initial_array(variable: State, initializer: Any) -> np.ndarray:
     dtype = np.float64 if variable.dtype.itemsize == 8 else np.float32
     try:
         array = np.asarray(_number(initializer), dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise OptimizerValueError(
             "an initializer that is no tensor of numbers", where=variable.name, found=error
         ) from error

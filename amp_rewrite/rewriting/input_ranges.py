@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -24,6 +24,22 @@ InputRanges = Mapping[str, Range]
 _SPELLING = "NAME=LOW:HIGH, for example x=0:255"
 
 
+def _texts(given: object) -> list[str]:
+    """Return the texts of a list.
+
+    Raises:
+        OptionError: It is no list of texts.
+    """
+    entries = list(cast(Iterable[object], given)) if isinstance(given, Iterable) else [given]
+    texts = [entry for entry in entries if isinstance(entry, str)]
+    if len(texts) < len(entries):
+        raise OptionError(
+            "input_ranges must be a mapping, or a list of texts such as 'x=0:255'",
+            found=repr(given),
+        )
+    return texts
+
+
 def input_ranges(given: Mapping[str, Any] | Iterable[str]) -> InputRanges:
     """Return the ranges that an option holds.
 
@@ -39,7 +55,8 @@ def input_ranges(given: Mapping[str, Any] | Iterable[str]) -> InputRanges:
             found=repr(given),
             remedy=f"pass [{given!r}]",
         )
-    pairs = given.items() if isinstance(given, Mapping) else [_parsed(text) for text in given]
+    texts = [] if isinstance(given, Mapping) else _texts(given)
+    pairs = given.items() if isinstance(given, Mapping) else [_parsed(text) for text in texts]
     found: dict[str, Range] = {}
     for name, ends in pairs:
         if name in found:

@@ -157,7 +157,7 @@ class RewriteOptions:
         """
         for name in ("keep_io_types", "preserve", "deny_nodes", "allow_nodes", "variables"):
             given = getattr(self, name)
-            if not isinstance(given, bool):
+            if name != "keep_io_types" or not isinstance(given, bool):
                 object.__setattr__(self, name, _names(given, name))
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
         low_dtype(self.precision)
@@ -266,17 +266,20 @@ def _names(value: Iterable[str] | str, option: str) -> tuple[str, ...]:
     """Return an option that holds names as a tuple; a bare string is a user's slip.
 
     Raises:
-        OptionError: `value` is a string.
+        OptionError: `value` is a string, or no list of strings.
     """
     if isinstance(value, str):
         raise OptionError(
             f"{option} must be a list", found=repr(value), remedy=f"pass {option}=[{value!r}]"
         )
-    return tuple(value)
+    names = tuple(value) if isinstance(value, Iterable) else (value,)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"{option} must be a list of strings", found=repr(value))
+    return names
 
 
 def _require(option: str, found: str, expected: Sequence[str]) -> None:
-    if found not in expected:
+    if not isinstance(found, str) or found not in expected:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             f"unknown {option}", found=repr(found), expected=" or ".join(map(repr, expected))
         )

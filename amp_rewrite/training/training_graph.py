@@ -324,6 +324,12 @@ class TrainingGraph:
             found = reference.value
         elif isinstance(reference, str):
             found = self.value(reference).value
+        elif not isinstance(reference, ir.Value):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise UnknownValueError(
+                "not a variable",
+                found=f"an object of type {type(reference).__name__}",
+                expected="a state, a value of the model, or a name",
+            )
         else:
             found = reference
             if found.graph is self.source.graph:

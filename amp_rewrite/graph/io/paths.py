@@ -24,6 +24,12 @@ def path_text(given: object, error: type[AmpError]) -> str:
             found=f"an object of type {type(given).__name__}",
             remedy="name a file",
         )
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise error(
+            "a path that this system cannot encode", where=ascii(path), remedy="name a file"
+        ) from None
     if "\0" in path:
         raise error("a path cannot hold a null character", where=repr(path), remedy="name a file")
     return path

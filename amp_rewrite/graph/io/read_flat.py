@@ -32,7 +32,7 @@ def read_flat(
         LoadError: The source is not an ONNX model, or its external data are not usable.
         GraphError: It is one, but the graph is not valid.
     """
-    folder = None if base_dir is None else os.fspath(base_dir)
+    folder = None if base_dir is None else path_text(base_dir, LoadError)
     if isinstance(source, onnx.ModelProto):
         return _checked(source, folder, "model")
     if isinstance(source, bytes):

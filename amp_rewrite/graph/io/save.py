@@ -32,8 +32,10 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     """Return the model as a ModelProto; external tensors stay references to their files.
 
     Raises:
-        SaveError: The weights held in memory are too large for a protobuf message.
+        SaveError: It is no model, or the weights held in memory are too large for a protobuf
+            message.
     """
+    _check_model(model)
     inline = sum(t.nbytes for t in all_tensors(model) if not isinstance(t, ir.ExternalTensor))
     if inline > INLINE_LIMIT:
         raise SaveError(
@@ -67,6 +69,9 @@ def save(
     if isinstance(model, onnx.ModelProto):
         model = load(model)
     output = os.path.abspath(path_text(path, SaveError))
+    _check_model(model)
+    if progress is not None and not callable(progress):
+        raise SaveError("progress must be callable", found=repr(progress))
     tensors = {id(tensor): tensor for tensor in all_tensors(model)}
     sources = {file for file in map(source_file, tensors.values()) if file is not None}
     external = choose(list(tensors.values()))
@@ -83,6 +88,20 @@ def save(
         raise SaveError(
             "the model cannot be written", where=output, found=reason or error
         ) from error
+
+
+def _check_model(given: object) -> None:
+    """Refuse what is no model.
+
+    Raises:
+        SaveError: It is none.
+    """
+    if not isinstance(given, ir.Model):
+        raise SaveError(
+            "not a model",
+            found=f"an object of type {type(given).__name__}",
+            remedy="pass what amp_rewrite.load or rewrite returned",
+        )
 
 
 def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:

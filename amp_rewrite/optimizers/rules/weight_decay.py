@@ -22,15 +22,16 @@ def patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
         expressions: What was given.
 
     Raises:
-        OptimizerTypeError: A single string was given.
+        OptimizerTypeError: They are no list of texts; a single text is none.
         OptimizerValueError: One is not a regular expression.
     """
-    if isinstance(expressions, str):
+    listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    given = tuple(expressions) if listed else ()
+    if not listed or not all(isinstance(entry, str) for entry in given):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptimizerTypeError(
             f"{name} must be a list of regular expressions",
             found=repr(expressions),
         )
-    given = tuple(expressions)
     for expression in given:
         try:
             re.compile(expression)

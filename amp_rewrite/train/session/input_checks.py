@@ -37,7 +37,7 @@ class InputChecks:
         Raises:
             OptionError: It is none of them.
         """
-        if non_finite not in NON_FINITE:
+        if not isinstance(non_finite, str) or non_finite not in NON_FINITE:
             raise OptionError(
                 "unknown treatment of numbers that are not finite",
                 where="non_finite",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,7 +34,7 @@ from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.state_access import StateAccess
 from amp_rewrite.train.session.states import States
 from amp_rewrite.train.session.unscaled import warn_if_unscaled
-from amp_rewrite.train.step.arguments import fetch_names, thread_count
+from amp_rewrite.train.step.arguments import example_count, fetch_names, on_or_off, thread_count
 from amp_rewrite.train.step.export import set_weights
 from amp_rewrite.train.step.input_limits import input_limits
 from amp_rewrite.train.step.precision import check_supported, in_precision
@@ -114,6 +114,7 @@ class TrainingSession(StateAccess):
             ShardError: The steps of the shards differ.
         """
         threads = thread_count(threads)
+        emulate, cuda_graph = on_or_off("emulate", emulate), on_or_off("cuda_graph", cuda_graph)
         self._device = device_of(providers)
         load_libraries(self._device)
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
@@ -230,9 +231,13 @@ class TrainingSession(StateAccess):
             FeedError: A class or a row does not exist, a number is not finite and refused, or a
                 batch of one example is too small.
         """
+        if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise FeedError(
+                "examples must be a mapping from input names to arrays", found=type(arrays).__name__
+            )
         self._checks.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
-        for size in batches:
-            self._checks.refuse_one(self._inputs.batch_lengths(size))
+        for size in batches if isinstance(batches, Iterable) else (batches,):  # pyright: ignore[reportUnnecessaryIsInstance]
+            self._checks.refuse_one(self._inputs.batch_lengths(example_count(size)))
 
     @property
     def fed_non_finite(self) -> dict[str, int]:

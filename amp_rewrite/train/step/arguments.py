@@ -5,6 +5,8 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from amp_rewrite.errors import FetchError, OptionError
 from amp_rewrite.train.step.step_info import DEFAULT_FETCHES, StepInfo
 
@@ -34,6 +36,18 @@ def seed_number(given: object) -> int:
     return seed
 
 
+def example_count(given: object) -> int:
+    """Return a number of examples as an int.
+
+    Raises:
+        OptionError: It is no integer of at least 0.
+    """
+    count = integer(given)
+    if count is None or count < 0:
+        raise OptionError("impossible number of examples", found=repr(given))
+    return count
+
+
 def thread_count(given: object) -> int:
     """Return a number of threads as an int; 0 leaves the choice to ONNX Runtime.
 
@@ -49,6 +63,19 @@ def thread_count(given: object) -> int:
             remedy="pass 0 to leave the choice to ONNX Runtime",
         )
     return count
+
+
+def on_or_off(name: str, given: object) -> bool:
+    """Return an option that is on or off.
+
+    Raises:
+        OptionError: It is no truth value.
+    """
+    if not isinstance(given, bool | np.bool_):
+        raise OptionError(
+            f"{name} must be True or False", found=f"an object of type {type(given).__name__}"
+        )
+    return bool(given)
 
 
 def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:

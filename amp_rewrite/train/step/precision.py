@@ -22,7 +22,7 @@ def chosen_precision(precision: str | None) -> str:
         OptionError: There is no such precision.
     """
     chosen = (global_state.precision() or FLOAT32.name) if precision is None else precision
-    if chosen not in (FLOAT32.name, *LOW):
+    if not isinstance(chosen, str) or chosen not in (FLOAT32.name, *LOW):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "unknown precision",
             found=repr(precision),
