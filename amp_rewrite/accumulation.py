@@ -3,7 +3,8 @@
 A table is made by tools/measure_accumulation.py. Its JSON, version 1:
 
     {"version": 1, "runtime": "...", "provider": "...", "source": "...",
-     "sums": {"<domain>": {"<op>": [{"type": "float16", "chunk": 1, "lanes": 1, "when": {}}]}}}
+     "sums": {"<domain>": {"<op>": [{"type": "float16", "chunk": 1, "lanes": 1, "when": {}}]}},
+     "steps": {"<domain>": {"<op>": "float16"}}}
 
 The first row of an operator whose `when` holds is the one. Without a table, or a row, all that is
 known of a target's sums is `Target.accumulates_in`.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -57,12 +58,14 @@ class AccumulationTable:
         version: The provider's version.
         runtime: The runtime in words.
         sums: (domain, op) -> its rows; operators that add in float32 are there as well.
+        steps: (domain, op) -> the type that each step of an operator of one element is rounded to.
     """
 
     provider: str
     version: str
     runtime: str
     sums: Mapping[tuple[str, str], tuple[SumOrder, ...]]
+    steps: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
 
     def adding_in(self, dtype: DType) -> frozenset[tuple[str, str]]:
         """Return the operators, as (domain, op), that keep running sums in a type."""
@@ -119,7 +122,12 @@ def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
         for domain, ops in data["sums"].items()
         for op, rows in ops.items()
     }
-    return AccumulationTable(data["provider"], version, data["runtime"], sums)
+    steps = {
+        (domain, op): _TYPES[name]
+        for domain, ops in data.get("steps", {}).items()
+        for op, name in ops.items()
+    }
+    return AccumulationTable(data["provider"], version, data["runtime"], sums, steps)
 
 
 def _order(row: Mapping[str, Any]) -> SumOrder:

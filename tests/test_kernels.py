@@ -178,12 +178,14 @@ def test_a_python_without_a_runtime_is_one_line(tool: ModuleType) -> None:
         tool.ask_runtime("/bin/false")
 
 
-def test_webgpus_batch_normalization_takes_one_type_only() -> None:
+def test_what_webgpu_registers_too_freely_is_corrected() -> None:
     table = KernelTable.load("WebGpuExecutionProvider")
     assert table.has_kernel("", "BatchNormalization", 15, {"T": F16, "T1": F16, "T2": F16})
     assert not table.has_kernel("", "BatchNormalization", 15, {"T": F16, "T1": F32, "T2": F32})
     assert not table.has_kernel("", "BatchNormalization", 14, {"T": F16, "U": F32})
     assert table.has_kernel("", "BatchNormalization", 9, {"T": F16})
+    assert table.has_kernel("", "Resize", 18, {"T1": F16, "T2": F32})
+    assert not table.has_kernel("", "Resize", 18, {"T1": F16, "T2": F16})
 
 
 def test_rows_of_variables_that_must_agree_are_split_by_type(tool: ModuleType) -> None:

@@ -115,8 +115,16 @@ def _union(group: list[Row], name: str) -> Row:
     return since, until, {**types, name: tuple(sorted({t for r in group for t in r[2][name]}))}
 
 
+ONLY = {(WEBGPU, "Resize", "T1"): {"T2": ["tensor(float)"]}}
+"""(provider, operator, a variable of the row) -> the types of others that the registration leaves
+open: WebGPU reads the region of interest as float32."""
+
+
 def split_agreeing(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a row for each type of T where other variables must agree with it, else the row."""
+    for variable in list(row["types"]):
+        only = ONLY.get((row["provider"], row["op"], variable), {})
+        row = {**row, "types": {**row["types"], **only}}
     others = AGREEING.get((row["provider"], row["op"], row["since"]), "").split()
     if not others:
         yield row

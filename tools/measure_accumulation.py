@@ -198,6 +198,41 @@ def _is_float32(case: Case, found: Array, x: Array, w: Array) -> bool:
     return _equal(total.astype(np.float16), found) > 0.9
 
 
+def batch_norm(x: Array, scale: Array, bias: Array, mean: Array, var: Array) -> Array:
+    """Return a BatchNormalization of (N, C, H, W) whose every step is rounded to float16."""
+    columns = (part[:, None, None] for part in (scale, bias, mean, var))
+    factor, shift, centre, spread = columns
+    over = np.float16(1) / np.sqrt(spread + np.float16(1e-5))
+    return (x - centre) * over * factor + shift
+
+
+def leaky_relu(x: Array) -> Array:
+    """Return a LeakyRelu whose slope is a float16 number."""
+    return np.where(x < 0, x * np.float16(0.3), x)
+
+
+STEPS: dict[str, tuple[str, Callable[..., Array]]] = {
+    "BatchNormalization": ("x, s, b, m, v", batch_norm),
+    "LeakyRelu": ("x", leaky_relu),
+}
+"""Operator -> what is fed, and what it is if each of its steps is rounded."""
+
+
+def measure_steps(op: str, provider: str) -> str | None:
+    """Return the type that each step of an operator is rounded to; None if that is not so."""
+    names, predict = STEPS[op]
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal((2, 32, 8, 8)).astype(np.float16)]
+    given += [(rng.random(32) + 0.5).astype(np.float16) for _ in names.split(", ")[1:]]
+    operands = ", ".join(f"float16[] {name}" for name in names.split(", "))
+    call = f"{op}<alpha: float = 0.3>({names})" if op == "LeakyRelu" else f"{op}({names})"
+    graph = f"g ({operands}) => (float16[] y) {{ y = {call} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}')
+    session = Session(load(model), providers=[provider])
+    found = session.run(dict(zip(names.split(", "), given, strict=True)))[0]
+    return FLOAT16.name if _equal(predict(*given), found) == 1 else None
+
+
 def table(provider: str) -> dict[str, Any]:
     """Return the table of a provider."""
     sums: dict[str, list[dict[str, Any]]] = {}
@@ -210,16 +245,18 @@ def table(provider: str) -> dict[str, Any]:
         "provider": provider,
         "source": "tools/measure_accumulation.py",
         "sums": {"": dict(sorted(sums.items()))},
+        "steps": {"": {op: type_ for op in STEPS if (type_ := measure_steps(op, provider))}},
     }
 
 
 def to_text(made: dict[str, Any]) -> str:
     """Return a table as JSON with one operator a line."""
-    head = json.dumps({name: part for name, part in made.items() if name != "sums"})[:-1]
+    head = json.dumps({name: part for name, part in made.items() if name not in ("sums", "steps")})
     lines = ",\n   ".join(
         f"{json.dumps(op)}: {json.dumps(r)}" for op, r in made["sums"][""].items()
     )
-    return f'{head},\n "sums": {{\n  "": {{\n   {lines}}}}}}}\n'
+    steps = json.dumps(made["steps"])
+    return f'{head[:-1]},\n "sums": {{\n  "": {{\n   {lines}}}}},\n "steps": {steps}}}\n'
 
 
 def main(arguments: list[str] | None = None) -> int:

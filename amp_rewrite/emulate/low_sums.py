@@ -22,6 +22,7 @@ from amp_rewrite.accumulation import SumOrder, load
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.adder import Adder
 from amp_rewrite.emulate.insert import Inserter
+from amp_rewrite.emulate.low_steps import STEPS
 from amp_rewrite.emulate.node_collector import NodeCollector
 from amp_rewrite.errors import OptionError
 from amp_rewrite.targets import Target
@@ -46,7 +47,7 @@ def sums_of(operators: Collection[str] | Sums) -> Sums:
             "accumulate_low must be a list", found=repr(operators), expected=f"[{operators!r}]"
         )
     for name in operators:
-        if name not in _RULES:
+        if name not in _RULES and name not in STEPS:
             raise OptionError(
                 "accumulate_low does not know how to accumulate in the low type",
                 found=repr(name),
@@ -69,7 +70,8 @@ def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
     if table is None:
         return dict.fromkeys(_RULES, (None,)) if target.accumulates_in is low else {}
     measured = {op: table.sums.get(("", op), ()) for op in _RULES}
-    return {op: rows for op, rows in measured.items() if any(row.type is low for row in rows)}
+    kept = {op: rows for op, rows in measured.items() if any(row.type is low for row in rows)}
+    return kept | {op: (SumOrder(low),) for op in STEPS if table.steps.get(("", op)) is low}
 
 
 def accumulates_low(node: ir.Node, sums: Sums) -> bool:
@@ -79,6 +81,8 @@ def accumulates_low(node: ir.Node, sums: Sums) -> bool:
     """
     if node.domain != "" or node.op_type not in sums:
         return False
+    if node.op_type in STEPS:
+        return len(node.outputs) == 1  # not BatchNormalization in training mode
     return node.op_type != "Conv" or _static(_operands(node)[1]) is not None
 
 
@@ -99,7 +103,10 @@ def lower_accumulation(
             remedy="convert the model with onnx.version_converter",
         )
     nodes = NodeCollector(node.outputs[0].name or "", insert.names)
-    result = _RULES[node.op_type](nodes, node, Adder(dtype, _order_of(node, sums)))
+    if node.op_type in STEPS:
+        result = STEPS[node.op_type](nodes, node, dtype)
+    else:
+        result = _RULES[node.op_type](nodes, node, Adder(dtype, _order_of(node, sums)))
     insert.replace_node(node, nodes.made, result)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amp_rewrite.graph.constants import is_repeated
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 
 Shape = Sequence[int | None]
@@ -20,9 +21,20 @@ def count_terms(flat: FlatGraph, node: int) -> int | None:
     rule = _RULES.get(called.op_type)
     if rule is None:
         return None
-    shapes = [None if v == ABSENT else flat.shape(v) for v in flat.inputs_of(node)]
+    shapes = [None if v == ABSENT else _shape(flat, v) for v in flat.inputs_of(node)]
     attributes = {name: a.value for name, a in flat.attributes(node).items()}
     return rule(shapes, attributes)
+
+
+def _shape(flat: FlatGraph, value: int) -> Shape | None:
+    """Return the recorded shape of a value, or the one that a ConstantOfShape is given."""
+    shape = flat.shape(value)
+    if shape is not None or not is_repeated(flat, value):
+        return shape
+    given = flat.inputs_of(flat.producer[value])[0]
+    maker = flat.producer[given]
+    tensor = flat.initializer(given) if maker == ABSENT else flat.held(maker)
+    return None if tensor is None else [int(length) for length in tensor.numpy()]
 
 
 def _matmul(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:

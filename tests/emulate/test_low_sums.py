@@ -51,6 +51,11 @@ GRAPHS = {
         "g (float16[1,16,40] x, float16[8,16,5] w, float16[8] b) => (float16[1,8,36] y)"
         "{ y = Conv(x, w, b) }"
     ),
+    "a batch normalization": (
+        "g (float16[4,16,9,9] x, float16[16] s, float16[16] b, float16[16] m) =>"
+        "(float16[4,16,9,9] y) { v = Mul(s, s) y = BatchNormalization(x, s, b, m, v) }"
+    ),
+    "a leaky relu": "g (float16[64] x) => (float16[64] y) { y = LeakyRelu<alpha: float = 0.3>(x) }",
     "a mean": "g (float16[2,16,7,7] x) => (float16[2,16,1,1] y) { y = GlobalAveragePool(x) }",
 }
 
@@ -95,6 +100,16 @@ def conv(x: Array, w: Array, b: Array) -> Array:
     return y
 
 
+def batch_norm(x: Array, s: Array, b: Array, m: Array) -> Array:
+    scale, bias, centre, var = (a[:, None, None] for a in (s, b, m, s * s))
+    over = np.float16(1) / np.sqrt(var + np.float16(1e-5))
+    return (x - centre) * over * scale + bias
+
+
+def leaky_relu(x: Array) -> Array:
+    return np.where(x < 0, x * np.float16(0.3), x)
+
+
 def mean(x: Array) -> Array:
     total = in_order(x.reshape(2, 16, -1))
     return (total.astype(np.float32) / 49).astype(np.float16).reshape(2, 16, 1, 1)
@@ -102,7 +117,14 @@ def mean(x: Array) -> Array:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("a product", product), ("a Gemm by four", gemm), ("a Conv", conv), ("a mean", mean)],
+    [
+        ("a product", product),
+        ("a Gemm by four", gemm),
+        ("a Conv", conv),
+        ("a mean", mean),
+        ("a batch normalization", batch_norm),
+        ("a leaky relu", leaky_relu),
+    ],
 )
 def test_every_product_and_every_sum_is_rounded(name: str, expected: Callable[..., Array]) -> None:
     model = onnx.parser.parse_model(f"{HEADER} {GRAPHS[name]}")
