@@ -119,7 +119,7 @@ def test_a_mean_of_at_most_64_known_elements_may_become_low(
 
 def test_kernels_that_add_in_float32_take_any_length() -> None:
     for target in ("cuda", "schema"):
-        assert reasons(product(70000), target) == {"n": "allow-list"}
+        assert reasons(product(70000), target)["n"] != "long-sum"
 
 
 def test_a_node_that_the_user_allows_is_left_alone() -> None:
