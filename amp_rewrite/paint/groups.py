@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from amp_rewrite.fusions import Fusion
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.patterns.find_groups import Group, find_groups
 from amp_rewrite.graph.patterns.library import PATTERNS
 from amp_rewrite.graph.patterns.plain_view import PlainView
@@ -28,6 +30,8 @@ class FusedGroup:
         makers: The vertices that make its input.
         rivals: The vertices outside the group that read its input.
         ends: The names of its input that are outputs of the main graph.
+        is_called: Whether the group is the body of a function, which a runtime inlines first, or a
+            part of it; the only node is the call then.
         is_local: Whether the input is made, or enters, where the group stands.
         words: What reports call it.
     """
@@ -42,6 +46,7 @@ class FusedGroup:
     makers: tuple[int, ...]
     rivals: tuple[int, ...]
     ends: tuple[int, ...]
+    is_called: bool
     is_local: bool
     words: str
 
@@ -52,13 +57,50 @@ class FusedGroup:
 
 
 def fused_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> tuple[FusedGroup, ...]:
-    """Return the groups of a model that a runtime with these fusions fuses."""
+    """Return the groups of a model that a runtime with these fusions fuses.
+
+    Those with a tail inside functions are among them, if a call's argument is their input.
+    """
     patterns = [pattern for pattern in PATTERNS if pattern.name in fusions]
     found = find_groups(type_graph, patterns)
+    found += _called_groups(type_graph, fusions)
     if not found:
         return ()
     view = PlainView(type_graph)
     return tuple(_fused(view, group, fusions[group.name]) for group in found)
+
+
+def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> Iterator[Group]:
+    """Yield, for each call whose argument is the input of a group with a tail, the call."""
+    flat, known = type_graph.flat, dict[tuple[object, ...], list[Group]]()
+    if not flat.functions:
+        return
+    view = PlainView(type_graph)
+    for node, number in enumerate(flat.operator):
+        function = flat.functions.get(flat.operators[number])
+        if function is None:
+            continue
+        arguments = flat.inputs_of(node)
+        types = tuple(None if v == ABSENT else type_graph.types[v] for v in arguments)
+        if (number, types) not in known:
+            inner = infer(function.graph, types, flat.attributes(node))
+            body = build_type_graph(function.graph, types=inner)
+            known[number, types] = list(_first_groups(body, fusions))
+        for group in known[number, types]:
+            place = function.graph.main.inputs.index(group.values["x"])
+            if place < len(arguments) and arguments[place] != ABSENT:
+                given = {"x": view.source(arguments[place])}
+                yield Group(group.name, (node,), frozenset(), given)
+
+
+def _first_groups(body: TypeGraph, fusions: Mapping[str, Fusion]) -> Iterator[Group]:
+    """Yield the groups with a tail that alone read an input of a function."""
+    inputs = body.flat.main.inputs
+    for fused in fused_groups(body, fusions):
+        x = fused.group.values["x"]
+        is_first = x in inputs and fused.is_local and not fused.rivals and not fused.ends
+        if is_first and (fused.tail or fused.is_called):
+            yield fused.group
 
 
 def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
@@ -80,6 +122,7 @@ def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
         makers=tuple(graph.source[value] for value in inputs if graph.source[value] != ABSENT),
         rivals=tuple(_rivals(view, source, [s for s in slots if flat.reader(s) not in inside])),
         ends=tuple(v for v in view.names_of(source) if v in flat.main.outputs),
+        is_called=flat.is_call(group.nodes[-1]),
         is_local=flat.home[source] == flat.body_of[group.nodes[0]],
         words=group.words(flat.node_names),
     )

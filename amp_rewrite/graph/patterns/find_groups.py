@@ -47,6 +47,8 @@ class Group(NamedTuple):
         Args:
             names: By node, its name.
         """
+        if len(self.nodes) == 1:
+            return f"{self.name} in {names[self.nodes[0]]}"
         return f"{self.name} from {names[self.nodes[0]]} to {names[self.nodes[-1]]}"
 
 

@@ -226,7 +226,8 @@ class _Search:
         )
         moves &= context.on(ListName.CLEAR) & context.processable & context.supported
         sequences = graph.mask(vertex for edge in graph.handles for vertex in edge)
-        bound = graph.mask(v for fused in context.groups if fused.tail for v in fused.surroundings)
+        groups = (f for f in context.groups if f.tail or f.is_called)
+        bound = graph.mask(v for fused in groups for v in fused.surroundings)
         return moves & ~context.forced & ~sequences & ~context.variable_reads & ~bound
 
     def _is_static(self, value: int) -> bool:
