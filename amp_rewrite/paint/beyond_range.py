@@ -60,7 +60,8 @@ def _computed(type_graph: TypeGraph) -> Iterator[int]:
     """Yield the float32 inputs and results of computation: no constants, moved or not."""
     graph, flat = type_graph, type_graph.flat
     held: set[int] = set()
-    yield from (v for v in flat.main.inputs if graph.is_float32(v) and not flat.is_initializer(v))
+    entries = (value for body in flat.bodies for value in body.inputs)
+    yield from (v for v in entries if graph.is_float32(v) and not flat.is_initializer(v))
     moves = [operator(called) in _HANDING_ON for called in flat.operators]
     for node, number in enumerate(flat.operator):
         outputs = [v for v in flat.outputs_of(node) if graph.is_float32(v)]

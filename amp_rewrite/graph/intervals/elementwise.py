@@ -72,16 +72,8 @@ def _power(base: Interval, exponent: float) -> Interval:
         base = Interval(max(base.low, 0.0), max(base.high, 0.0))  # below it is NaN
     even = whole and exponent % 2 == 0
     ends = i.absolute(base) if even else base
-    away, reach = _raise(base.away, exponent), _raise(base.reach, exponent)
-    return Interval(_raise(ends.low, exponent), _raise(ends.high, exponent), away, reach)
-
-
-def _raise(number: float, exponent: float) -> float:
-    """Return a power of a number that is not negative, or whose exponent is whole and odd."""
-    try:
-        return math.copysign(abs(number) ** exponent, number)
-    except OverflowError:
-        return math.copysign(math.inf, number)
+    away, reach = i.raised(base.away, exponent), i.raised(base.reach, exponent)
+    return Interval(i.raised(ends.low, exponent), i.raised(ends.high, exponent), away, reach)
 
 
 def _clip(op: Operation) -> Interval:

@@ -222,6 +222,14 @@ def _sum(a: float, b: float, undecided: float) -> float:
     return undecided if total != total else total
 
 
+def raised(number: float, exponent: float) -> float:
+    """Return a power of a number that is not negative, or whose exponent is whole and odd."""
+    try:
+        return math.copysign(abs(number) ** exponent, number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
 def finite_product(a: float, b: float) -> float:
     """Return a x b; infinity stands for large numbers, of which zero times one is zero."""
     return 0.0 if a == 0 or b == 0 else a * b

@@ -20,6 +20,7 @@ from typing import ClassVar
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.intervals import interval as i
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.guards import guards_of
@@ -95,11 +96,10 @@ class _Search:
         if guard <= self._vanishing:
             fact = self._lost(guard, f"keeps {name} away from zero")
             self._keep_back(vertex, value, self._is_in_vain, fact)
-        if self._dividend(vertex) / guard >= self.context.low.overflow:
-            quotient = f"{self._dividend(vertex) / guard:.4g}"
-            self._keep_ahead(
-                vertex, f"it reaches {quotient} where {guard:.3g} is all that it divides by"
-            )
+        quotient = self._quotient(vertex, guard)
+        if quotient >= self.context.low.overflow:
+            fact = f"{name} reaches {quotient:.4g} where it divides by {guard:.3g}"
+            self._keep_ahead(vertex, fact)
 
     def _is_faint(self, value: int) -> bool:
         """Tell whether rounding takes more of all elements than the tolerance of the low type."""
@@ -113,13 +113,18 @@ class _Search:
     def _guard(self, value: int) -> float:
         return self._guards.get(value) or self.context.intervals[value].away
 
-    def _dividend(self, vertex: int) -> float:
-        """Return the least magnitude of what a vertex divides; 0 for what is no quotient."""
+    def _quotient(self, vertex: int, guard: float) -> float:
+        """Return what the result of a vertex reaches at the guard; 0 for what does not divide."""
         called = self._op_type(vertex)
         if called == "Reciprocal":
-            return 1.0
-        dividend = self._read_by(vertex, 0) if called == "Div" else None
-        return 0.0 if dividend is None else self.context.intervals[dividend].away
+            return 1 / guard
+        if called not in ("Div", "Pow"):  # operators: those that divide by more than one
+            return 0.0
+        first, second = self._graph.flat.inputs_of(self._graph.nodes[vertex])
+        known = self.context.intervals[first if called == "Div" else second]
+        if called == "Div":
+            return known.away / guard
+        return i.raised(guard, known.high) if known.is_point and known.high < 0 else 0.0
 
     def _keep_back(
         self, vertex: int, value: int, concerns: Callable[[int], bool], fact: str

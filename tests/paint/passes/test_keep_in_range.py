@@ -98,3 +98,24 @@ def test_what_a_normalization_bounds_is_low_however_large_its_input() -> None:
         "float big = {3000}, float[4] g = {1,1,1,1}, float[4] b = {0,0,0,0}",
     )
     assert reasons(rewritten(source))["MatMul"] == "allow-list"
+
+
+def test_bodies_of_loops_read_what_is_beyond_the_range_in_float32() -> None:
+    source = (
+        "g (float[3,4,4] x) => (float[3,4,4] y) "
+        f"<{IDENTITY}> {{ y = Scan<num_scan_inputs = 1, body = b (float[4,4] e) => (float[4,4] r) "
+        "{ [inner] r = MatMul(e, w) }>(x) }"
+    )
+    result = rewritten(source, input_ranges={"x": (70000, 80000)})
+    assert reasons(result)["MatMul"] == "certain-overflow"
+    feeds = {"x": np.full((3, 4, 4), 75000, np.float32)}
+    assert np.isfinite(assert_close(result, source, feeds)["y"]).all()
+
+
+@pytest.mark.parametrize("shape", ["0,4", "2,4"])
+def test_empty_tensors_are_no_different(shape: str) -> None:
+    source = (
+        f"g (float[{shape}] x) => (float[{shape}] y) <{IDENTITY}, float[0] none = {{}}> "
+        "{ h = MatMul(x, w) s = ReduceSum(none) d = Add(h, s) y = MatMul(d, w) }"
+    )
+    assert reasons(rewritten(source))["MatMul_0"] == "allow-list"
