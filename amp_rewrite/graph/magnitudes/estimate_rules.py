@@ -144,9 +144,10 @@ def _pooled(a: Estimate) -> Estimate:
 
 
 def _softmax(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    shape, axis = op.shape(0), op.attribute("axis", -1)
-    length = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
-    return Estimate(1 / (length or _FREE), 1 / (length or _FREE))
+    """Spread 1 over the last axis, whichever it is: an attribute for each would take long."""
+    shape = op.shape(0)
+    share = 1 / ((shape[-1] if shape else None) or _FREE)
+    return Estimate(share, share)
 
 
 def _log(a: Estimate) -> Estimate:
