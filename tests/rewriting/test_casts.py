@@ -116,8 +116,8 @@ def test_an_existing_cast_to_the_low_type_is_shared() -> None:
 
 def test_an_existing_cast_to_float32_is_retargeted() -> None:
     assert_rewrites(
-        model("f = Cast<to = 1>(x) y = MatMul(f, w)", inputs="int64[2,4] x"),
-        f"""g (int64[2,4] x) => (float[2,4] y) <{LOW_W}, float16[2,4] "y-Fp16-0"> {{
+        model("f = Cast<to = 1>(x) y = MatMul(f, w)", inputs="int8[2,4] x"),
+        f"""g (int8[2,4] x) => (float[2,4] y) <{LOW_W}, float16[2,4] "y-Fp16-0"> {{
           f = Cast<to = 10>(x) "y-Fp16-0" = MatMul(f, w) y = Cast<to = 1>("y-Fp16-0") }}""",
     )
 
@@ -139,7 +139,7 @@ def test_a_cast_to_float32_with_a_float32_consumer_stays() -> None:
     text = model(
         "f = Cast<to = 1>(x) y = MatMul(f, w) z = Exp(f)",
         "float[2,4] y, float[2,4] z",
-        "int64[2,4] x",
+        "int8[2,4] x",
     )
     result = rewritten(text)
     assert ("f", "float16", ("MatMul_1/T",)) in casts(result)
