@@ -50,6 +50,8 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
     from amp_rewrite.numerics.conversion import Conversion as Conversion
     from amp_rewrite.numerics.convert import convert as convert
+    from amp_rewrite.numerics.raise_opset import RaisedModel as RaisedModel
+    from amp_rewrite.numerics.raise_opset import raise_opset as raise_opset
     from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
     from amp_rewrite.numerics.ranges.calibrate import calibrate as calibrate
     from amp_rewrite.numerics.search.localise import localise as localise
@@ -96,6 +98,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "numerics.compare.verify_report": "VerifyReport",
         "numerics.conversion": "Conversion",
         "numerics.convert": "convert",
+        "numerics.raise_opset": "RaisedModel raise_opset",
         "numerics.ranges.calibrate": "Calibration calibrate",
         "numerics.search.localise": "localise",
         "numerics.search.tune": "tune",

@@ -19,7 +19,9 @@ from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
 
 if TYPE_CHECKING:
+    from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.conversion import Conversion
+    from amp_rewrite.numerics.raise_opset import RaisedModel
     from amp_rewrite.report.records import Report
 
 
@@ -54,6 +56,13 @@ def convert(
         bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
     ] = False,
     report: common.ReportFile = None,
+    opset: Annotated[
+        int | None,
+        typer.Option(
+            help="Move the model to this opset of ai.onnx first, with onnx's converter; the result "
+            "is checked and compared with the model before."
+        ),
+    ] = None,
     explain_casts: common.ExplainCasts = False,
     dim: common.Dims = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would change; write no model.")] = False,
@@ -69,13 +78,16 @@ def convert(
     _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
     made, missing = None, None
     with late_bar(quiet=quiet) as bar:
+        raised = None if opset is None else _raised(model, opset, options)
+        source = model if raised is None else raised.model
         try:
             if verifies:
-                made = _verified(model, data, options, rtol, budget, stress, bar.step)
-            result = rewrite(model, options) if made is None else made.result
+                made = _verified(source, data, options, rtol, budget, stress, bar.step)
+            result = rewrite(source, options) if made is None else made.result
         except StrictError as error:
             result, missing = error.result, error
         found = result.report_of_sizes(lengths) if explain_casts else result.report
+        found = found if raised is None else _with_gain(raised, found, model, options)
         holds = missing is None and (made is None or made.ok)
         written = not dry_run and missing is None and (holds or write_failed)
         if written:
@@ -119,8 +131,21 @@ def _check_verdict_options(rtol: float | None, *, verifies: bool, write_failed: 
             )
 
 
+def _raised(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
+    """Move the model to a newer opset; what runs models is loaded for that alone."""
+    from amp_rewrite.numerics.raise_opset import raise_opset
+
+    return raise_opset(model, opset, inline_functions=options.inline_functions)
+
+
+def _with_gain(raised: RaisedModel, report: Report, model: Path, options: RewriteOptions) -> Report:
+    from amp_rewrite.numerics.raise_opset import with_gain
+
+    return with_gain(raised, report, model, options)
+
+
 def _verified(
-    model: Path,
+    model: Source,
     data: list[Path] | None,
     options: RewriteOptions,
     rtol: float | None,

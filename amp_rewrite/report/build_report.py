@@ -22,6 +22,7 @@ from amp_rewrite.paint.region_costs import RegionCosts, total
 from amp_rewrite.report.alignment import misaligned
 from amp_rewrite.report.arithmetic_share import compute_share
 from amp_rewrite.report.likely_overflow import first_likely_overflow
+from amp_rewrite.report.opset_advice import advised_opset
 from amp_rewrite.report.reasons import why
 from amp_rewrite.report.records import (
     CastRecord,
@@ -79,6 +80,7 @@ def build_report(
         functions=_function_treatment(flat, options),
         input_ranges=options.ranges,
         likely_overflow=first_likely_overflow(context),
+        opset_advice=advised_opset(context, painting),
         find_regions=partial(_regions, context, costs),
         alignment=misaligned(context, painting) if find(options.target).tensor_cores else (),
     )

@@ -25,8 +25,7 @@ PHRASES: dict[str, str] = {
     Reason.UNKNOWN_OPERATOR: "it is a boundary",
     Reason.FIXED_TYPE: "the operator's schema fixes this type",
     Reason.TYPE_UNSUPPORTED: "the operator's schema does not admit {precision} here",
-    Reason.OPSET_TOO_OLD: "Cast gives no {precision} at the model's opset; onnx.version_converter "
-    "raises it",
+    Reason.OPSET_TOO_OLD: "Cast gives no {precision} at the model's opset; --opset raises it",
     Reason.NO_KERNEL: "target {target} has no {precision} kernel for it",
     Reason.FUSED: "the target computes its group as one operator",
     Reason.FUSED_FLOAT32: "the target computes a group as one operator, in float32",

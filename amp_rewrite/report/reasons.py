@@ -40,7 +40,7 @@ def _with_opset(context: PaintContext, vertex: int, mark: Mark) -> Mark:
         return mark
     detail = (
         f"{kind.operator.op_type} admits it since opset {opset}, the model imports "
-        f"{kind.opset}; onnx.version_converter raises it"
+        f"{kind.opset}; `convert --opset {opset}` raises it"
     )
     return mark._replace(detail=detail)
 

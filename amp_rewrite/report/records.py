@@ -234,11 +234,50 @@ class Summary(Record):
         return Record.to_dict(self) | {"compute_converted": round(self.compute_converted, 4)}
 
 
+@dataclass(frozen=True, slots=True)
+class OpsetAdvice(Record):
+    """A newer opset that lets more of the model become low.
+
+    Attributes:
+        opset: The oldest opset of ai.onnx that does.
+        compute_converted: The share of multiply-accumulates that could be low then, from 0 to 1.
+    """
+
+    opset: int
+    compute_converted: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return Record.to_dict(self) | {"compute_converted": round(self.compute_converted, 4)}
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedOpset(Record):
+    """How the model came to its opset.
+
+    Attributes:
+        before: The opset of ai.onnx that it had.
+        compute_before: The low share of multiply-accumulates that a rewrite gives there.
+        unverified: Why the outputs of the raised model were not compared with those of the model
+            before; None if they were, and are the same.
+    """
+
+    before: int
+    compute_before: float
+    unverified: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return Record.to_dict(self) | {"compute_before": round(self.compute_before, 4)}
+
+
 @dataclass(frozen=True)
 class Report:
     """What a rewrite did and why.
 
     Attributes:
+        opset_advice: A newer opset that lets more of the model become low, or None.
+        opset_raised: How the model came to its opset, if that was raised first.
         find_regions: Weighs the regions of low vertices; it looks at every value, and many who
             want a report do not want that.
         boundaries: Operators that no list knows and function calls, with how often each occurs.
@@ -259,6 +298,8 @@ class Report:
     functions: str = "none"
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     likely_overflow: str | None = None
+    opset_advice: OpsetAdvice | None = None
+    opset_raised: RaisedOpset | None = None
     find_regions: Callable[[], tuple[RegionRecord, ...]] = field(
         default=tuple, repr=False, compare=False
     )
@@ -286,6 +327,8 @@ class Report:
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
             "likely_overflow": self.likely_overflow,
             "alignment": [a.to_dict() for a in self.alignment],
+            "opset_advice": _plain(self.opset_advice),
+            "opset_raised": _plain(self.opset_raised),
             "summary": self.summary.to_dict(),
         }
 
@@ -331,6 +374,8 @@ def print_report(report: Report, console: Console) -> None:
         f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
         "round to zero",
     )
+    for line in _opset_lines(report):
+        console.print(line)
     if report.casts:
         console.print(_movement(summary))
     if report.likely_overflow:
@@ -345,6 +390,24 @@ def print_report(report: Report, console: Console) -> None:
     if report.boundaries:
         names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
         console.print(f"boundaries (no list knows them): {names}")
+
+
+def _opset_lines(report: Report) -> Iterator[str]:
+    """Yield what the opset gained, and what another one would gain."""
+    raised, advice = report.opset_raised, report.opset_advice
+    if raised is not None:
+        checked = "same outputs in float32"
+        if raised.unverified is not None:
+            checked = f"outputs not compared: {raised.unverified}"
+        yield (
+            f"opset {raised.before} raised to {report.opset} ({checked}): it converts "
+            f"{report.summary.compute_converted:.1%} instead of {raised.compute_before:.1%}"
+        )
+    if advice is not None:
+        yield (
+            f"opset {advice.opset} would let up to {advice.compute_converted:.1%} of the "
+            f"multiply-accumulates be {report.precision}: convert --opset {advice.opset}"
+        )
 
 
 def _movement(summary: Summary) -> str:

@@ -393,3 +393,27 @@ def test_lengths_that_mean_nothing_are_refused(
     assert (status, out) == (1, "")
     assert message in err
     assert not (folder / "out.onnx").exists()
+
+
+def test_a_model_is_moved_to_a_newer_opset_first(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    text = PLAIN.replace('"" : 21', '"" : 11').replace(', "custom" : 1', "")
+    onnx.save(onnx.parser.parse_model(text), folder / "old.onnx")
+    report = folder / "report.json"
+    given = ("--precision", "bfloat16", "--opset", "22", "--report", report)
+    status, out, err = convert(capsys, folder, *given, model="old")
+    assert (status, err) == (0, "")
+    assert "opset 11 raised to 22 (same outputs in float32): it converts 100.0% instead of" in out
+    assert onnx.load(folder / "out.onnx").opset_import[0].version == 22
+    record = json.loads(report.read_text())["opset_raised"]
+    assert record == {"before": 11, "compute_before": 0.0, "unverified": None}
+
+
+def test_an_opset_that_a_model_cannot_have_is_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, out, err = convert(capsys, folder, "--opset", "20")
+    assert (status, out) == (1, "")
+    assert "the model cannot be moved to this opset; found 20; expected 21, which it has" in err
+    assert not (folder / "out.onnx").exists()

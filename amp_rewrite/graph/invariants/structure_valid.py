@@ -27,7 +27,8 @@ _FIRST_IR_WITH_FREE_INITIALIZERS = 4
 """Before it every initializer had to be a graph input as well (onnx/docs/IR.md)."""
 
 
-def _checker_error(model: ir.Model) -> str | None:
+def checker_error(model: ir.Model) -> str | None:
+    """Return what onnx's checker says against a model, large weights aside; None for nothing."""
     try:
         onnx.checker.check_model(slim_proto(model), full_check=True)
     except (
@@ -46,8 +47,8 @@ def check_checker(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, .
     Initializers over 64 KiB are given to it as graph inputs; that their data is whole is
     `initializers-intact`'s business.
     """
-    error = _checker_error(rewritten)
-    if error is None or _checker_error(original) is not None:
+    error = checker_error(rewritten)
+    if error is None or checker_error(original) is not None:
         return ()
     return (Violation("checker", rewritten.graph.name or "graph", error),)
 

@@ -1,0 +1,138 @@
+"""Move a model to a newer opset with onnx's version converter, keeping what that would lose.
+
+The converter takes a message of less than 2 GB, and returns operators, types and the description of
+the model. It drops functions, training_info, sparse initializers, metadata and annotations. So it
+gets a model without its large weights; of what it returns, the nodes and the constants that these
+need are taken, and all else stays as it was. What it cannot keep is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.version_converter
+import onnx_ir as ir
+from google.protobuf.message import EncodeError
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.slim import slim_proto
+
+_REMEDY = "export the model at that opset instead"
+
+
+def convert_opset(model: ir.Model, opset: int) -> ir.Model:
+    """Return a model at a newer opset of ai.onnx; weights refer to those of the given one.
+
+    Args:
+        model: A model that `load` made; not modified.
+        opset: The opset.
+
+    Raises:
+        OptionError: The opset is older than the model's or newer than onnx knows, the model has
+            parts that the converter loses, or the converter fails.
+        GraphError: What it made is not a valid model.
+    """
+    _check_opset(model, opset)
+    if model.graph.opset_imports[""] == opset:
+        return load(model)
+    proto = slim_proto(model)
+    _check_parts(proto)
+    try:
+        converted = onnx.version_converter.convert_version(proto, opset)
+    except (onnx.version_converter.ConvertError, EncodeError, RuntimeError, ValueError) as error:
+        raise OptionError(
+            f"onnx's version converter cannot move the model to opset {opset}",
+            found=error,
+            remedy=_REMEDY,
+        ) from error
+    _restore(proto.graph, converted.graph)
+    del proto.opset_import[:]
+    proto.opset_import.extend(converted.opset_import)
+    return _with_weights(load(proto), model)
+
+
+def _check_opset(model: ir.Model, opset: int) -> None:
+    current, newest = model.graph.opset_imports.get(""), onnx.defs.onnx_opset_version()
+    if current is None:
+        raise OptionError("the model imports no opset of ai.onnx that could be raised")
+    if not current <= opset <= newest:
+        raise OptionError(
+            "the model cannot be moved to this opset",
+            found=opset,
+            expected=f"{current}, which it has, to {newest}, the newest that onnx knows",
+        )
+
+
+def _check_parts(proto: onnx.ModelProto) -> None:
+    """Refuse what the converter would lose or leave at the old opset."""
+    parts = {
+        "model-local functions": len(proto.functions),
+        "training_info": len(proto.training_info),
+        "sparse initializers": len(proto.graph.sparse_initializer),
+    }
+    for name, count in parts.items():
+        if count:
+            raise OptionError(
+                f"onnx's version converter does not take a model with {name}",
+                found=count,
+                remedy=_REMEDY,
+            )
+
+
+def _restore(before: onnx.GraphProto, after: onnx.GraphProto) -> None:
+    """Give a graph the nodes of its converted form, and the constants that these need."""
+    known = {tensor.name for tensor in before.initializer} | {v.name for v in before.input}
+    sources = {key: node for node in before.node for key in _keys(node)}
+    before.initializer.extend(t for t in after.initializer if t.name not in known)
+    for node in after.node:
+        source = next((sources[key] for key in _keys(node) if key in sources), None)
+        if source is not None:
+            _describe(node, source)
+    del before.node[:]
+    before.node.extend(after.node)
+
+
+def _keys(node: onnx.NodeProto) -> Iterator[tuple[str, str, str]]:
+    """Yield what a node and its converted form have in common: an output, or the name.
+
+    What the converter puts around a node may take over its output, but calls another operator.
+    """
+    yield from ((node.op_type, "output", name) for name in node.output if name)
+    if node.name:
+        yield node.op_type, "name", node.name
+
+
+def _describe(node: onnx.NodeProto, source: onnx.NodeProto) -> None:
+    """Give a converted node what its former self had besides operator, inputs and attributes."""
+    if source.HasField("doc_string"):
+        node.doc_string = source.doc_string
+    del node.metadata_props[:]
+    node.metadata_props.extend(source.metadata_props)
+    for converted, original in zip(_graphs(node), _graphs(source), strict=False):
+        _restore(original, converted)
+        converted.CopyFrom(original)
+
+
+def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs inside a node, by the names of their attributes."""
+    for attribute in sorted(node.attribute, key=lambda a: a.name):
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _with_weights(model: ir.Model, source: ir.Model) -> ir.Model:
+    """Put the weights in place that were inputs for the converter; return the model."""
+    present = model.graph.initializers
+    fed = {value.name for value in source.graph.inputs}
+    inputs = {value.name: value for value in model.graph.inputs}
+    for name, value in source.graph.initializers.items():
+        if name not in present:
+            taken = inputs[name]
+            taken.const_value = value.const_value
+            if name not in fed:
+                model.graph.inputs.remove(taken)
+            model.graph.register_initializer(taken)
+    return model

@@ -1,0 +1,139 @@
+"""A model moved to a newer opset and checked: same outputs in float32, as far as it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.api import rewrite
+from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.emulate.evaluator import Evaluator
+from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
+from amp_rewrite.graph.functions import inline
+from amp_rewrite.graph.invariants.structure_valid import checker_error
+from amp_rewrite.graph.io.convert_opset import convert_opset
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
+from amp_rewrite.report.records import RaisedOpset, Report
+from amp_rewrite.rewriting.options import RewriteOptions
+
+_TOLERANCE = FLOAT16.epsilon / 2
+"""How far an output may depart, relative to its largest magnitude: less than a rewrite rounds."""
+
+_REMEDY = "export the model at that opset instead"
+
+
+@dataclass(frozen=True)
+class RaisedModel:
+    """A model at a newer opset.
+
+    Attributes:
+        model: The model.
+        before: The opset of ai.onnx that it had.
+        opset: The one that it has.
+        unverified: Why its outputs were not compared with those of the model before; None if they
+            were, and are the same.
+    """
+
+    model: ir.Model
+    before: int
+    opset: int
+    unverified: str | None = None
+
+
+def raise_opset(
+    source: Source, opset: int, *, inline_functions: bool = False, seed: int = 0
+) -> RaisedModel:
+    """Move a model to a newer opset of ai.onnx with onnx's version converter, and check the result.
+
+    onnx's checker has to accept it, and on made-up inputs it has to give the same outputs; where
+    ONNX Runtime runs one of the two models on none, the result says so.
+
+    Args:
+        source: A path, an onnx_ir model or a ModelProto; never modified.
+        opset: The opset.
+        inline_functions: Inline model-local functions first, which the converter does not take.
+        seed: Of the made-up inputs.
+
+    Raises:
+        OptionError: The converter cannot do it.
+        GraphError: What it made is not valid, or gives other outputs.
+    """
+    original = load(source)
+    if inline_functions:
+        inline(original)
+    before = original.graph.opset_imports.get("", opset)
+    raised = convert_opset(original, opset)
+    error = checker_error(raised)
+    if error is not None and checker_error(original) is None:
+        raise GraphError(f"onnx's version converter made a wrong model for opset {opset}: {error}")
+    return RaisedModel(raised, before, opset, _compare(original, raised, seed))
+
+
+def with_gain(
+    raised: RaisedModel, report: Report, source: Source, options: RewriteOptions
+) -> Report:
+    """Return the report of a raised model's rewrite with what a rewrite of the model before gives.
+
+    Args:
+        raised: The model that was rewritten.
+        report: The report.
+        source: The model before.
+        options: How it was rewritten.
+    """
+    before = rewrite(source, replace(options, strict=False)).report.summary.compute_converted
+    record = RaisedOpset(raised.before, before, raised.unverified)
+    return replace(report, opset_raised=record)
+
+
+def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
+    """Compare outputs on made-up inputs; return why that is not possible, or None.
+
+    Raises:
+        GraphError: They differ.
+    """
+    if any(has(node, Trait.RANDOM) for node in original.graph.all_nodes()):
+        return "the model draws random numbers"
+    try:
+        first = Evaluator(original)
+        _, feeds = PlausibleInputs.of(original, seed).runnable(first.run)
+        expected = first.run(feeds)
+    except (DataError, RunError, RuntimeMissingError) as error:
+        return str(error)
+    try:
+        found = Evaluator(raised).run(feeds)
+    except RunError as error:
+        raise GraphError(
+            "ONNX Runtime runs the model, but not what onnx's version converter made of it",
+            found=error.found or error.what,
+            remedy=_REMEDY,
+        ) from error
+    for name, value in expected.items():
+        if not _is_same(value, found[name]):
+            raise GraphError(
+                "onnx's version converter changed what the model computes",
+                where=name,
+                found="another output on made-up inputs",
+                remedy=_REMEDY,
+            )
+    return None
+
+
+def _is_same(expected: Any, found: Any) -> bool:
+    """Tell whether two outputs are the same but for the order of sums."""
+    if isinstance(expected, list | tuple):
+        pairs = zip(expected, found, strict=False)
+        return len(expected) == len(found) and all(_is_same(a, b) for a, b in pairs)
+    if expected is None or found is None:
+        return expected is found
+    if np.asarray(expected).dtype.kind not in "fV":
+        return np.array_equal(expected, found)
+    a, b = np.asarray(expected, np.float64), np.asarray(found, np.float64)
+    scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
+    return a.shape == b.shape and np.allclose(
+        b, a, rtol=0.0, atol=_TOLERANCE * scale, equal_nan=True
+    )
