@@ -26,7 +26,7 @@ class FusedGroup:
         results: Those of the core that make a value; the exponent of a Pow, for example, is none.
         tail: The vertices of the tail.
         inner: The values that are made and read inside.
-        inputs: The values by which the group reads its input, one seen through Identity.
+        inputs: Its input, and what it reads that changes nothing of it.
         makers: The vertices that make its input.
         rivals: The vertices outside the group that read its input.
         ends: The names of its input that are outputs of the main graph.
@@ -108,7 +108,8 @@ def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
     source = group.values["x"]
     inside = frozenset(group.nodes)
     slots = [slot for name in view.names_of(source) for slot in flat.uses(name)]
-    inputs = dict.fromkeys(flat.inputs[slot] for slot in slots if flat.reader(slot) in inside)
+    read = (flat.inputs[slot] for slot in slots if flat.reader(slot) in inside)
+    inputs = dict.fromkeys((source, *read))
     core = [n for n in group.nodes if n not in group.tail]
     made = [v for n in core for v in flat.outputs_of(n)]
     return FusedGroup(

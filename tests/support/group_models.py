@@ -62,6 +62,25 @@ FORMS = {
         _NORM,
         "SimplifiedLayerNormalization",
     ),
+    "layer-normalization-one-over": Form(
+        f"""m = MEAN(h)
+        d = Sub(h, m)
+        p = Pow(d, two){_DEVIATION}
+        r = Div(one, s)
+        n = Mul(d, r)
+        t = Mul(n, scale)
+        o = Add(t, bias)""",
+        f"{_NORM}, float one = {{1.0}}",
+        "LayerNormalization",
+    ),
+    "rms-normalization-one-over": Form(
+        f"""p = Pow(h, two){_DEVIATION}
+        r = Div(one, s)
+        n = Mul(h, r)
+        o = Mul(n, scale)""",
+        f"{_NORM}, float one = {{1.0}}",
+        "SimplifiedLayerNormalization",
+    ),
     "gelu": Form(
         """r = Div(h, root)
         e = Erf(r)

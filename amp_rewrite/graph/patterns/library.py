@@ -93,12 +93,26 @@ def _scaled(term: Term) -> Op:
 
 _CENTRED = Op("Sub", _X, _mean(_X))
 
-LAYER_NORMALIZATION = Pattern(
-    "LayerNormalization",
-    Op("Add", _scaled(_divided(_CENTRED, _power(_CENTRED))), _BIAS, is_tail=True),
-    anchor="Sqrt",
+
+def _by_reciprocal(term: Term) -> Op:
+    """Return x * (1 / sqrt(mean(x^2) + epsilon)), which ONNX Runtime makes a Div of."""
+    return Op("Mul", term, Op("Div", Number(1), _deviation(_power(term))))
+
+
+def _affine(normalized: Op) -> Pattern:
+    root = Op("Add", _scaled(normalized), _BIAS, is_tail=True)
+    return Pattern("LayerNormalization", root, anchor="Sqrt")
+
+
+def _rms(normalized: Op) -> Pattern:
+    return Pattern("RMSNormalization", _scaled(normalized), anchor="Sqrt")
+
+
+LAYER_NORMALIZATION = (
+    _affine(_divided(_CENTRED, _power(_CENTRED))),
+    _affine(_by_reciprocal(_CENTRED)),
 )
-RMS_NORMALIZATION = Pattern("RMSNormalization", _scaled(_divided(_X, _power(_X))), anchor="Sqrt")
+RMS_NORMALIZATION = (_rms(_divided(_X, _power(_X))), _rms(_by_reciprocal(_X)))
 
 _HALF_X = Op("Mul", _X, Number(0.5))
 _ERF = Op("Add", Op("Erf", Op("Div", _X, Number(SQRT_2))), Number(1))
@@ -189,9 +203,9 @@ ROTARY_EMBEDDING = Pattern(
 )
 
 PATTERNS: tuple[Pattern, ...] = (
-    LAYER_NORMALIZATION,
+    *LAYER_NORMALIZATION,
     *OTHER_LAYER_NORMALIZATIONS,
-    RMS_NORMALIZATION,
+    *RMS_NORMALIZATION,
     *OTHER_RMS_NORMALIZATIONS,
     *WITHOUT_SCALE,
     *GELU,
