@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amp_rewrite.graph.constants import is_repeated
-from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, FlatGraph, Tensor
 
 Shape = Sequence[int | None]
 
@@ -27,14 +27,21 @@ def count_terms(flat: FlatGraph, node: int) -> int | None:
 
 
 def _shape(flat: FlatGraph, value: int) -> Shape | None:
-    """Return the recorded shape of a value, or the one that a ConstantOfShape is given."""
+    """Return the recorded shape of a value, a Constant's, or what ConstantOfShape is given."""
     shape = flat.shape(value)
-    if shape is not None or not is_repeated(flat, value):
+    if shape is not None:
         return shape
-    given = flat.inputs_of(flat.producer[value])[0]
-    maker = flat.producer[given]
-    tensor = flat.initializer(given) if maker == ABSENT else flat.held(maker)
-    return None if tensor is None else [int(length) for length in tensor.numpy()]
+    if is_repeated(flat, value):
+        given = _constant(flat, flat.inputs_of(flat.producer[value])[0])
+        return None if given is None else [int(length) for length in given.numpy()]
+    held = _constant(flat, value)
+    return None if held is None else held.numpy().shape
+
+
+def _constant(flat: FlatGraph, value: int) -> Tensor | None:
+    """Return the contents of an initializer or a Constant; None for any other value."""
+    maker = flat.producer[value]
+    return flat.initializer(value) if maker == ABSENT else flat.held(maker)
 
 
 def _matmul(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:

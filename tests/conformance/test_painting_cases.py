@@ -10,7 +10,7 @@ import painting_cases as cases
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.emulate import evaluate
+from amp_rewrite.emulate import Evaluator, evaluate
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of
 from amp_rewrite.oplists import OpLists
@@ -56,6 +56,10 @@ def types_after(result: Any) -> dict[str, str]:
         for variable in ("T1", "T2"):
             found[f"{names[node]}/{variable}"] = result.options.precision
     return found
+
+
+FAR_IN_FLOAT16 = 0.02
+"""How far from float32 a case may be, as a share of its size, where kernels add in float16."""
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -128,8 +132,26 @@ def test_the_result_is_valid_and_computes_the_same(
     model, feeds = cases.build(case)
     after = amp.to_proto(rewritten(case, monkeypatch).model)
     onnx.checker.check_model(after, full_check=True)
-    expected = evaluate(model, feeds)
-    actual = evaluate(after, feeds)
+    assert_agree(case, evaluate(model, feeds), evaluate(after, feeds))
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("name", [n for n in RUNNABLE if CASES[n]["mode"] != "bf16"])
+def test_the_result_computes_the_same_in_real_float16(name: str, webgpu: str) -> None:
+    model, feeds = cases.build(CASES[name])
+    low = amp.rewrite(model, target="webgpu").model
+    # Against the device's own float32: it pools otherwise than the CPU (py_conv_pool).
+    expected, actual = (
+        Evaluator(given, emulate=False, providers=[webgpu]).run(feeds) for given in (model, low)
+    )
+    for name, value in expected.items():
+        wanted = np.asarray(value, np.float64)
+        far = np.linalg.norm(np.asarray(actual[name], np.float64) - wanted)
+        assert far <= FAR_IN_FLOAT16 * np.linalg.norm(wanted)
+
+
+def assert_agree(case: dict[str, Any], expected: dict[str, Any], actual: dict[str, Any]) -> None:
+    """Compare results with the tolerance of a case."""
     tolerance = case["numerics_tolerance"]
     default = 5 * float(np.finfo(np.float32).eps)
     atol = default if tolerance["atol"] == -1 else tolerance["atol"]

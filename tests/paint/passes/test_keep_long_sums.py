@@ -87,6 +87,11 @@ def product(length: int | str) -> str:
             "long-sum",
         ),
         (
+            "g (float[M,K] x) => (float[M,2] y) { w = Constant<value: tensor = float[1,2] {1, 2}>()"
+            "[n] y = MatMul(x, w) }",
+            "allow-list",
+        ),
+        (
             "g (float[M,K] x, int64[2] s) => (float[M,3] y)"
             "{ w = ConstantOfShape(s) [n] y = MatMul(x, w) }",
             "long-sum",
