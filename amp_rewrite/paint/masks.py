@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.paint.reach import walk
 
@@ -30,8 +31,10 @@ def ends_in_ordering(type_graph: TypeGraph, vertex: int) -> bool:
 
 
 def _is_output(type_graph: TypeGraph, vertex: int) -> bool:
+    """Tell whether a vertex writes an output of the model; that of a branch is its owner's."""
     flat = type_graph.flat
-    return any(flat.is_output(value) for value in flat.outputs_of(type_graph.nodes[vertex]))
+    written = flat.outputs_of(type_graph.nodes[vertex])
+    return any(flat.is_output(value) and flat.home[value] == MAIN for value in written)
 
 
 def is_added(type_graph: TypeGraph, vertex: int) -> bool:

@@ -7,6 +7,7 @@ name. Sums of squares reached 78,107 (T5) and 124,363 (magika) in real models; f
 
 from __future__ import annotations
 
+from amp_rewrite.graph.patterns.plain_view import PlainView
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
@@ -15,12 +16,16 @@ from amp_rewrite.paint.reach import walk
 
 
 def find_squares(context: PaintContext) -> dict[int, Mark]:
-    """Return a deny mark for every Mul(x, x) that reaches a denied reduction through clear ones."""
+    """Return a deny mark for every Mul(x, x) that reaches a denied reduction through clear ones.
+
+    It is a square as well where an Identity stands in front of an x.
+    """
     graph, flat = context.type_graph, context.type_graph.flat
+    view = PlainView(graph)
     found: dict[int, Mark] = {}
     for node in flat.nodes_of("Mul"):
         first, second = flat.inputs_of(node)
-        if first != second:
+        if view.source(first) != view.source(second):
             continue
         for vertex in graph.vertices_of(node):
             reduction = _denied_reduction(context, vertex)

@@ -92,3 +92,28 @@ def test_a_square_that_nothing_sums_is_low() -> None:
             y = Cast<to = 1>(y_fp16)
         }""",
     )
+
+
+def test_a_square_of_a_value_and_its_identity_is_a_square() -> None:
+    assert_rewrites(
+        """g (float[4,4] x) => (float[4,4] y) {
+            h = MatMul(x, x)
+            same = Identity(h)
+            s = Mul(h, same)
+            r = ReduceMean(s)
+            d = Div(h, r)
+            y = MatMul(d, d)
+        }""",
+        """g (float[4,4] x) => (float[4,4] y) {
+            x_fp16 = Cast<to = 10>(x)
+            h = MatMul(x_fp16, x_fp16)
+            h_fp32 = Cast<to = 1>(h)
+            same = Identity(h_fp32)
+            s = Mul(h_fp32, same)
+            r = ReduceMean(s)
+            d = Div(h_fp32, r)
+            d_fp16 = Cast<to = 10>(d)
+            y_fp16 = MatMul(d_fp16, d_fp16)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+    )

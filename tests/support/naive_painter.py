@@ -90,8 +90,8 @@ class NaivePainter:
         found: set[int] = set()
         listed = (ListName.CLEAR, ListName.DENY)
         for vertex in self.vertices:
-            factors = self.flat.inputs_of(self.type_graph.nodes[vertex])
-            if self.operator(vertex)[:2] != ("", "Mul") or factors[0] != factors[1]:
+            factors = {self.original(v) for v in self.flat.inputs_of(self.type_graph.nodes[vertex])}
+            if self.operator(vertex)[:2] != ("", "Mul") or len(factors) > 1:
                 continue
             behind = grow({vertex}, self.outputs, lambda v: self.list_of[v] in listed)
             sums = [v for v in behind if self.operator(v).op_type.startswith("Reduce")]
@@ -100,6 +100,15 @@ class NaivePainter:
             ):
                 found.add(vertex)
         return found
+
+    def original(self, value: int) -> int:
+        """Return what a value is, in front of Identities and Casts that change no type."""
+        node = self.flat.producer[value]
+        if node == ABSENT or self.flat.called(node)[:2] not in (("", "Identity"), ("", "Cast")):
+            return value
+        read = self.flat.inputs_of(node)[0]
+        same = self.type_graph.types[read] == self.type_graph.types[value]
+        return self.original(read) if same else value
 
     def p3_between(self) -> None:
         roots = {v for v in self.allow if v in self.process and self.is_seed(v)}
@@ -116,6 +125,7 @@ class NaivePainter:
         self.allow |= grow(roots, self.inputs, lambda v: v in down)
 
     def p4_follow(self) -> None:
+        painted = self.allow | self.deny
         for vertex in self.vertices:
             if (
                 self.list_of[vertex] is not ListName.INFER
@@ -124,9 +134,22 @@ class NaivePainter:
                 or vertex in self.allow | self.deny
             ):
                 continue
-            direct = set(self.inputs(vertex))
+            direct = self.direct_inputs(vertex, painted)
             if direct & self.allow and not direct & self.deny:
                 self.allow.add(vertex)
+
+    def direct_inputs(self, vertex: int, painted: set[int]) -> set[int]:
+        def hands_on(other: int) -> bool:
+            return (
+                self.operator(other).op_type in ("Identity", "If")
+                and self.list_of[other] is ListName.CLEAR
+                and other in self.process
+                and other in self.supports
+                and other not in painted
+            )
+
+        passed = grow({vertex}, self.inputs, hands_on)
+        return {v for p in passed for v in self.inputs(p) if not hands_on(v)}
 
     def p5_clear(self) -> None:
         painted = self.allow | self.deny

@@ -82,3 +82,43 @@ def test_an_operator_of_a_gradient_does_not_follow() -> None:
             y = Exp(s)
         }""",
     )
+
+
+def test_an_operator_follows_through_an_identity() -> None:
+    assert_rewrites(
+        """g (float[4,4] x) => (float[4,4] y) {
+            h = MatMul(x, x)
+            same = Identity(h)
+            s = Sigmoid(same)
+            y = Exp(s)
+        }""",
+        """g (float[4,4] x) => (float[4,4] y) {
+            x_fp16 = Cast<to = 10>(x)
+            h = MatMul(x_fp16, x_fp16)
+            same = Identity(h)
+            s = Sigmoid(same)
+            s_fp32 = Cast<to = 1>(s)
+            y = Exp(s_fp32)
+        }""",
+    )
+
+
+def test_an_operator_follows_the_branches_of_an_if() -> None:
+    assert_rewrites(
+        """g (float[4,4] x, bool c) => (float[4,4] y) {
+            h = If(c) <
+                then_branch = a () => (float[4,4] t) { t = MatMul(x, x) },
+                else_branch = b () => (float[4,4] e) { e = MatMul(x, x) }>
+            s = Sigmoid(h)
+            y = Exp(s)
+        }""",
+        """g (float[4,4] x, bool c) => (float[4,4] y) {
+            x_fp16 = Cast<to = 10>(x)
+            h = If(c) <
+                then_branch = a () => (float16[4,4] t) { t = MatMul(x_fp16, x_fp16) },
+                else_branch = b () => (float16[4,4] e) { e = MatMul(x_fp16, x_fp16) }>
+            s = Sigmoid(h)
+            s_fp32 = Cast<to = 1>(s)
+            y = Exp(s_fp32)
+        }""",
+    )

@@ -161,3 +161,15 @@ def test_a_clip_bound_out_of_range_bounds_nothing() -> None:
     assert reasons(result)["Clip"] == "between-allow"
     assert actions(result) == {"lowest": "unbounded", "highest": "unbounded"}
     assert_close(result, text, {"x": ROWS})
+
+
+def test_a_mask_in_a_branch_is_one_if_what_follows_the_branch_orders() -> None:
+    branches = (
+        "m = If(c) <then_branch = a () => (float[2,4] t) { t = Where(blocked, least, h) },"
+        " else_branch = b () => (float[2,4] e) { e = Where(blocked, least, h) }>"
+    )
+    inputs = "float[2,4] x, bool c"
+    ordered = model(f"h = MatMul(x, w) {branches} p = Softmax(m) y = MatMul(p, w)", MASK, inputs)
+    assert actions(rewritten(ordered)) == {"least": "saturated"}
+    shown = model(f"h = MatMul(x, w) {branches} y = MatMul(m, w)", MASK, inputs)
+    assert actions(rewritten(shown)) == {"least": "kept"}
