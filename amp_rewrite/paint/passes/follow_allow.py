@@ -8,12 +8,13 @@ from typing import ClassVar
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.part import Part, part_in
+from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 
-_HANDS_ON = ("Identity", "If")
-"""Operators that compute nothing: what reads their output reads what they were given."""
+_HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
+"""Identity and If, which compute nothing: what reads their output reads what they were given."""
 
 
 @dataclass(frozen=True)
