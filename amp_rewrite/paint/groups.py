@@ -28,7 +28,8 @@ class FusedGroup:
         inner: The values that are made and read inside.
         inputs: Its input, and what it reads that changes nothing of it.
         makers: The vertices that make its input.
-        rivals: The vertices outside the group that read its input.
+        rivals: The vertices outside the group that read its input, each with the value read: a Cast
+            of the model that used to change nothing may stand in between.
         ends: The names of its input that are outputs of the main graph.
         is_called: Whether the group is the body of a function, which a runtime inlines first, or a
             part of it; the only node is the call then.
@@ -44,7 +45,7 @@ class FusedGroup:
     inner: tuple[int, ...]
     inputs: tuple[int, ...]
     makers: tuple[int, ...]
-    rivals: tuple[int, ...]
+    rivals: tuple[tuple[int, int], ...]
     ends: tuple[int, ...]
     is_called: bool
     is_local: bool
@@ -53,7 +54,7 @@ class FusedGroup:
     @property
     def surroundings(self) -> tuple[int, ...]:
         """The vertices on which the type of its operator's input and result depend."""
-        return (*self.makers, *self.rivals, *self.tail)
+        return (*self.makers, *(vertex for vertex, _ in self.rivals), *self.tail)
 
 
 def fused_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> tuple[FusedGroup, ...]:
@@ -129,16 +130,16 @@ def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
     )
 
 
-def _rivals(view: PlainView, source: int, slots: list[int]) -> Iterator[int]:
+def _rivals(view: PlainView, source: int, slots: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the vertices that read a value at some positions, or receive it from a subgraph."""
     graph, flat = view.type_graph, view.type_graph.flat
     for slot in slots:
         if graph.reads[slot] != ABSENT and flat.reader(slot) not in view.dropped:
-            yield graph.reads[slot]
+            yield graph.reads[slot], flat.inputs[slot]
     for name in view.names_of(source):
         home = flat.home[name]
         if home == MAIN or not flat.is_output(name):
             continue
         for output, sink in zip(flat.bodies[home].outputs, graph.sinks[home], strict=True):
             if output == name and sink != ABSENT:
-                yield sink
+                yield sink, name

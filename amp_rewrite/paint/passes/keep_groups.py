@@ -102,10 +102,14 @@ class _Judge:
         fused = self.fused
         return (
             fused.is_local
-            and all(self.painting.is_allow(v) for v in fused.rivals)
+            and all(self.painting.is_allow(v) and self._is_low(x) for v, x in fused.rivals)
             and self.context.low_ends.issuperset(fused.ends)
             and self._reads_low()
         )
+
+    def _is_low(self, value: int) -> bool:
+        maker = self.context.type_graph.source[value]
+        return value in self.context.low_ends or self.painting.is_allow(maker)
 
     def _reads_low(self) -> bool:
         """Tell whether what the group reads is low, before any Cast."""
