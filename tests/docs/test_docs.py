@@ -18,8 +18,9 @@ NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/shards.md": ["torchrun"],
+    "docs/webgpu.md": ["amp-rewrite run", "scaled = amp.LossScaleOptimizer", "pip install"],
 }
-"""Page -> how the blocks begin that stay as they are: they install packages, or need a GPU."""
+"""Page -> how the blocks begin that stay as they are: they install packages, or need a device."""
 
 RECIPES = ROOT / "docs" / "contributing.md"
 """The page whose sections each run in a copy of the checkout; blocks of diffs change it."""

@@ -21,6 +21,7 @@ FLOORS = (
     "policy",
     "targets",
     "graph",
+    "graph.patterns",
     "graph.proto",
     "graph.intervals",
     "graph.magnitudes",

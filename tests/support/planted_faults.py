@@ -119,10 +119,10 @@ FAULTS = (
     Fault(
         "a reciprocal overflows",
         _chain(
-            f"{_weight('w', 1e-6)}, {FEW}",
+            f"{_weight('w', 1e-2)}, {FEW}",
             "[a] h = MatMul(x, w) [inverse] i = Reciprocal(h) [c] y = MatMul(i, few)",
         ),
-        (_x(1.0),),
+        (_x(1e-4),),
         ("inverse", "a"),
     ),
     Fault(
@@ -138,12 +138,12 @@ FAULTS = (
     Fault(
         "a convolution overflows",
         _chain(
-            f"{_weight('w', 30.0, (2, 2, 3, 3))}, {_weight('v', 1e-4, (2, 2, 3, 3))}",
+            f"{_weight('w', 3.0, (2, 2, 3, 3))}, {_weight('v', 1e-4, (2, 2, 3, 3))}",
             "[a] h = Conv(x, w) [hot] i = Conv(h, w) [relu] j = Relu(i) [c] y = Conv(j, v)",
             "1,2,9,9",
             "1,2,3,3",
         ),
-        (_x(1.0, (1, 2, 9, 9)),),
+        (_x(100.0, (1, 2, 9, 9)),),
         ("hot",),
     ),
     Fault(

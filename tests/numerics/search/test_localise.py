@@ -60,7 +60,7 @@ def test_an_overflow_is_named_where_it_happens():
 
 def test_the_node_that_contributes_most_is_found_by_running_it_alone():
     cancels = model(
-        "[a] h = MatMul(x, w) [scale] i = Mul(h, h) [plus] k = Add(i, big) [minus] l = Sub(k, big)"
+        "[a] h = MatMul(x, w) [scale] i = Relu(h) [plus] k = Add(i, big) [minus] l = Sub(k, big)"
         "[d] y = MatMul(l, w)",
         f"{square(0.3)}, float big = {{2000}}",
     )
