@@ -15,6 +15,8 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.model_files import check_output_path
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
 
@@ -70,11 +72,13 @@ def convert(
 ) -> None:
     """Rewrite MODEL to mixed precision.
 
-    With --data, --stress or --strict the result is verified, and written only if it holds.
+    With --data, --stress or --strict the result is verified, and written only if it holds; a
+    training step only with --data or --stress.
     """
     _check_paths(model, output, report)
     lengths = common.lengths(dim, explain_casts=explain_casts)
-    verifies = bool(data) or (options.strict if stress is None else stress)
+    by_default = options.strict and not _is_step(model)
+    verifies = bool(data) or (by_default if stress is None else stress)
     _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
     made, missing = None, None
     with late_bar(quiet=quiet) as bar:
@@ -131,6 +135,11 @@ def _check_verdict_options(rtol: float | None, *, verifies: bool, write_failed: 
             )
 
 
+def _is_step(model: Path) -> bool:
+    """Tell whether a model is a training step, of which made-up states prove nothing."""
+    return bool(step_description(read_flat(model)))
+
+
 def _raised(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
     """Move the model to a newer opset; what runs models is loaded for that alone."""
     from amp_rewrite.numerics.raise_opset import raise_opset
@@ -183,7 +192,7 @@ def _print(report: Report, *, explain_casts: bool) -> None:
     out = common.console()
     print_report(report, out)
     if explain_casts:
-        out.print(cast_table(report))
+        out.print_lines(cast_table(report))
 
 
 def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> None:
@@ -193,11 +202,11 @@ def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> N
     if made is not None:
         stress = made.verification.stress
         for line in () if stress is None else stress.lines():
-            out.print(line, markup=False)
-        out.print(made.verdict, markup=False)
+            out.print(line)
+        out.print(made.verdict)
     if written:
         note = ", though it does not hold" if fails else ""
-        out.print(f"wrote {output}{note}", markup=False)
+        out.print(f"wrote {output}{note}")
     else:
         note = "; --write-failed writes it all the same" if fails else ""
-        out.print(f"nothing was written{note}", markup=False)
+        out.print(f"nothing was written{note}")

@@ -30,7 +30,7 @@ def explain(
     lengths, out = common.lengths(dim, explain_casts=explain_casts), common.console()
     result = rewrite(model, options)
     if explain_casts:
-        out.print(cast_table(result.report_of_sizes(lengths)), markup=False)
+        out.print_lines(cast_table(result.report_of_sizes(lengths)))
         return
     report = result.report
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))

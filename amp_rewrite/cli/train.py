@@ -151,7 +151,7 @@ def train(
     if not quiet:
         _print(done, output, checkpoint)
         for name, count in session.fed_non_finite.items():
-            common.console().print(f"{name}: {count} numbers fed were not finite", markup=False)
+            common.console().print(f"{name}: {count} numbers fed were not finite")
 
 
 def _source(path: Path) -> Path | TrainOp:

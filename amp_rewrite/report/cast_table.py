@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.printable import printable
 from amp_rewrite.report.phrases import phrase
 from amp_rewrite.report.records import CastRecord, RegionRecord, Report, VariableRecord
 
@@ -21,7 +22,7 @@ def explain_casts(report: Report, most: int = MOST) -> str:
         report: The report of a rewrite.
         most: How many of each; those of unknown size come last.
     """
-    return "\n".join([*_casts(report, most), *_regions(report, most)])
+    return "\n".join(map(printable, (*_casts(report, most), *_regions(report, most))))
 
 
 def _casts(report: Report, most: int) -> Iterator[str]:

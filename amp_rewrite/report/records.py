@@ -379,7 +379,7 @@ def print_report(report: Report, console: Console) -> None:
     if report.casts:
         console.print(_movement(summary))
     if report.likely_overflow:
-        console.print(f"by estimate: {report.likely_overflow}", highlight=False, markup=False)
+        console.print(f"by estimate: {report.likely_overflow}")
     if weights.stored:
         console.print(_storage(weights.stored))
     if report.alignment:
