@@ -55,9 +55,13 @@ class Sizes:
         """
         inputs, outputs = self._flat.inputs_of(node), self._flat.outputs_of(node)
         op_type = self._flat.called(node).op_type
-        if op_type not in _SUMMED:
+        operand, at = _SUMMED.get(op_type, (0, None))
+        if (
+            op_type not in _SUMMED
+            or len(inputs) <= operand
+            or ABSENT in (*inputs[:2], *outputs[:1])
+        ):
             return None
-        operand, at = _SUMMED[op_type]
         counted = inputs[0] if op_type == "ConvTranspose" else outputs[0]
         elements, length = self.elements(counted), self._summed(node, inputs[operand], at)
         return None if elements is None or length is None else elements * length

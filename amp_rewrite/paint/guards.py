@@ -25,27 +25,52 @@ def guards_of(type_graph: TypeGraph, intervals: Intervals) -> Mapping[int, float
     """
     flat = type_graph.flat
     found: dict[int, float] = {}
+    hollow: set[int] = set()
     for node, number in enumerate(flat.operator):
         for value in flat.outputs_of(node):
             if not type_graph.is_float32(value):
                 continue
-            away = intervals[value].away
-            guard = away or _guard(flat.operators[number], flat.inputs_of(node), found, intervals)
+            called, inputs = flat.operators[number], flat.inputs_of(node)
+            if _is_quotient(called, inputs, intervals) or _hands_on(called, inputs, hollow):
+                hollow.add(value)
+                continue
+            known = {
+                v: found.get(v) or intervals[v].away
+                for v in inputs
+                if v != ABSENT and v not in hollow
+            }
+            guard = intervals[value].away or _guard(called, inputs, known)
             if guard:
                 found[value] = guard
     return found
 
 
-def _guard(
-    called: Operator, inputs: list[int], found: Mapping[int, float], intervals: Intervals
-) -> float:
+def _is_quotient(called: Operator, inputs: list[int], intervals: Intervals) -> bool:
+    """Tell whether a value is away from zero only because its divisor cannot be infinite.
+
+    1 / Sqrt(length) is at least 3e-10, for lengths are 64-bit integers; that guards nothing.
+    """
+    # operators: those that divide, and by which input.
+    divisor = {"Div": 1, "Reciprocal": 0}.get(called.op_type) if called.domain == "" else None
+    if divisor is None or len(inputs) <= divisor or intervals[inputs[divisor]].is_point:
+        return False
+    return divisor == 0 or intervals[inputs[0]].away >= 1
+
+
+def _hands_on(called: Operator, inputs: list[int], hollow: set[int]) -> bool:
+    """Tell whether a value is away from zero only because such a quotient is."""
+    # operators: besides products, those that leave zero where it is.
+    passes = has(called, Trait.MOVES, Trait.CHANGES_SIGN, Trait.CASTS, Trait.MULTIPLIES)
+    return (passes or called.op_type == "Sqrt") and not hollow.isdisjoint(inputs)
+
+
+def _guard(called: Operator, inputs: list[int], known: Mapping[int, float]) -> float:
     """Return what guards the output of a node that is not provably away from zero, or 0."""
     if called.domain != "":
         return 0.0
     data = row_of(called).data
     given = [v for k, v in enumerate(inputs) if v != ABSENT and (data is None or k in data)]
-    known = [found.get(value, 0.0) or intervals[value].away for value in given]
-    guards = [guard for guard in known if guard]
+    guards = [known[value] for value in given if known.get(value)]
     if not guards:
         return 0.0
     if has(called, Trait.MOVES, Trait.CHANGES_SIGN):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
@@ -52,7 +52,10 @@ def _lengths(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
 
 def _of_product(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
     """Return rows, inner length and columns of (..., M, K) x (..., K, N)."""
-    first, second = (sizes.shape(value) for value in flat.inputs_of(node)[:2])
+    inputs = flat.inputs_of(node)[:2]
+    if len(inputs) < 2 or ABSENT in inputs:  # an operator of another domain and this name
+        return {}
+    first, second = map(sizes.shape, inputs)
     found: Lengths = {}
     if second is not None and len(second) > 1:
         order = reversed(second[-2:]) if _int(flat, node, "transB", 0) else second[-2:]
@@ -69,7 +72,8 @@ def _of_product(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
 
 def _of_convolution(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
     """Return the channels of a convolution without groups: its weight is (out, in, ...)."""
-    weight = sizes.shape(flat.inputs_of(node)[1])
+    inputs = flat.inputs_of(node)
+    weight = sizes.shape(inputs[1]) if len(inputs) > 1 and inputs[1] != ABSENT else None
     if weight is None or len(weight) < 2:
         return {}
     names = ["output channels", "input channels"]

@@ -166,7 +166,7 @@ def test_what_reads_and_what_fails_leaves_a_model_as_it_was(name: str, calls: li
 
 def trained(model: ir.Model, optimizer: Any) -> dict[str, np.ndarray]:
     """Return the state after two steps."""
-    feeds: dict[str, Any] = {"x": np.array([[1, -2]], np.float32), "c": np.array(True)}
+    feeds: dict[str, Any] = {"x": np.array([[1, -2], [3, 1]], np.float32), "c": np.array(True)}
     with amp.TrainingSession(optimizer.minimize(amp.value(model, "loss")), seed=3) as session:
         names = {v.name for v in model.graph.inputs}
         for _ in range(2):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from amp_rewrite.graph.flat import ABSENT, Array, Attribute, FlatGraph
-from amp_rewrite.graph.intervals.interval import Interval
+from amp_rewrite.graph.intervals.interval import ANY, Interval
 from amp_rewrite.graph.intervals.row_sums import Layout, RowSums
 
 
@@ -65,8 +65,8 @@ class Operation(NamedTuple):
         return index < len(self.inputs) and self.inputs[index] != ABSENT
 
     def of(self, index: int) -> Interval:
-        """Return the interval of an input that is there."""
-        return self.known[self.inputs[index]]
+        """Return the interval of an input; anything of one that is left out."""
+        return self.known[self.inputs[index]] if self.has(index) else ANY
 
     def of_all(self) -> list[Interval]:
         """Return the intervals of all inputs that are there."""

@@ -26,6 +26,10 @@ BYTE = 255.0
 """How much larger inputs may be than assumed: raw bytes in place of normalised numbers."""
 
 
+_HIGHEST_POWER = 100.0
+"""BYTE to this power is far beyond every type of 16 bits, and still a float."""
+
+
 class Estimate(NamedTuple):
     """What the elements of a value are like.
 
@@ -57,7 +61,7 @@ class Estimate(NamedTuple):
         those is 255 times as large, relative to the input, as that of normalised ones.
         """
         peak = ROOM * abs(self.mean) + PEAK * self.spread
-        return peak * BYTE ** max(0.0, self.degree - 1)
+        return peak * BYTE ** min(max(0.0, self.degree - 1), _HIGHEST_POWER)
 
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate of the elements times a factor."""
@@ -99,7 +103,8 @@ def multiply(a: Estimate, b: Estimate) -> Estimate:
 
 def squared(a: Estimate) -> Estimate:
     """Return the estimate of the squares of normal numbers."""
-    fourth = 3 * a.spread**4 + 6 * a.spread**2 * a.mean**2 + a.mean**4
+    variance, square = a.spread * a.spread, a.mean * a.mean
+    fourth = 3 * variance * variance + 6 * variance * square + square * square
     return of_moments(a.square, fourth, 2 * a.degree)
 
 

@@ -66,8 +66,13 @@ class StoredTensor:
 
     def numpy(self) -> Array:
         """Return the elements; what is in a file is read."""
-        folder = "" if self.location is None else self.location.folder
-        return numpy_helper.to_array(self.proto, folder)
+        if self.location is None:
+            return numpy_helper.to_array(self.proto)
+        if bits(self.dtype) < 8:
+            return numpy_helper.to_array(self.proto, self.location.folder)
+        # onnx reads up to the end of a file where no length is recorded
+        stream = self.stream
+        return np.concatenate([np.empty(0, stream.dtype), *stream.blocks()]).reshape(self.dims)
 
     @property
     def stored(self) -> Stream:

@@ -111,7 +111,10 @@ class _Search:
         return 0 < self._guard(value) <= self._vanishing
 
     def _guard(self, value: int) -> float:
-        return self._guards.get(value) or self.context.intervals[value].away
+        graph = self._graph
+        if graph.flat.producer[value] != ABSENT and graph.is_float32(value):
+            return self._guards.get(value, 0.0)
+        return self.context.intervals[value].away
 
     def _quotient(self, vertex: int, guard: float) -> float:
         """Return what the result of a vertex reaches at the guard; 0 for what does not divide."""
