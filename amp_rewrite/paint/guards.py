@@ -59,8 +59,8 @@ def _is_quotient(called: Operator, inputs: list[int], intervals: Intervals) -> b
 
 def _hands_on(called: Operator, inputs: list[int], hollow: set[int]) -> bool:
     """Tell whether a value is away from zero only because such a quotient is."""
-    # operators: besides products, those that leave zero where it is.
     passes = has(called, Trait.MOVES, Trait.CHANGES_SIGN, Trait.CASTS, Trait.MULTIPLIES)
+    # The root leaves zero where it is, too.
     return (passes or called.op_type == "Sqrt") and not hollow.isdisjoint(inputs)
 
 
