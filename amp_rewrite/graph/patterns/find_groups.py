@@ -68,7 +68,10 @@ def find_groups(type_graph: TypeGraph, patterns: Iterable[Pattern]) -> list[Grou
     view = PlainView(type_graph)
     found: list[Group] = []
     taken: set[int] = set()
+    present = {called.op_type for called in type_graph.flat.operators}
     for pattern in patterns:
+        if not present.issuperset(pattern.path()):
+            continue
         for anchor in type_graph.flat.nodes_of(pattern.anchor):
             group = None if anchor in taken else _group_at(view, pattern, anchor)
             if group is not None and taken.isdisjoint(group.nodes):
