@@ -214,9 +214,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    corpus = os.environ.get("AMP_CORPUS") or ROOT / ".cache" / "corpus"
+    corpus = Path(os.environ.get("AMP_CORPUS") or ROOT / ".cache" / "corpus")
+    known = {path.stem for path in (corpus / "models").glob("*.onnx")}
+    if unknown := [name for name in given.names if name not in known]:
+        parser.error(f"no model of the corpus is called {unknown[0]!r}; there are {sorted(known)}")
     rows = numerics_table(
-        Path(corpus),
+        corpus,
         given.names,
         precision=given.precision,
         seeds=given.seeds,

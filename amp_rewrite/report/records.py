@@ -420,8 +420,9 @@ def _movement(summary: Summary) -> str:
 def _advice(alignment: Sequence[AlignmentRecord]) -> str:
     shown = [f"{a.node} ({a.dimension} {a.length})" for a in alignment[:_MOST_LENGTHS]]
     more = ["..."] if len(alignment) > _MOST_LENGTHS else []
+    lengths = "length of low products is" if len(alignment) == 1 else "lengths of low products are"
     return (
-        f"tensor cores: {len(alignment)} lengths of low products are no multiple of "
+        f"tensor cores: {len(alignment)} {lengths} no multiple of "
         f"{alignment[0].multiple}: {', '.join(shown + more)}"
     )
 
