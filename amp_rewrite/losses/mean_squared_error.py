@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
-from amp_rewrite.losses.operands import check_reduction, check_same_shape, named, operands, reduced
+from amp_rewrite.losses.operands import difference, named, reduced
+from amp_rewrite.losses.options import check_reduction
 from amp_rewrite.training.training_graph import GraphValue
 
 
@@ -34,8 +34,5 @@ def mean_squared_error(
         UnknownValueError: The model has no value called `predictions`.
     """
     check_reduction(reduction)
-    graph, predicted, target = operands(model, predictions, labels)
-    b = graph.scoped("loss", Part.LOSS)
-    check_same_shape(b, predicted, target)
-    error = b.sub(predicted, b.cast_like(target, predicted))
+    graph, b, error = difference(model, predictions, labels)
     return named(graph, reduced(b, b.square(error), reduction))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
-
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
@@ -11,10 +9,10 @@ from amp_rewrite.builder.known import differ
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.names import is_utf8
+from amp_rewrite.graph.part import Part
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
 
 NAME = "loss"
-REDUCTIONS = ("mean", "sum", "none")
 
 
 def operands(
@@ -23,6 +21,7 @@ def operands(
     labels: str | GraphValue,
     *,
     axis: int | None = None,
+    like_logits: bool = True,
 ) -> tuple[TrainingGraph, ir.Value, ir.Value]:
     """Return the training graph, the predictions and the labels.
 
@@ -30,8 +29,9 @@ def operands(
         model: The model.
         prediction: A floating-point value of it.
         labels: A value of it; a name that it does not have becomes a new input.
-        axis: None gives a new input the type and shape of the predictions; otherwise it is int64
-            and lacks this axis of theirs.
+        axis: The axis of the classes, or None if there are none.
+        like_logits: Whether a new input has the type and shape of the predictions; otherwise it is
+            int64 and lacks the axis of the classes.
 
     Raises:
         LossError: The predictions are not floating-point or have no such axis, or a value is of
@@ -61,9 +61,12 @@ def operands(
     if isinstance(labels, GraphValue) or graph.has(labels):
         return graph, predicted, _value(graph, labels)
     dims = None if predicted.shape is None else list(predicted.shape.dims)
-    if dims is not None and axis is not None:
-        del dims[axis]
-    dtype = graph.builder.type_of(predicted) if axis is None else ir.DataType.INT64
+    if like_logits:
+        dtype = graph.builder.type_of(predicted)
+    else:
+        dtype = ir.DataType.INT64
+        if dims is not None and axis is not None:
+            del dims[axis]
     return graph, predicted, graph.add_input(labels, dtype, dims)
 
 
@@ -83,37 +86,68 @@ def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
         )
 
 
-def check_reduction(reduction: str) -> None:
-    """Refuse an unknown reduction.
+def difference(
+    model: ir.Model, predictions: str | GraphValue, labels: str | GraphValue
+) -> tuple[TrainingGraph, Builder, ir.Value]:
+    """Return the training graph, what adds a loss to it, and predictions - labels, in float32.
+
+    A wider type than float32 stays.
 
     Raises:
-        LossError: It is none of REDUCTIONS.
+        LossError: The predictions are not floating-point, or shapes differ.
+        UnknownValueError: The model has no value called `predictions`.
     """
-    if not isinstance(reduction, str) or reduction not in REDUCTIONS:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise LossError(
-            "unknown reduction", found=repr(reduction), expected=" or ".join(REDUCTIONS)
-        )
+    graph, predicted, target = operands(model, predictions, labels)
+    b = graph.scoped("loss", Part.LOSS)
+    check_same_shape(b, predicted, target)
+    predicted = at_least_float32(b, predicted)
+    return graph, b, b.sub(predicted, b.cast_like(target, predicted))
 
 
-def check_integer(name: str, given: object) -> int:
-    """Return an option that is an integer.
+def classes_last(b: Builder, x: ir.Value, axis: int) -> ir.Value:
+    """Return a value with the axis of the classes as its last one."""
+    rank = b.rank(x)
+    if rank is None or axis % rank == rank - 1:
+        return x
+    axis %= rank
+    return b.transpose(x, [d for d in range(rank) if d != axis] + [axis])
 
-    Raises:
-        LossError: It is not one that int64 holds.
-    """
-    number = None if isinstance(given, bool) or not isinstance(given, numbers.Integral) else given
-    if number is None or not -(2**63) <= int(number) < 2**63:
-        raise LossError(f"{name} must be an integer", found=repr(given), remedy="pass an int")
-    return int(number)
+
+def at_least_float32(b: Builder, x: ir.Value) -> ir.Value:
+    """Return a value in float32 if its type is narrower."""
+    return x if b.type_of(x).itemsize >= 4 else b.cast(x, ir.DataType.FLOAT)
 
 
 def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
     """Return the mean or the sum of losses, float32 at least; losses themselves for "none"."""
     if reduction == "none":
         return losses
-    wide = losses if b.type_of(losses).itemsize >= 4 else b.cast(losses, ir.DataType.FLOAT)
     reduce = b.reduce_mean if reduction == "mean" else b.reduce_sum
-    return reduce(wide, None, keepdims=False)
+    return reduce(at_least_float32(b, losses), None, keepdims=False)
+
+
+def weighted_mean(b: Builder, losses: ir.Value, counts: ir.Value | None) -> ir.Value:
+    """Return the sum of losses over that of how much they count; 0 if nothing counts.
+
+    Args:
+        b: Adds the nodes.
+        losses: Losses that have been multiplied by what they count.
+        counts: In their shape; None is 1 for all.
+    """
+    if counts is None:
+        return reduced(b, losses, "mean")
+    total = b.reduce_sum(counts, None, keepdims=False)
+    return b.div(reduced(b, losses, "sum"), b.where(b.equal(total, 0.0), b.ones_like(total), total))
+
+
+def share_of_classes(b: Builder, scores: ir.Value, amount: float) -> ir.Value:
+    """Return an amount divided by the number of classes, the last axis of the scores: a scalar."""
+    dims = b.dims(scores)
+    dtype = b.type_of(scores)
+    if dims is not None and dims[-1]:
+        return b.constant(amount / dims[-1], dtype)
+    classes = b.cast(b.squeeze(b.dim(scores, -1), [0]), dtype)
+    return b.div(b.constant(amount, dtype), classes)
 
 
 def named(graph: TrainingGraph, loss: ir.Value) -> GraphValue:

@@ -18,6 +18,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
+from amp_rewrite.training.arithmetic import Arithmetic, numbers_of
 from amp_rewrite.training.assigned import assigned
 from amp_rewrite.training.prepare import prepare
 from amp_rewrite.training.replicas import Groups
@@ -112,10 +113,11 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
-class GraphValue:
+class GraphValue(Arithmetic):
     """A value of a graph on which a training step is being built.
 
-    Arithmetic with another value of the graph or with a number adds a node to the graph.
+    Python's arithmetic on it, with another value of the graph, a number or an array, adds nodes to
+    the graph; so do the methods of `Arithmetic`.
 
     Attributes:
         graph: The training graph.
@@ -140,42 +142,6 @@ class GraphValue:
         """The lengths of the axes, None where unknown; None if the rank is unknown."""
         return dims(self.value)
 
-    def __add__(self, other: GraphValue | float) -> GraphValue:
-        """Return self + other."""
-        return self._with(self._builder.add(self.value, self._operand(other)))
-
-    def __radd__(self, other: float) -> GraphValue:
-        """Return other + self."""
-        return self._with(self._builder.add(other, self.value))
-
-    def __sub__(self, other: GraphValue | float) -> GraphValue:
-        """Return self - other."""
-        return self._with(self._builder.sub(self.value, self._operand(other)))
-
-    def __rsub__(self, other: float) -> GraphValue:
-        """Return other - self."""
-        return self._with(self._builder.sub(other, self.value))
-
-    def __mul__(self, other: GraphValue | float) -> GraphValue:
-        """Return self * other."""
-        return self._with(self._builder.mul(self.value, self._operand(other)))
-
-    def __rmul__(self, other: float) -> GraphValue:
-        """Return other * self."""
-        return self._with(self._builder.mul(other, self.value))
-
-    def __truediv__(self, other: GraphValue | float) -> GraphValue:
-        """Return self / other."""
-        return self._with(self._builder.div(self.value, self._operand(other)))
-
-    def __rtruediv__(self, other: float) -> GraphValue:
-        """Return other / self."""
-        return self._with(self._builder.div(other, self.value))
-
-    def __neg__(self) -> GraphValue:
-        """Return -self."""
-        return self._with(self._builder.neg(self.value))
-
     @property
     def _builder(self) -> Builder:
         return self.graph.scoped("arithmetic", Part.ARITHMETIC)
@@ -183,9 +149,9 @@ class GraphValue:
     def _with(self, value: ir.Value) -> GraphValue:
         return GraphValue(self.graph, value)
 
-    def _operand(self, other: GraphValue | float) -> ir.Value | float:
+    def _operand(self, other: Any) -> ir.Value:
         if not isinstance(other, GraphValue):
-            return other
+            return self._builder.constant(numbers_of(other, self.name), self.dtype)
         if other.graph is not self.graph:
             raise OptionError(
                 "values of two models cannot meet in one operation",

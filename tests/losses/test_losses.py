@@ -100,6 +100,180 @@ def test_mean_squared_error_and_its_gradient(reduction: str) -> None:
     np.testing.assert_allclose(gradient, 2 * error * scale, rtol=1e-5)
 
 
+def cross_entropy(
+    x: np.ndarray, t: np.ndarray, w: np.ndarray, smoothing: float, ignored: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each label's loss and count, as PyTorch documents them for class numbers (N,)."""
+    log_prob = np.log(softmax(x.astype(np.float64), -1))
+    kept = np.ones(t.shape) if ignored is None else (t != ignored).astype(float)
+    known = np.where(kept > 0, t, 0)
+    rows = np.arange(len(t))
+    each = -(1 - smoothing) * w[known] * log_prob[rows, known]
+    each -= smoothing / x.shape[-1] * (w * log_prob).sum(-1)
+    return each * kept, w[known] * kept
+
+
+def slope(f: Any, w: np.ndarray) -> np.ndarray:
+    """Return the gradient of a function of float64 by central differences."""
+    w = w.astype(np.float64)
+    out = np.zeros_like(w)
+    for at in np.ndindex(w.shape):
+        high, low = w.copy(), w.copy()
+        high[at] += 1e-6
+        low[at] -= 1e-6
+        out[at] = (f(high) - f(low)) / 2e-6
+    return out
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"label_smoothing": 0.1},
+    {"class_weights": [0.5, 2.0, 0.0, 1.0]},
+    {"class_weights": [0.5, 2.0, 0.0, 1.0], "label_smoothing": 0.3},
+    {"ignore_index": -100, "label_smoothing": 0.1},
+    {"ignore_index": -100, "class_weights": (1, 2, 3, 4)},
+    {"ignore_index": 2, "class_weights": np.arange(1, 5), "label_smoothing": 1.0},
+]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("spatial", [False, True])
+def test_options_of_softmax_cross_entropy(
+    options: dict[str, Any], reduction: str, spatial: bool
+) -> None:
+    w = RNG.normal(size=(6, 4, 2) if spatial else (6, 4)).astype(np.float32)
+    labels = RNG.integers(0, 4, (6, 2) if spatial else (6,))
+    if "ignore_index" in options:
+        labels.flat[:2] = options["ignore_index"]
+    loss = losses.softmax_cross_entropy(
+        model_of(w), "y", "t", axis=1, reduction=reduction, **options
+    )
+    found, gradient = run(loss, w, {"t": labels})
+
+    def expected(x: np.ndarray) -> float:
+        each, counts = cross_entropy(
+            np.moveaxis(x, 1, -1).reshape(-1, 4),
+            labels.reshape(-1),
+            np.asarray(options.get("class_weights", np.ones(4)), np.float64),
+            options.get("label_smoothing", 0.0),
+            options.get("ignore_index"),
+        )
+        return each.sum() / (counts.sum() if reduction == "mean" else 1)
+
+    np.testing.assert_allclose(found, expected(w), rtol=1e-5)
+    np.testing.assert_allclose(gradient, slope(expected, w), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", OPTIONS[3:], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_labels_that_are_all_ignored_lose_nothing(options: dict[str, Any], reduction: str) -> None:
+    w = RNG.normal(size=(3, 4)).astype(np.float32)
+    loss = losses.softmax_cross_entropy(model_of(w), "y", "t", reduction=reduction, **options)
+    found, gradient = run(loss, w, {"t": np.full(3, options["ignore_index"])})
+    assert found == 0
+    np.testing.assert_array_equal(gradient, np.zeros_like(w))
+
+
+def test_ignored_labels_keep_the_shape_of_losses() -> None:
+    w = RNG.normal(size=(2, 3, 4)).astype(np.float32)
+    labels = np.array([[-1, 2, 3], [0, -1, -1]])
+    loss = losses.softmax_cross_entropy(
+        model_of(w), "y", "t", ignore_index=-1, label_smoothing=0.2, reduction="none"
+    )
+    found, _ = run(loss, w, {"t": labels})
+    each, _ = cross_entropy(w.reshape(-1, 4), labels.reshape(-1), np.ones(4), 0.2, -1)
+    np.testing.assert_allclose(found, each.reshape(2, 3), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS[0], OPTIONS[2]], ids=str)
+@pytest.mark.parametrize("axis", [1, -1])
+def test_soft_labels(options: dict[str, Any], axis: int) -> None:
+    w = RNG.normal(size=(5, 4, 4)).astype(np.float32)
+    p = softmax(RNG.normal(size=w.shape), axis).astype(np.float32)
+    loss = losses.softmax_cross_entropy(
+        model_of(w), "y", "t", axis=axis, soft_labels=True, **options
+    )
+    found, gradient = run(loss, w, {"t": p})
+    smoothing, weights = options.get("label_smoothing", 0.0), options.get("class_weights", 1.0)
+    wanted = (1 - smoothing) * np.moveaxis(p, axis, -1) + smoothing / 4
+
+    def expected(x: np.ndarray) -> float:
+        log_prob = np.log(softmax(np.moveaxis(x, axis, -1), -1))
+        return -(wanted * np.asarray(weights) * log_prob).sum() / 20
+
+    np.testing.assert_allclose(found, expected(w.astype(np.float64)), rtol=1e-5)
+    np.testing.assert_allclose(gradient, slope(expected, w), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("pos_weight", [None, 3.0, [0.5, 2.0, 0.0, 1.0]], ids=str)
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_options_of_sigmoid_cross_entropy(pos_weight: Any, smoothing: float) -> None:
+    w = (RNG.normal(size=(5, 4)) * 3).astype(np.float32)
+    z = RNG.integers(0, 2, (5, 4)).astype(np.float32)
+    loss = losses.sigmoid_cross_entropy(
+        model_of(w), "y", "t", pos_weight=pos_weight, label_smoothing=smoothing
+    )
+    found, gradient = run(loss, w, {"t": z})
+    smooth = z * (1 - smoothing) + smoothing / 2
+    weight = np.asarray(1.0 if pos_weight is None else pos_weight)
+
+    def expected(x: np.ndarray) -> float:
+        positive = weight * smooth * np.logaddexp(0, -x)
+        return (positive + (1 - smooth) * np.logaddexp(0, x)).mean()
+
+    np.testing.assert_allclose(found, expected(w.astype(np.float64)), rtol=1e-5)
+    np.testing.assert_allclose(gradient, slope(expected, w), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("delta", [None, 0.5, 2])
+def test_errors_that_grow_no_faster_than_themselves(delta: float | None, reduction: str) -> None:
+    """Huber's loss, and without a delta the mean absolute error; one error is 1e6."""
+    w = (RNG.normal(size=(4, 3)) * 2).astype(np.float32)
+    w[0, 0], w[1, 1] = 1e6, 0
+    t = np.zeros((4, 3), np.float32)
+    make = losses.mean_absolute_error if delta is None else losses.huber
+    given = {} if delta is None else {"delta": delta}
+    loss = make(model_of(w), "y", "t", reduction=reduction, **given)
+    found, gradient = run(loss, w, {"t": t})
+    e = w.astype(np.float64)
+    each = np.abs(e)
+    if delta is not None:
+        each = np.where(each <= delta, e * e / 2, delta * (each - delta / 2))
+    scale = 1 / e.size if reduction == "mean" else 1
+    np.testing.assert_allclose(found, each.sum() * scale, rtol=1e-6)
+    wanted = np.sign(e) if delta is None else np.clip(e, -delta, delta)
+    np.testing.assert_allclose(gradient, wanted * scale, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_kl_divergence_is_0_where_distributions_agree(axis: int) -> None:
+    w = RNG.normal(size=(2, 3, 4)).astype(np.float32)
+    same = softmax(w.astype(np.float64), axis).astype(np.float32)
+    other = np.moveaxis(np.zeros_like(w), axis, -1)
+    other[..., 0] = 1  # certain: all other classes have the probability 0
+    for p, expected in ((same, 0.0), (np.moveaxis(other, -1, axis), None)):
+        loss = losses.kl_divergence(model_of(w), "y", "t", axis=axis)
+        found, gradient = run(loss, w, {"t": p})
+        labels = p.size / w.shape[axis]
+        if expected is None:
+            certain = np.take(softmax(w.astype(np.float64), axis), 0, axis)
+            expected = -np.log(certain).mean()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        wanted = (softmax(w.astype(np.float64), axis) - p) / labels
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_student_and_its_teacher_are_parts_of_one_graph() -> None:
+    """Probabilities of 0 that the graph computes give no NaN to what they depend on."""
+    w = np.array([[1, 2], [3, 4]], np.float32)
+    model = model_of(w)
+    teacher = value(model, "y").relu() - value(model, "y").relu()
+    found, gradient = run(losses.kl_divergence(model, "y", teacher), w, {})
+    assert found == 0
+    assert np.isfinite(gradient).all()
+
+
 EXTREME = np.array([[1e4, -1e4, 0.0], [-3e4, 3e4, 100.0]], np.float32)
 
 
@@ -181,6 +355,42 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "labels that are no class per row": (
         lambda m: losses.softmax_cross_entropy(m, "y", "k"),
         r"labels must have the shape of the logits without the axis .*\[5\], the classes .*axis=1",
+    ),
+    "weights of other classes": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", class_weights=[1, 2, 3]),
+        "one weight for each class; found 3; expected 2",
+    ),
+    "negative weights": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", class_weights=[1, -2]),
+        r"impossible class_weights; found \[1, -2\]",
+    ),
+    "a weight that is a word": (
+        lambda m: losses.sigmoid_cross_entropy(m, "y", "t", pos_weight="2x"),
+        "impossible pos_weight; found '2x'",
+    ),
+    "weights that do not broadcast": (
+        lambda m: losses.sigmoid_cross_entropy(m, "y", "t", pos_weight=[1, 2, 3]),
+        r"does not broadcast to the logits; found \[3\]",
+    ),
+    "too much smoothing": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", label_smoothing=1.5),
+        "impossible label_smoothing; found 1.5; expected 0 to 1",
+    ),
+    "soft labels to ignore": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "t", soft_labels=True, ignore_index=0),
+        "no class to ignore",
+    ),
+    "soft labels of another shape": (
+        lambda m: losses.softmax_cross_entropy(m, "y", "k", soft_labels=True),
+        "labels must have the shape of the predictions",
+    ),
+    "no delta": (
+        lambda m: losses.huber(m, "y", "t", delta=0),
+        "impossible delta; found 0; expected a number above 0",
+    ),
+    "no number": (
+        lambda m: losses.huber(m, "y", "t", delta="1"),  # type: ignore[arg-type]
+        "delta must be a finite number; found '1'",
     ),
     "no name": (lambda m: losses.softmax_cross_entropy(m, "y", ""), "not a value of the model"),
     "no value": (
