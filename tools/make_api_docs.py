@@ -116,11 +116,25 @@ def described(source: griffe.Object | griffe.Alias, found: Any) -> str:
     path = f"{found.__module__}.{found.__qualname__}".removeprefix(f"{PACKAGE}.")
     target = source[path]
     template = TEMPLATES.get_template(f"{target.kind.value}.md.jinja")
-    _, _, text = template.render(**prepare_context(target, CONFIG)).partition("\n")  # its heading
+    config: ConfigDict = {**CONFIG, "inherited_members": inherited(found) or False}
+    _, _, text = template.render(**prepare_context(target, config)).partition("\n")  # its heading
     while _CROSS_REFERENCE.search(text):  # griffe2md links to names that this page does not have
         text = _CROSS_REFERENCE.sub(r"\1", text)
     text = text.replace("- ****", r"- **\*\*")  # **keywords in bold
     return _SIGNATURE.sub(wrapped, text).strip()
+
+
+def inherited(found: Any) -> list[str]:
+    """Return the public names that a class has from classes of the package that are not public."""
+    public = {
+        value
+        for name in MODULES
+        for _, value in public_members(import_module(name))
+        if isclass(value)
+    }
+    bases = found.__mro__[1:] if isclass(found) else ()
+    hidden = [b for b in bases if b.__module__.startswith(f"{PACKAGE}.") and b not in public]
+    return [name for base in hidden for name in vars(base) if not name.startswith("_")]
 
 
 def wrapped(block: re.Match[str]) -> str:

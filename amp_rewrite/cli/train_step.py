@@ -19,7 +19,8 @@ from amp_rewrite.graph.io.save import save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.report.records import Summary
 from amp_rewrite.rewriting.options import RewriteOptions
-from amp_rewrite.train.recipe import loss_of, minimize, optimizer_of, scaled, variables_of
+from amp_rewrite.train.recipe.loss import KINDS, loss_of
+from amp_rewrite.train.recipe.optimizer import minimize, optimizer_of, scaled, variables_of
 from amp_rewrite.train.step.build_step import step_model
 from amp_rewrite.train.step.precision import chosen_precision, in_precision
 from amp_rewrite.train.step.step import whole_step
@@ -34,11 +35,16 @@ def train_step(
     loss: Annotated[
         str,
         typer.Option(
-            help="The name of the model's own loss, or a loss to add: "
-            "softmax-cross-entropy:LOGITS:LABELS, sigmoid-cross-entropy:LOGITS:LABELS or "
-            "mean-squared-error:PREDICTIONS:LABELS; labels that the model lacks become an input."
+            help="The name of the model's own loss, or a loss to add, KIND:LOGITS:LABELS; labels "
+            f"that the model lacks become an input. Kinds: {', '.join(KINDS)}."
         ),
     ],
+    loss_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--loss-option", help="An argument of the loss, such as label-smoothing=0.1; repeat."
+        ),
+    ] = None,
     optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(NAMES)}.")] = "adam",
     learning_rate: Annotated[
         float | None, typer.Option(help="The optimizer's default if none is given.")
@@ -104,7 +110,7 @@ def train_step(
             remedy="train it with amp-rewrite train, or name the forward model",
         )
     nodes = len(model.graph)
-    minimized, targets = loss_of(model, loss)
+    minimized, targets = loss_of(model, loss, loss_option or ())
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
     if cross_shard is not None:
         rule = CrossShardOptimizer(rule, cross_shard)

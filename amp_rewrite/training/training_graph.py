@@ -117,7 +117,7 @@ class GraphValue(Arithmetic):
     """A value of a graph on which a training step is being built.
 
     Python's arithmetic on it, with another value of the graph, a number or an array, adds nodes to
-    the graph; so do the methods of `Arithmetic`.
+    the graph; so do its methods, which are named as those of numpy.
 
     Attributes:
         graph: The training graph.

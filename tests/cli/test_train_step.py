@@ -110,6 +110,9 @@ LOSSES = {
     "softmax-cross-entropy:logits:label": (amp.losses.softmax_cross_entropy, "label"),
     "sigmoid-cross-entropy:logits:yes": (amp.losses.sigmoid_cross_entropy, "yes"),
     "mean-squared-error:logits:label:0": (amp.losses.mean_squared_error, "label:0"),
+    "mean-absolute-error:logits:label": (amp.losses.mean_absolute_error, "label"),
+    "huber:logits:label": (amp.losses.huber, "label"),
+    "kl-divergence:logits:label": (amp.losses.kl_divergence, "label"),
 }
 
 
@@ -126,6 +129,27 @@ def test_a_loss_is_added_and_its_labels_become_an_input(text):
         feeds[labels] = np.zeros(8, np.int64)
     model = amp.load("classifier.onnx")
     op = amp.optimizers.Adam().minimize(function(model, "logits", labels))
+    with amp.TrainingSession("step.onnx") as first, amp.TrainingSession(op) as second:
+        assert first.run(feeds)["loss"] == second.run(feeds)["loss"]
+
+
+LOSS_OPTIONS = {
+    "label-smoothing=0.1": {"label_smoothing": 0.1},
+    "ignore_index=0": {"ignore_index": 0},
+    "class-weights=[1, 2, 3]": {"class_weights": [1, 2, 3]},
+    "reduction=sum": {"reduction": "sum"},
+}
+
+
+@pytest.mark.parametrize("text", LOSS_OPTIONS)
+def test_options_of_a_loss(text):
+    loss = "softmax-cross-entropy:logits:t"
+    assert command("--loss-option", text, forward="classifier.onnx", loss=loss).exit_code == 0
+    feeds = {"x": batch(0)["x"], "t": np.arange(8) % 3}
+    added = amp.losses.softmax_cross_entropy(
+        amp.load("classifier.onnx"), "logits", "t", **LOSS_OPTIONS[text]
+    )
+    op = amp.optimizers.Adam().minimize(added)
     with amp.TrainingSession("step.onnx") as first, amp.TrainingSession(op) as second:
         assert first.run(feeds)["loss"] == second.run(feeds)["loss"]
 
@@ -225,6 +249,15 @@ WRONG = {
     "nothing": (["--loss", "mean-squared-error"], "names of two values"),
     "no such logits": (["--loss", "mean-squared-error:z:t"], "z: the model has no value"),
     "no scalar": (["--loss", "y"], r"must be a scalar; .* softmax-cross-entropy:y:LABELS"),
+    "a loss without options": (["--loss-option", "axis=1"], "model itself takes no options"),
+    "an option of no loss": (
+        ["--loss", "huber:y:u", "--loss-option", "delt=1"],
+        "huber takes no such option; found delt=1; expected KEY=VALUE, delta, reduction",
+    ),
+    "losses": (
+        ["--loss", "huber:y:u", "--loss-option", "reduction=none"],
+        "the loss must be a scalar",
+    ),
     "integers": (["--loss", "softmax-cross-entropy:y:t"], "t: labels must be integers"),
     "optimizer": (["--optimizer", "adamm"], "optimizer identifier; found 'adamm'; expected sgd or"),
     "option": (["--option", "foo=3"], "adam takes no such option; found foo=3; expected KEY=VAL"),

@@ -1,18 +1,13 @@
-"""A loss, variables and an optimizer from words, as the command line gives them."""
+"""Variables and an optimizer from words, as the command line gives them."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import onnx_ir as ir
-
-from amp_rewrite import losses, optimizers
+from amp_rewrite import optimizers
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
@@ -29,77 +24,12 @@ from amp_rewrite.optimizers.schedules import (
     StepSchedule,
 )
 from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph, training_graph
+from amp_rewrite.train.recipe.arguments import argument
+from amp_rewrite.training.training_graph import GraphValue, State
 
-_LOSSES: Mapping[str, Callable[[ir.Model, str, str], GraphValue]] = {
-    "softmax-cross-entropy": losses.softmax_cross_entropy,
-    "sigmoid-cross-entropy": losses.sigmoid_cross_entropy,
-    "mean-squared-error": losses.mean_squared_error,
-}
 _DECAYS = {"step": StepSchedule, "cosine": CosineSchedule}
-_NO_OPTIONS = ("learning_rate", "use_locking", "name")
+_RARE = ("use_locking", "name")
 _SCHEDULES = "constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]"
-
-
-def loss_of(model: ir.Model, text: str) -> tuple[GraphValue, dict[str, str] | None]:
-    """Return a loss, and the names of the logits and labels if they are known.
-
-    Args:
-        model: The forward model; a loss that it lacks is added to it.
-        text: The name of a value, or KIND:PREDICTIONS:LABELS.
-
-    Raises:
-        OptionError: The kind is unknown, the model has no such value, or it is no scalar.
-    """
-    graph = training_graph(model)
-    kind, _, rest = text.partition(":")
-    if graph.has(text):
-        loss = _scalar(graph.value(text))
-        return loss, _targets(loss.value)
-    if kind not in _LOSSES:
-        if rest.count(":"):
-            raise OptionError(
-                "unknown kind of loss", found=repr(kind), expected=" or ".join(_LOSSES)
-            )
-        return graph.value(text), None  # an error that names similar ones
-    names = _two_names(graph, rest)
-    if names is None:
-        raise OptionError(
-            "a loss needs the names of two values", found=text, expected=f"{kind}:LOGITS:LABELS"
-        )
-    loss = _LOSSES[kind](model, *names)
-    known = {"logits": names[0], "labels": names[1]}
-    return loss, known if kind.startswith("softmax") else None
-
-
-def _two_names(graph: TrainingGraph, text: str) -> tuple[str, str] | None:
-    """Return the names in NAME:NAME, of which either may hold colons itself."""
-    parts = text.split(":")
-    splits = [(":".join(parts[:i]), ":".join(parts[i:])) for i in range(1, len(parts))]
-    splits = [names for names in splits if all(names)]
-    known = [names for names in splits if graph.has(names[0])]
-    return next(iter(known or splits), None)
-
-
-def _scalar(loss: GraphValue) -> GraphValue:
-    if loss.shape is None or all(length in (1, None) for length in loss.shape):
-        return loss
-    raise OptionError(
-        "the loss must be a scalar",
-        where=loss.name,
-        found=f"the shape {list(loss.shape)}",
-        remedy=f"add a loss, for example softmax-cross-entropy:{loss.name}:LABELS",
-    )
-
-
-def _targets(loss: ir.Value) -> dict[str, str] | None:
-    node = loss.producer()
-    if node is None or not has(node, Trait.LOSS):
-        return None
-    logits, labels = node.inputs[0], node.inputs[1]
-    if logits is None or labels is None or not labels.is_graph_input():
-        return None
-    return {"logits": str(logits.name), "labels": str(labels.name)}
 
 
 def variables_of(
@@ -158,33 +88,8 @@ def optimizer_of(
     if identifier == "sgd":  # Keras's, which is one of two classes
         parameters |= {"momentum": 0.0, "nesterov": False}
     rate = parameters.pop("learning_rate") if learning_rate is None else learning_rate
-    given = dict(_argument(option, name, parameters) for option in options)
+    given = dict(argument(option, name, parameters, _RARE) for option in options)
     return optimizers.get(identifier, learning_rate=schedule_of(rate, schedule, warm_up), **given)
-
-
-def _argument(text: str, name: str, parameters: Mapping[str, Any]) -> tuple[str, Any]:
-    key, equals, given = text.partition("=")
-    key = key.strip().replace("-", "_")
-    if not equals or key not in parameters or key == "learning_rate":
-        known = [p for p in parameters if p not in _NO_OPTIONS]
-        raise OptionError(
-            f"{name} takes no such option", found=text, expected=f"KEY=VALUE, {', '.join(known)}"
-        )
-    present = parameters[key]
-    if isinstance(present, str):
-        return key, given
-    for spelling in (given, given.lower()):
-        try:
-            return key, json.loads(spelling)
-        except ValueError:
-            continue
-    if isinstance(present, tuple):
-        return key, (given,)
-    raise OptionError(
-        f"the option {key!r} has no value that can be read",
-        found=given,
-        expected="a number, true or false",
-    )
 
 
 def scaled(
