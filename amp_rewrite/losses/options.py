@@ -37,16 +37,31 @@ def check_integer(name: str, given: object) -> int:
     return int(number)
 
 
+def check_truth(name: str, given: object) -> bool:
+    """Return an option that is true or false.
+
+    Raises:
+        LossError: It is neither.
+    """
+    if not isinstance(given, bool):
+        raise LossError(f"{name} must be true or false", found=f"{given!r:.60}")
+    return given
+
+
 def check_number(name: str, given: object) -> float:
     """Return an option that is a finite number.
 
     Raises:
         LossError: It is not one.
     """
-    number = None if isinstance(given, bool) or not isinstance(given, numbers.Real) else given
-    if number is None or not math.isfinite(number):
-        raise LossError(f"{name} must be a finite number", found=repr(given))
-    return float(number)
+    try:
+        if isinstance(given, numbers.Real) and not isinstance(given, bool):
+            number = float(given)
+            if math.isfinite(number):
+                return number
+    except OverflowError:
+        pass
+    raise LossError(f"{name} must be a finite number", found=f"{given!r:.60}")
 
 
 def check_between(name: str, given: object, low: float, high: float) -> float:
@@ -86,7 +101,7 @@ def check_weights(name: str, given: object, rank: int | None = 1) -> np.ndarray[
     """
     try:
         found = np.asarray(given, np.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.array(np.nan)
     fits = rank is None or found.ndim == rank
     if not fits or not np.isfinite(found).all() or (found < 0).any():

@@ -26,6 +26,7 @@ from amp_rewrite.losses.options import (
     check_between,
     check_integer,
     check_reduction,
+    check_truth,
     check_weights,
 )
 from amp_rewrite.training.training_graph import GraphValue
@@ -88,7 +89,7 @@ def softmax_cross_entropy(
         check_between("label_smoothing", label_smoothing, 0.0, 1.0),
         reduction,
     )
-    if soft_labels and ignore_index is not None:
+    if check_truth("soft_labels", soft_labels) and ignore_index is not None:
         raise LossError(
             "probabilities have no class to ignore",
             found=f"ignore_index={ignore_index} with soft_labels",
