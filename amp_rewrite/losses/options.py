@@ -55,7 +55,7 @@ def check_number(name: str, given: object) -> float:
         LossError: It is not one.
     """
     try:
-        if isinstance(given, numbers.Real) and not isinstance(given, bool):
+        if not isinstance(given, bool) and isinstance(given, numbers.Real):
             number = float(given)
             if math.isfinite(number):
                 return number

@@ -72,8 +72,8 @@ def _entry(b: Builder, x: ir.Value, entry: Any) -> Any:
     """Return an index as it is, an integer as Python's."""
     if entry is None or entry is ...:
         return entry
-    if isinstance(entry, ir.Value) and _is_index(b, entry):
-        return entry
+    if isinstance(entry, ir.Value):
+        return _index_value(b, x, entry)
     if isinstance(entry, slice):
         parts = (entry.start, entry.stop, entry.step)
         if all(part is None or _is_integer(part) for part in parts) and entry.step != 0:
@@ -83,13 +83,20 @@ def _entry(b: Builder, x: ir.Value, entry: Any) -> Any:
     raise OptionError(
         "not an index",
         where=x.name,
-        found=f"a value {entry.name!r}" if isinstance(entry, ir.Value) else repr(entry),
-        expected="integers, slices, None, ... or a value of int32 or int64 of known rank",
+        found=repr(entry),
+        expected="integers, slices, None, ... or a value of int32 or int64",
     )
 
 
-def _is_index(b: Builder, entry: ir.Value) -> bool:
-    return b.type_of(entry) in _INDEX_TYPES and b.rank(entry) is not None
+def _index_value(b: Builder, x: ir.Value, entry: ir.Value) -> ir.Value:
+    if b.type_of(entry) in _INDEX_TYPES and b.rank(entry) is not None:
+        return entry
+    raise OptionError(
+        "not an index",
+        where=x.name,
+        found=f"the value {entry.name!r}",
+        expected="a value of int32 or int64 of known rank",
+    )
 
 
 def _is_integer(entry: object) -> bool:

@@ -152,6 +152,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "shapes": (lambda y: y @ np.ones((3, 3)), "does not admit its inputs"),
     "truth": (lambda y: 1 if y > 0 else 2, "neither true nor false"),
     "a boolean index": (lambda y: y[True], "not an index; .*found True"),
+    "an index of floats": (lambda y: y[y], "not an index; found the value 'y'"),
     "a float index": (lambda y: y[0.5], "not an index"),
     "a step of 0": (lambda y: y[::0], "not an index"),
     "too many indices": (lambda y: y[0, 0, 0], "more indices than axes; .*found 3"),
@@ -172,4 +173,4 @@ def test_what_cannot_be_computed_is_refused(case: str) -> None:
 
 def test_values_of_two_models_do_not_meet() -> None:
     with pytest.raises(OptionError, match="values of two models"):
-        amp.value(model(), "y") + amp.value(model(), "y")
+        amp.value(model(), "y").maximum(amp.value(model(), "y"))
