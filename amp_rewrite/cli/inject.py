@@ -14,7 +14,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.inject import inject_loss_scaling
-from amp_rewrite.train.recipe.optimizer import loss_scale_of
+from amp_rewrite.train.recipe.chosen_optimizer import loss_scale_of
 from amp_rewrite.train.step.step_info import StepInfo, read_info
 
 

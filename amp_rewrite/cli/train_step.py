@@ -19,8 +19,8 @@ from amp_rewrite.graph.io.save import save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.report.records import Summary
 from amp_rewrite.rewriting.options import RewriteOptions
-from amp_rewrite.train.recipe.loss import KINDS, loss_of
-from amp_rewrite.train.recipe.optimizer import minimize, optimizer_of, scaled, variables_of
+from amp_rewrite.train.recipe.chosen_loss import KINDS, loss_of
+from amp_rewrite.train.recipe.chosen_optimizer import minimize, optimizer_of, scaled, variables_of
 from amp_rewrite.train.step.build_step import step_model
 from amp_rewrite.train.step.precision import chosen_precision, in_precision
 from amp_rewrite.train.step.step import whole_step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from amp_rewrite.losses.loss_options import check_positive, check_reduction
 from amp_rewrite.losses.operands import difference, named, reduced
-from amp_rewrite.losses.options import check_positive, check_reduction
 from amp_rewrite.training.training_graph import GraphValue
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.graph.part import Part
+from amp_rewrite.losses.loss_options import check_integer, check_reduction
 from amp_rewrite.losses.operands import (
     at_least_float32,
     check_same_shape,
@@ -13,7 +14,6 @@ from amp_rewrite.losses.operands import (
     operands,
     reduced,
 )
-from amp_rewrite.losses.options import check_integer, check_reduction
 from amp_rewrite.training.training_graph import GraphValue
 
 

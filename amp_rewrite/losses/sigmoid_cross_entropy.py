@@ -10,6 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.part import Part
+from amp_rewrite.losses.loss_options import check_between, check_reduction, check_weights
 from amp_rewrite.losses.operands import (
     at_least_float32,
     check_same_shape,
@@ -17,7 +18,6 @@ from amp_rewrite.losses.operands import (
     operands,
     reduced,
 )
-from amp_rewrite.losses.options import check_between, check_reduction, check_weights
 from amp_rewrite.training.training_graph import GraphValue
 
 

@@ -12,6 +12,13 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.known import differ
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.part import Part
+from amp_rewrite.losses.loss_options import (
+    check_between,
+    check_integer,
+    check_reduction,
+    check_truth,
+    check_weights,
+)
 from amp_rewrite.losses.operands import (
     at_least_float32,
     check_same_shape,
@@ -21,13 +28,6 @@ from amp_rewrite.losses.operands import (
     reduced,
     share_of_classes,
     weighted_mean,
-)
-from amp_rewrite.losses.options import (
-    check_between,
-    check_integer,
-    check_reduction,
-    check_truth,
-    check_weights,
 )
 from amp_rewrite.training.training_graph import GraphValue
 

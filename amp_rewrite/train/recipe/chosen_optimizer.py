@@ -24,7 +24,7 @@ from amp_rewrite.optimizers.schedules import (
     StepSchedule,
 )
 from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.train.recipe.arguments import argument
+from amp_rewrite.train.recipe.key_value import argument
 from amp_rewrite.training.training_graph import GraphValue, State
 
 _DECAYS = {"step": StepSchedule, "cosine": CosineSchedule}

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from amp_rewrite import losses
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.train.recipe.arguments import argument
+from amp_rewrite.train.recipe.key_value import argument
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
 
 KINDS: Mapping[str, Callable[..., GraphValue]] = {
