@@ -18,10 +18,10 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
-from amp_rewrite.training.arithmetic import Arithmetic, numbers_of
 from amp_rewrite.training.assigned import assigned
 from amp_rewrite.training.prepare import prepare
 from amp_rewrite.training.replicas import Groups
+from amp_rewrite.training.value_arithmetic import Arithmetic, numbers_of
 from amp_rewrite.training.weights import (
     lifted,
     modernise,
