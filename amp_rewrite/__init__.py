@@ -64,6 +64,9 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.rewriting.options import RewriteOptions as RewriteOptions
     from amp_rewrite.train import TrainingSession as TrainingSession
     from amp_rewrite.train import build_step as build_step
+    from amp_rewrite.training.freeze import freeze as freeze
+    from amp_rewrite.training.freeze import frozen as frozen
+    from amp_rewrite.training.freeze import unfreeze as unfreeze
     from amp_rewrite.training.training_graph import GraphValue as GraphValue
     from amp_rewrite.training.training_graph import value as value
     from amp_rewrite.training_info import lower_training_operators as lower_training_operators
@@ -108,6 +111,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "report.records": "Report",
         "rewriting.options": "RewriteOptions",
         "train": "TrainingSession build_step",
+        "training.freeze": "freeze frozen unfreeze",
         "training.training_graph": "GraphValue value",
         "training_info": "lower_training_operators read_training_info write_training_info",
         "version": "__version__",

@@ -25,7 +25,7 @@ from amp_rewrite.train.step.build_step import step_model
 from amp_rewrite.train.step.precision import chosen_precision, in_precision
 from amp_rewrite.train.step.step import whole_step
 from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo, read_info
-from amp_rewrite.training.training_graph import State, training_graph
+from amp_rewrite.training.training_graph import GraphValue, State, training_graph
 
 
 @with_rewrite_options("precision", "keep_io_types", "variables")
@@ -71,6 +71,24 @@ def train_step(
         list[str] | None,
         typer.Option("--freeze", help="Regex for whole weight names not to train; repeat."),
     ] = None,
+    unfreeze: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--unfreeze",
+            help="Regex for whole weight names to train although they seem to be constants of a "
+            "formula, such as an attention scale; repeat.",
+        ),
+    ] = None,
+    train_statistics: Annotated[
+        bool | None,
+        typer.Option(
+            help="BatchNormalization uses and tracks the statistics of the batch. Default: where "
+            "its scale or bias is trained."
+        ),
+    ] = None,
+    train_dropout: Annotated[
+        bool, typer.Option(help="Dropout drops behind frozen weights too.")
+    ] = True,
     fetch: Annotated[
         list[str] | None, typer.Option("--fetch", help="Compute this value too; repeat.")
     ] = None,
@@ -116,7 +134,9 @@ def train_step(
         rule = CrossShardOptimizer(rule, cross_shard)
     rule = scaled(rule, loss_scale, chosen_precision(precision), conditional, max_skips)
     graph = training_graph(model)
-    chosen = variables_of(minimized, variable or (), freeze or ())
+    chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
+    graph.freezing.train_statistics = train_statistics
+    graph.freezing.train_dropout = train_dropout
     with shard_context():
         op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm)
     whole = in_precision(whole_step(op, seed=seed), precision, options)
@@ -128,8 +148,10 @@ def train_step(
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
         common.console().print(f"wrote {output}")
-    if not quiet and not variable and not freeze:
-        _note_numbers(chosen)
+    if not quiet and not variable:
+        _note_constants(minimized, chosen)
+        if not freeze:
+            _note_numbers(chosen)
 
 
 def _print(info: StepInfo, before: int, after: int) -> None:
@@ -151,8 +173,21 @@ def _print_rewriting(precision: str, summary: Summary) -> None:
     )
 
 
+def _note_constants(loss: GraphValue, trained: list[State]) -> None:
+    """Name what seems to be a constant of a formula and is not trained."""
+    names = {v.name for v in trained}
+    left = [v.name for v in loss.graph.weights(loss.value) if v.name not in names]
+    constants = [name for name in left if name in loss.graph.constants]
+    if constants:
+        shown = ", ".join(constants[:3]) + (", ..." if len(constants) > 3 else "")
+        common.error_console().print(
+            f"note: {len(constants)} of {len(names) + len(left)} weights seem to be constants of "
+            f"formulas and are not trained ({shown}); --unfreeze REGEX trains them",
+        )
+
+
 def _note_numbers(variables: list[State]) -> None:
-    """Name variables of one element: exporters write the constants of a formula so."""
+    """Name variables of one element, which may be constants of a formula all the same."""
     numbers = [v.name for v in variables if math.prod(v.shape) == 1]
     if numbers:
         shown = ", ".join(numbers[:3]) + (", ..." if len(numbers) > 3 else "")

@@ -46,7 +46,7 @@ def gradients(
     """
     start, kept = b.mark(), set[ir.Value]()
     nodes = list(b.graph)
-    b.varying = _varying(nodes, wrt)
+    b.varying = depending_on(nodes, wrt)
     arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
     try:
         for node in reversed(nodes):
@@ -65,7 +65,7 @@ def gradients(
         b.remove_unused(kept, start)
 
 
-def _varying(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
+def depending_on(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the floating-point values that depend on `wrt` through differentiable operators."""
     varying = set(wrt)
     for node in nodes:

@@ -102,7 +102,8 @@ def raw_gradients(
     Raises:
         GradientError: An operator on the way has no gradient rule.
     """
-    turn_on_training_mode(graph)
+    states = [v for v in variables if isinstance(v, State)] or graph.variables(loss.value)
+    turn_on_training_mode(graph, [state.value for state in states])
     graph.loss = loss
     b = graph.builder
     seed = _ones(graph, loss.value) if grad_loss is None else grad_loss.value

@@ -207,10 +207,9 @@ class Optimizer:
             loss: A floating-point value, or a callable that returns one. If it is no scalar, the
                 sum of its elements is differentiated.
             var_list: A variable, or variables in a list or in lists inside it: states, values or
-                names; None is every floating-point initializer that the loss depends on. An
-                initializer that is a constant of a formula, such as an epsilon, cannot be told from
-                a weight: leave it out here. Any other value of the model, an input too, has a
-                gradient as well, which `apply_gradients` refuses.
+                names; None is every floating-point initializer that the loss depends on and that
+                is not frozen (`amp_rewrite.frozen`). Any other value of the model, an input too,
+                has a gradient as well, which `apply_gradients` refuses.
             gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH; see the class.
             aggregation_method: None or a number of TensorFlow's AggregationMethod. Gradients that
                 meet are added by one Sum in the widest of their types, whatever it is.

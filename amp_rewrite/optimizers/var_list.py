@@ -40,7 +40,7 @@ def chosen(graph: TrainingGraph, loss: GraphValue, var_list: object) -> list[Any
             "No variables to optimize.",
             where=f"loss {loss.name!r}",
             expected="a floating-point initializer that the loss depends on",
-            remedy="keep the weights as initializers when exporting the model",
+            remedy="keep the weights as initializers when exporting the model, or unfreeze some",
         )
     for variable in found:
         check_float("variable", variable.name, variable.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,10 +20,13 @@ from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.assigned import assigned
+from amp_rewrite.training.constants import formula_constants
+from amp_rewrite.training.freezing import Freezing
 from amp_rewrite.training.prepare import prepare
 from amp_rewrite.training.replicas import Groups
 from amp_rewrite.training.value_arithmetic import Arithmetic, numbers_of
 from amp_rewrite.training.weights import (
+    constant_nodes,
     lifted,
     modernise,
     nodes_before,
@@ -177,7 +181,10 @@ class TrainingGraph:
         loss: What was differentiated last, or None.
         seeds: The values at which backward passes begin.
         gradients: Variable -> the value that carries its gradient, of the last backward pass.
-        trains: Whether Dropout and BatchNormalization are in training mode.
+        trains: Whether gradients were computed, so that what is trained is in training mode.
+        trained: The weights of which gradients were computed.
+        in_training_mode: The Dropout and BatchNormalization nodes that are.
+        freezing: What users asked not to be trained.
     """
 
     def __init__(self, source: ir.Model) -> None:
@@ -206,6 +213,9 @@ class TrainingGraph:
         self._scopes: dict[tuple[str, Part], Builder] = {}
         self._names = FreeNames(str(v.name) for v in _values(model.graph))
         self.trains = False
+        self.trained: set[ir.Value] = set()
+        self.in_training_mode: set[ir.Node] = set()
+        self.freezing = Freezing()
         self._global_step: State | None = None
 
     def forward(self) -> ir.Model:
@@ -270,13 +280,40 @@ class TrainingGraph:
         """Return the trainable states: with a loss, the weights that it depends on.
 
         Args:
-            loss: Initializers of the model that this value depends on become variables; None
-                asks for the variables there are.
+            loss: Initializers of the model that this value depends on become variables, but those
+                that are frozen; None asks for the variables there are.
         """
         if loss is None:
             return [state for state in self.states.values() if state.trainable]
+        return [state for state in self.weights(loss) if not self.is_frozen(state.name)]
+
+    def weights(self, loss: ir.Value | None = None) -> list[State]:
+        """Return the states of all weights, frozen or not.
+
+        Args:
+            loss: Those that this value depends on; None is all.
+        """
         found = weights_before(self.model, loss)
-        return [self.track(v, "variable", trainable=True) for v in found if v in self._weights]
+        return [
+            self.track(v, "variable", trainable=not self.is_frozen(str(v.name)))
+            for v in found
+            if v in self._weights
+        ]
+
+    def is_weight(self, value: ir.Value) -> bool:
+        """Return whether a value is a floating-point initializer of the model."""
+        return value in self._weights and _is_float(value)
+
+    def is_frozen(self, name: str) -> bool:
+        """Return whether a variable is left out unless a `var_list` names it."""
+        return self.freezing.asked.get(name, name in self.constants)
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The weights that are constants of formulas; see `formula_constants`."""
+        weights = [v for v in self.model.graph.initializers.values() if self.is_weight(v)]
+        found = formula_constants(weights, constant_nodes(self.source))
+        return frozenset(str(v.name) for v in found)
 
     def variable(self, reference: State | GraphValue | ir.Value | str) -> State:
         """Return the variable that a state, a value or a name denotes.
@@ -416,6 +453,10 @@ def value(model: ir.Model, name: str) -> GraphValue:
         UnknownValueError: The model has no such value; the message names similar ones.
     """
     return training_graph(model).value(name)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -17,7 +17,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traits import row_of
-from amp_rewrite.graph.traverse import ancestors, subgraphs
+from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
 
 _OLDEST = 13
 """Gradient rules hold from this opset on."""
@@ -92,6 +92,12 @@ def _lift(main: ir.Graph, graph: ir.Graph, old: ir.Value, tensor: ir.TensorProto
     main.register_initializer(new)
 
 
+def constant_nodes(model: ir.Model) -> set[str]:
+    """Return the names of what the Constant nodes of a model hold, at any depth."""
+    nodes = (node for graph in graphs_in(model.graph) for node in graph)
+    return {str(n.outputs[0].name) for n in nodes if n.op_type == "Constant" and not n.domain}
+
+
 def read_small(model: ir.Model) -> None:
     """Read small tensors from their files: inference does not, and shapes depend on some."""
     for value in model.graph.initializers.values():
@@ -132,15 +138,18 @@ def modernise(model: ir.Model) -> None:
     model.graph, model.ir_version = new.graph, new.ir_version
 
 
-def weights_before(model: ir.Model, value: ir.Value) -> list[ir.Value]:
+def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
     """Return the floating-point initializers that a value depends on, in the model's order.
+
+    None stands for all that any node reads.
 
     Initializers that only set up an operator (the bounds of Clip, the scales of Resize, the
     statistics of BatchNormalization) are left out, and so are those that hold an infinity: an
     attention mask is no weight, and weight decay would make NaN of it.
     """
-    found = {v for v in _weights(nodes_before(model.graph, value)) if not _is_infinite(v)}
-    found.update([value] if value.is_initializer() else [])
+    nodes = model.graph if value is None else nodes_before(model.graph, value)
+    found = {v for v in _weights(nodes) if not _is_infinite(v)}
+    found.update([value] if value is not None and value.is_initializer() else [])
     return [v for v in model.graph.initializers.values() if v in found]
 
 

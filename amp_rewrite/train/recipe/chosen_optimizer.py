@@ -33,23 +33,30 @@ _SCHEDULES = "constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]"
 
 
 def variables_of(
-    loss: GraphValue, trained: Iterable[str] = (), frozen: Iterable[str] = ()
+    loss: GraphValue,
+    trained: Iterable[str] = (),
+    frozen: Iterable[str] = (),
+    unfrozen: Iterable[str] = (),
 ) -> list[State]:
     """Return the variables that a loss depends on, or some of them.
 
     Args:
         loss: The loss.
-        trained: Regular expressions for whole names of those that are trained; none is all.
+        trained: Regular expressions for whole names of those that are trained; none is all but the
+            constants of formulas.
         frozen: Regular expressions for whole names of those that are not.
+        unfrozen: Regular expressions for whole names of constants that are trained all the same.
 
     Raises:
         OptionError: A pattern is no regular expression, or matches none.
     """
-    variables = loss.graph.variables(loss.value)
+    variables, constants = loss.graph.weights(loss.value), loss.graph.constants
     wanted = list(trained)
     chosen = {v.name for p in wanted for v in _matching(variables, p)}
     left_out = {v.name for p in frozen for v in _matching(variables, p)}
-    return [v for v in variables if (v.name in chosen or not wanted) and v.name not in left_out]
+    chosen |= {v.name for p in unfrozen for v in _matching(variables, p)}
+    usual = chosen | {v.name for v in variables if v.name not in constants}
+    return [v for v in variables if v.name in (chosen if wanted else usual) - left_out]
 
 
 def _matching(variables: Sequence[State], pattern: str) -> list[State]:

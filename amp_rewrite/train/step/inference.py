@@ -14,6 +14,7 @@ from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.train.step.cut import cut, values_by_name
 from amp_rewrite.train.step.dropout import remove_dropouts
 from amp_rewrite.train.step.step_info import StepInfo
+from amp_rewrite.training.training_mode import normalise_by_running_statistics
 
 
 def inference_of(
@@ -38,7 +39,7 @@ def inference_of(
     remove_dropouts(model)
     for node in list(model.graph):
         if node.op_type == "BatchNormalization" and node.domain == "":
-            _normalise_by_running_statistics(node)
+            normalise_by_running_statistics(node)
     return model, cut(model, info, wanted, updates=False, defaults=False)
 
 
@@ -58,22 +59,3 @@ def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> N
                 where=name,
                 remedy="fetch it in a step, with run",
             )
-
-
-def _normalise_by_running_statistics(node: ir.Node) -> None:
-    if node.attributes.get_int("training_mode", 0) == 0:
-        return
-    graph = node.graph
-    assert graph is not None, "the node was found in a graph"
-    attributes = {k: a for k, a in node.attributes.items() if k != "training_mode"}
-    replacement = ir.Node(
-        "", node.op_type, node.inputs, attributes.values(), name=node.name, num_outputs=1
-    )
-    old, new = node.outputs[0], replacement.outputs[0]
-    new.name, new.type, new.shape = old.name, old.type, old.shape
-    graph.insert_before(node, replacement)
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    old.name = f"{old.name}:training"
-    for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
-        assert statistic is not None, "an input that is not optional"
-        ir.convenience.replace_all_uses_with(running, statistic, replace_graph_outputs=True)

@@ -1,0 +1,116 @@
+"""Constants of formulas among the weights of a model: an attention scale, an epsilon, an exponent.
+
+Exporters store them as initializers or as Constant nodes, as they do weights. Training must leave
+them alone, as it did where the model was written. No single fact tells them apart; these do:
+
+1. A number that is an exponent, a bound, or what a mask puts in the place of other numbers is
+   never a parameter.
+2. A single number that does arithmetic with longer computed values, whose name has no dot although
+   other weights' names have: those are paths of parameters in modules, and it is none.
+3. A single number that a Constant node held and that does such arithmetic; where products have
+   their weights in initializers, all of them, and longer tensors that do arithmetic alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.traits import Trait, has, operator
+
+# operators: those that do arithmetic, element by element, with what they read.
+_ARITHMETIC = ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub", "Sum")
+
+_PLACES = {"Pow": (1,), "Max": None, "Min": None, "Where": (1, 2)}
+"""Operator -> the inputs at which a single number is no parameter; None is every one."""
+
+_Use = tuple[ir.Node, int]
+
+
+def formula_constants(weights: Collection[ir.Value], from_nodes: Collection[str]) -> list[ir.Value]:
+    """Return the weights that are constants of formulas.
+
+    Args:
+        weights: Floating-point initializers of a model.
+        from_nodes: The names of those that Constant nodes held.
+    """
+    paths = any("." in str(v.name) for v in weights if str(v.name) not in from_nodes)
+    stored = any(_contracts(v) for v in weights if str(v.name) not in from_nodes)
+    separate = stored and not any(_contracts(v) for v in weights if str(v.name) in from_nodes)
+    return [v for v in weights if _is_constant(v, str(v.name) in from_nodes, paths, separate)]
+
+
+def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) -> bool:
+    """Return whether a weight is a constant.
+
+    Args:
+        value: The weight.
+        from_node: Whether a Constant node held it.
+        paths: Whether names of weights are paths.
+        separate: Whether weights are in initializers, so that Constant nodes hold none.
+    """
+    uses = list(_uses(value))
+    if not uses:
+        return False
+    if not _is_number(value):
+        return from_node and separate and all(_is_arithmetic(value, use) for use in uses)
+    if from_node and separate:
+        return True
+    if all(_is_no_parameter(use) for use in uses):
+        return True
+    if not all(_is_no_parameter(use) or _is_arithmetic(value, use) for use in uses):
+        return False
+    return from_node or (paths and "." not in str(value.name))
+
+
+def _uses(value: ir.Value) -> Iterator[_Use]:
+    """Yield where the forward pass uses a value, behind what rearranges or casts it."""
+    for use in value.uses():
+        node = use.node
+        if part_of(node) not in (None, Part.LOSS) or has(node, Trait.COMPARES):
+            continue
+        if use.idx == 0 and (has(node, Trait.REARRANGES, Trait.CASTS) or node.op_type == "Expand"):
+            yield from _uses(node.outputs[0])
+        else:
+            yield node, use.idx
+
+
+def _is_no_parameter(use: _Use) -> bool:
+    node, index = use
+    places = _PLACES.get(operator(node), ())
+    return places is None or index in places
+
+
+def _is_arithmetic(value: ir.Value, use: _Use) -> bool:
+    """Return whether a weight does arithmetic with what is computed, and is broadcast if it can be.
+
+    The bias of a layer with one output is a single number too: what it is added to has one element
+    along its last axis.
+    """
+    node, _ = use
+    if operator(node) not in _ARITHMETIC:
+        return False
+    others = [v for v in node.inputs if v is not None and v is not value]
+    if any(v.is_initializer() for v in others):
+        return False
+    return not (_is_number(value) and any(_ends_with_one(value, other) for other in others))
+
+
+def _ends_with_one(value: ir.Value, other: ir.Value) -> bool:
+    rank = 0 if value.shape is None else len(value.shape.dims)
+    if not rank or other.shape is None or not len(other.shape.dims):
+        return False
+    return other.shape.dims[-1] == 1
+
+
+def _is_number(value: ir.Value) -> bool:
+    return value.shape is not None and math.prod(value.shape.numpy()) == 1
+
+
+def _contracts(value: ir.Value) -> bool:
+    """Return whether a value is the weight of a product, or a table."""
+    contracting = (node for node, index in _uses(value) if index < 2 or operator(node) == "Einsum")
+    return any(has(node, Trait.CONTRACTS) or operator(node) == "Gather" for node in contracting)
