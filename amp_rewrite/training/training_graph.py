@@ -20,7 +20,7 @@ from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.assigned import assigned
-from amp_rewrite.training.constants import formula_constants
+from amp_rewrite.training.formula_constants import formula_constants
 from amp_rewrite.training.freezing import Freezing
 from amp_rewrite.training.prepare import prepare
 from amp_rewrite.training.replicas import Groups
