@@ -24,6 +24,7 @@ from amp_rewrite.graph.traits import Trait, has, operator
 # operators: those that do arithmetic, element by element, with what they read.
 _ARITHMETIC = ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub", "Sum")
 
+# operators: those one of whose inputs nobody trains a single number for.
 _PLACES = {"Pow": (1,), "Max": None, "Min": None, "Where": (1, 2)}
 """Operator -> the inputs at which a single number is no parameter; None is every one."""
 

@@ -23,6 +23,7 @@ variable, or a list of these; see `selected`."""
 WORDS = ("bias", "norm", "embedding")
 """What variables can be chosen by besides their names; see `selected`."""
 
+# operators: those that have a bias, and where; users choose by these words.
 _BIASES: Mapping[str, int] = {
     "Conv": 2,
     "ConvTranspose": 2,
@@ -33,14 +34,15 @@ _BIASES: Mapping[str, int] = {
     "RNN": 3,
 }
 """Operator -> its input that is a bias."""
-_NORMS = [
+# operators: those whose second and third inputs scale and shift what is normalized.
+_NORMS = (
     "BatchNormalization",
     "GroupNormalization",
     "InstanceNormalization",
     "LayerNormalization",
     "RMSNormalization",
-]
-"""Operators whose second and third inputs scale and shift what is normalized."""
+)
+# operators: those that read rows of a table.
 _TABLES = ("Gather", "GatherND", "GatherElements")
 _SHOWN = 10
 

@@ -168,6 +168,7 @@ def normalise_by_running_statistics(node: ir.Node) -> None:
         ir.convenience.replace_all_uses_with(running, statistic, replace_graph_outputs=True)
 
 
+# operators: those that compute something else in training than in inference.
 _MODES = {
     "BatchNormalization": (_track_statistics, _use_statistics),
     "Dropout": (_drop, _let_through),
