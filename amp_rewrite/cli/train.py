@@ -20,11 +20,12 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.targets import CPU
-from amp_rewrite.train.data_set import DataSet
-from amp_rewrite.train.evaluation import summary
-from amp_rewrite.train.loop import Plan, Progress, resume
-from amp_rewrite.train.loop import train as run
-from amp_rewrite.train.metrics import MetricsFile
+from amp_rewrite.train.data.data_set import DataSet
+from amp_rewrite.train.loop.evaluation import summary
+from amp_rewrite.train.loop.loop import resume
+from amp_rewrite.train.loop.loop import train as run
+from amp_rewrite.train.loop.metrics_file import MetricsFile
+from amp_rewrite.train.loop.plan import Plan, Progress
 from amp_rewrite.train.session.input_checks import ALLOW
 from amp_rewrite.train.session.training_session import TrainingSession
 from amp_rewrite.train.step.step_info import STEP_KEY

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from amp_rewrite.distributed.collective import Array
 from amp_rewrite.errors import DataError
-from amp_rewrite.train.data_set import DataSet
+from amp_rewrite.train.data.data_set import DataSet
 
 
 def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str, Array]:

@@ -14,7 +14,7 @@ from amp_rewrite.distributed.session_sharding import SessionSharding
 from amp_rewrite.distributed.shard_data import ShardedData, WholeData, part_of_batch
 from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.errors import AmpError, OptionError, ShardError
-from amp_rewrite.train.data_set import DataSet
+from amp_rewrite.train.data.data_set import DataSet
 from amp_rewrite.train.session.sharding import ShardContext, Sharding
 from amp_rewrite.training.replicas import Groups
 

@@ -14,8 +14,9 @@ from digits import digits
 
 import amp_rewrite as amp
 from amp_rewrite.train import TrainingSession
-from amp_rewrite.train.evaluation import evaluate
-from amp_rewrite.train.loop import Plan, train
+from amp_rewrite.train.loop.evaluation import evaluate
+from amp_rewrite.train.loop.loop import train
+from amp_rewrite.train.loop.plan import Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")
 LOW = ("float16", "bfloat16")

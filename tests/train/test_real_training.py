@@ -14,8 +14,9 @@ import amp_rewrite as amp
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.train import TrainingSession, build_step
-from amp_rewrite.train.evaluation import evaluate
-from amp_rewrite.train.loop import Plan, train
+from amp_rewrite.train.loop.evaluation import evaluate
+from amp_rewrite.train.loop.loop import train
+from amp_rewrite.train.loop.plan import Plan
 
 TARGETS = {"logits": "logits", "labels": "t"}
 

@@ -13,7 +13,8 @@ import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.targets import CPU
 from amp_rewrite.train import TrainingSession
-from amp_rewrite.train.loop import Plan, train
+from amp_rewrite.train.loop.loop import train
+from amp_rewrite.train.loop.plan import Plan
 
 pytestmark = pytest.mark.webgpu
 

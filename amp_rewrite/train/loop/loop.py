@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,102 +15,14 @@ from amp_rewrite.errors import (
     DivergenceError,
     FeedError,
     OptionError,
-    StepError,
 )
-from amp_rewrite.train.data_set import DataSet
-from amp_rewrite.train.evaluation import check_fills, evaluate, rehearse
-from amp_rewrite.train.metrics import MetricsFile
+from amp_rewrite.train.data.data_set import DataSet
+from amp_rewrite.train.loop.evaluation import check_fills, evaluate, rehearse
+from amp_rewrite.train.loop.metrics_file import MetricsFile
+from amp_rewrite.train.loop.plan import SCALE, Plan, Progress
 from amp_rewrite.train.session.input_checks import non_finite
 from amp_rewrite.train.session.training_session import TrainingSession
-from amp_rewrite.train.step.arguments import integer
 from amp_rewrite.train.step.step_info import LOSS
-
-_SCALE = ("loss_scale", "skipped_steps")
-"""What is watched of a loss scale: the names of fetches, and of the states' roles."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to go through the data.
-
-    Attributes:
-        epochs: How often every example is seen in all.
-        batch: Examples in a step.
-        seed: Decides the order of the examples.
-        shuffle: Whether each epoch has an order of its own.
-        checkpoint: Where to save after each epoch, or None.
-        every: Save after so many steps too; 0 does not.
-    """
-
-    epochs: int
-    batch: int
-    seed: int = 0
-    shuffle: bool = True
-    checkpoint: str | os.PathLike[str] | None = None
-    every: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the numbers, and take those of numpy as Python's, which JSON can hold.
-
-        Raises:
-            OptionError: One is impossible.
-        """
-        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("every", 0)):
-            given = getattr(self, name)
-            value = integer(given)
-            if value is None or value < least:
-                raise OptionError(
-                    f"impossible {name}",
-                    found=repr(given),
-                    expected=f"an integer of at least {least}",
-                )
-            object.__setattr__(self, name, value)
-
-    @property
-    def order(self) -> dict[str, Any]:
-        """What decides which examples a step sees."""
-        return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
-
-
-@dataclass
-class Progress:
-    """Where training is.
-
-    Attributes:
-        epoch: Epochs done.
-        batch: Batches of the present epoch done.
-        step: Steps done in all.
-        loss: The loss of the last step.
-        evaluation: What the last evaluation found.
-        loss_scale: The scale that the last step used, or None if the step has none that changes.
-        skipped_steps: How many steps were skipped in all, or None.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    loss: float = math.nan
-    evaluation: dict[str, float] | None = None
-    loss_scale: float | None = None
-    skipped_steps: int | None = None
-
-    def note(self, found: Mapping[str, Any]) -> None:
-        """Take what the last step returned.
-
-        Raises:
-            StepError: The loss is no scalar.
-        """
-        loss = found[LOSS]
-        if loss.size != 1:
-            raise StepError(
-                "the loss is no scalar",
-                found=f"the shape {list(loss.shape)}",
-                remedy="build the step with the mean of it",
-            )
-        self.loss = float(loss.item())
-        if found.keys() >= set(_SCALE):
-            self.loss_scale = float(found["loss_scale"])
-            self.skipped_steps = int(found["skipped_steps"])
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
@@ -178,7 +88,7 @@ def train(
         _check_data(session, held_out)
         rehearse(session, held_out, plan.batch)
     start = time.perf_counter()
-    watched = (LOSS, *(name for name in _SCALE if session.info.having(name) is not None))
+    watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None))
 
     def note(**row: Any) -> None:
         if metrics is not None:

@@ -12,10 +12,11 @@ from handmade import FORWARD, batch, model_of, train_op
 import amp_rewrite as amp
 from amp_rewrite.errors import DataError, DivergenceError, OptionError, SaveError
 from amp_rewrite.train import CheckpointError, StepError, TrainingSession
-from amp_rewrite.train.data_set import DataSet
-from amp_rewrite.train.evaluation import evaluate, hits
-from amp_rewrite.train.loop import Plan, resume, train
-from amp_rewrite.train.metrics import MetricsFile
+from amp_rewrite.train.data.data_set import DataSet
+from amp_rewrite.train.loop.evaluation import evaluate, hits
+from amp_rewrite.train.loop.loop import resume, train
+from amp_rewrite.train.loop.metrics_file import MetricsFile
+from amp_rewrite.train.loop.plan import Plan
 
 DATA = DataSet(batch(1, 50))
 

@@ -11,7 +11,7 @@ from amp_rewrite.errors import DataError, FeedError, FetchError
 from amp_rewrite.train.step.step_info import LOSS
 
 if TYPE_CHECKING:
-    from amp_rewrite.train.data_set import DataSet
+    from amp_rewrite.train.data.data_set import DataSet
     from amp_rewrite.train.session.training_session import TrainingSession
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,1 @@
+"""Examples, and how they are cut into batches."""

@@ -1,0 +1,1 @@
+"""Epochs over data: train, evaluate, save, and go on where training stopped."""

@@ -1,0 +1,100 @@
+"""How to go through the data, and where training is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amp_rewrite.errors import OptionError, StepError
+from amp_rewrite.train.step.arguments import integer
+from amp_rewrite.train.step.step_info import LOSS
+
+SCALE = ("loss_scale", "skipped_steps")
+"""What is watched of a loss scale: the names of fetches, and of the states' roles."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to go through the data.
+
+    Attributes:
+        epochs: How often every example is seen in all.
+        batch: Examples in a step.
+        seed: Decides the order of the examples.
+        shuffle: Whether each epoch has an order of its own.
+        checkpoint: Where to save after each epoch, or None.
+        every: Save after so many steps too; 0 does not.
+    """
+
+    epochs: int
+    batch: int
+    seed: int = 0
+    shuffle: bool = True
+    checkpoint: str | os.PathLike[str] | None = None
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and take those of numpy as Python's, which JSON can hold.
+
+        Raises:
+            OptionError: One is impossible.
+        """
+        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("every", 0)):
+            given = getattr(self, name)
+            value = integer(given)
+            if value is None or value < least:
+                raise OptionError(
+                    f"impossible {name}",
+                    found=repr(given),
+                    expected=f"an integer of at least {least}",
+                )
+            object.__setattr__(self, name, value)
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What decides which examples a step sees."""
+        return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
+
+
+@dataclass
+class Progress:
+    """Where training is.
+
+    Attributes:
+        epoch: Epochs done.
+        batch: Batches of the present epoch done.
+        step: Steps done in all.
+        loss: The loss of the last step.
+        evaluation: What the last evaluation found.
+        loss_scale: The scale that the last step used, or None if the step has none that changes.
+        skipped_steps: How many steps were skipped in all, or None.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = math.nan
+    evaluation: dict[str, float] | None = None
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+
+    def note(self, found: Mapping[str, Any]) -> None:
+        """Take what the last step returned.
+
+        Raises:
+            StepError: The loss is no scalar.
+        """
+        loss = found[LOSS]
+        if loss.size != 1:
+            raise StepError(
+                "the loss is no scalar",
+                found=f"the shape {list(loss.shape)}",
+                remedy="build the step with the mean of it",
+            )
+        self.loss = float(loss.item())
+        if found.keys() >= set(SCALE):
+            self.loss_scale = float(found["loss_scale"])
+            self.skipped_steps = int(found["skipped_steps"])
