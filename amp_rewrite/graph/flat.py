@@ -10,7 +10,7 @@ onnx_ir model or a ModelProto, and is fetched when it is asked for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -166,6 +166,10 @@ class FlatGraph(ABC):
     @abstractmethod
     def signature(self, node: int) -> tuple[tuple[str, int, bool], ...]:
         """Return the name and type of each attribute, and whether it is a reference."""
+
+    @abstractmethod
+    def spelled_attributes(self, node: int) -> Hashable:
+        """Return something that nodes share only if their attributes are equal."""
 
     @abstractmethod
     def shape(self, value: int) -> Sequence[int | None] | None:

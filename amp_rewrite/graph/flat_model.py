@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -28,6 +28,16 @@ from amp_rewrite.graph.tensors import elements as elements_of
 from amp_rewrite.graph.traverse import named_subgraphs
 
 _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+_NUMBERS_AND_STRINGS = frozenset(
+    {
+        ir.AttributeType.INT,
+        ir.AttributeType.INTS,
+        ir.AttributeType.FLOAT,
+        ir.AttributeType.FLOATS,
+        ir.AttributeType.STRING,
+        ir.AttributeType.STRINGS,
+    }
+)
 
 
 @dataclass
@@ -136,6 +146,16 @@ class FlatModel(FlatGraph):
         """Return the name and type of each attribute, and whether it is a reference."""
         found = self.nodes[node].attributes.data.values()
         return tuple([(a.name, a.type.value, a.is_ref()) for a in found])
+
+    def spelled_attributes(self, node: int) -> Hashable:
+        """Return something that nodes share only if their attributes are equal.
+
+        Tensors, graphs and types are not compared: a node with such attributes shares nothing.
+        """
+        found = self.nodes[node].attributes.data.values()
+        if not all(a.is_ref() or a.type in _NUMBERS_AND_STRINGS for a in found):
+            return node
+        return tuple([(a.name, a.type, a.ref_attr_name, repr(a.value)) for a in found])
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""

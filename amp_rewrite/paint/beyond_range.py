@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.intervals.propagate import Intervals
 from amp_rewrite.graph.magnitudes.estimates import Estimates
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
@@ -29,18 +31,21 @@ class Beyond(NamedTuple):
     detail: str
 
 
+def may_leave_range(low: DType) -> bool:
+    """Tell whether float32 numbers leave the range of a type: that of bfloat16 is the same."""
+    return low.overflow <= FLOAT32.max / 2
+
+
 def beyond_range(
     type_graph: TypeGraph, intervals: Intervals, estimates: Estimates, low: DType
 ) -> Mapping[int, Beyond]:
-    """Return the float32 values with elements beyond the range of the low type, in order.
+    """Return the float32 values with elements beyond the range of a narrower type, in order.
 
     Constants, and what only moves them, are the business of KeepOverflows: some may saturate.
     """
-    if low.overflow > FLOAT32.max / 2:  # bfloat16: its range is that of float32
-        return {}
     end, names = f"{low.name} ends at {low.max:.6g}", type_graph.flat.value_names
     found: dict[int, Beyond] = {}
-    for value in _computed(type_graph):
+    for value in _computed(type_graph, intervals.may_reach(low.overflow)):
         interval = intervals[value]
         if interval.magnitude < low.overflow:
             continue
@@ -56,23 +61,31 @@ def beyond_range(
     return found
 
 
-def _computed(type_graph: TypeGraph) -> Iterator[int]:
-    """Yield the float32 inputs and results of computation: no constants, moved or not."""
+def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:
+    """Yield the float32 inputs and results of computation: no constants, moved or not.
+
+    Args:
+        type_graph: The model.
+        concerned: A mask of the values that matter.
+    """
+    flat, held = type_graph.flat, _moved_constants(type_graph)
+    entries = [v for body in flat.bodies for v in body.inputs if not flat.is_initializer(v)]
+    values = np.array([*entries, *flat.outputs], np.int64)
+    for value in values[concerned[values]].tolist():
+        if type_graph.is_float32(value) and value not in held:
+            yield value
+
+
+def _moved_constants(type_graph: TypeGraph) -> set[int]:
+    """Return the float32 results of operators that do nothing but move constants."""
     graph, flat = type_graph, type_graph.flat
-    held: set[int] = set()
-    entries = (value for body in flat.bodies for value in body.inputs)
-    yield from (v for v in entries if graph.is_float32(v) and not flat.is_initializer(v))
     moves = [operator(called) in _HANDING_ON for called in flat.operators]
-    for node, number in enumerate(flat.operator):
-        outputs = [v for v in flat.outputs_of(node) if graph.is_float32(v)]
-        if not outputs:
-            continue
-        if moves[number] and all(
-            v in held or constant_tensor(graph, v) is not None for v in _data(flat, node)
-        ):
-            held.update(outputs)
-        else:
-            yield from outputs
+    held: set[int] = set()
+    for node in [n for n, number in enumerate(flat.operator) if moves[number]]:
+        data = _data(flat, node)
+        if all(v in held or constant_tensor(graph, v) is not None for v in data):
+            held.update(v for v in flat.outputs_of(node) if graph.is_float32(v))
+    return held
 
 
 def _data(flat: FlatGraph, node: int) -> list[int]:

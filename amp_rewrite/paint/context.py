@@ -22,7 +22,7 @@ from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.graph.weight_stats import MeasuredConstants, WeightStats
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
-from amp_rewrite.paint.beyond_range import Beyond, beyond_range
+from amp_rewrite.paint.beyond_range import Beyond, beyond_range, may_leave_range
 from amp_rewrite.paint.groups import FusedGroup
 from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.painting import Color, Mark, Reason
@@ -130,7 +130,9 @@ class PaintContext:
     def beyond(self) -> Mapping[int, Beyond]:
         """The values that leave the range of the low type, for certain or by an estimate."""
         if not self._beyond:
-            made = beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
+            made: Mapping[int, Beyond] = {}
+            if may_leave_range(self.low):
+                made = beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
             self._beyond.append(made)
         return self._beyond[0]
 

@@ -4,11 +4,16 @@ Each operator's rule maps the intervals of its inputs to that of its output; wha
 bounded by its element type alone. The branches of an If are united. A value that a Loop or Scan
 carries keeps its interval where one turn of the body stays within it, and may be anything
 otherwise. Constants are looked at when a rule asks for them.
+
+Values of which the same is known (interval, type and shape) share a number, and a rule is asked
+once for each case: a kind of node and the numbers of its inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array, FlatGraph
@@ -21,6 +26,7 @@ from amp_rewrite.graph.intervals.loop_ends import loop_ends
 from amp_rewrite.graph.intervals.operation import Operation, Rule
 from amp_rewrite.graph.intervals.row_sums import Layout, RowSums
 from amp_rewrite.graph.intervals.rules import RULES
+from amp_rewrite.graph.node_kinds import node_kinds
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.weight_stats import MeasuredConstants
@@ -30,6 +36,9 @@ _TURNS = 4
 
 _EXACT = (Trait.EXACT, Trait.MOVES, Trait.HOLDS)
 """What operators promise that round nothing."""
+
+_SHOWING_INPUT = (("", "Identity"), ("", "ConstantOfShape"))
+"""Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
 
 
 def intervals_of(
@@ -65,19 +74,38 @@ class Intervals:
         self._types = type_graph.types
         self._constants = Constants(self.flat, measured)
         self._inputs = inputs
-        self._known: list[Interval | None] = [None] * self.flat.n_values
         self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
         self._inside_loop = False
-        self._rules = [_rule(self.flat, o) for o in range(len(self.flat.operators))]
+        self._rules = _rules(self.flat)
+        self._shows_input = [called[:2] in _SHOWING_INPUT for called in self.flat.operators]
         self._rounds = [not has(called, *_EXACT) for called in self.flat.operators]
+        n_values = self.flat.n_values
+        # A value starts with its own number; ABSENT, the last entry, keeps that of ABSENT.
+        self._numbers = [*range(n_values), ABSENT]
+        self._known: list[Interval | None] = [None] * n_values  # by number
+        self._shared: dict[tuple[object, ...], int] = {}
+        self._kinds = node_kinds(type_graph, self._rules)
+        self._cases: dict[tuple[int, ...], int] = {}
+        self._made: list[list[int]] = []  # by case, the numbers of the outputs
+        self._case_of = [ABSENT] * self.flat.n_nodes
 
     def __getitem__(self, value: int) -> Interval:
         """Return the interval of a value."""
-        found = self._known[value]
+        number = self._numbers[value]
+        found = self._known[number]
         if found is None:
             found = self._constants.interval(value) or self.by_type(value)
-            self._known[value] = found
+            self._known[number] = found
         return found
+
+    def case(self, node: int) -> int:
+        """Return a number that nodes share for which all is the same that rules may ask."""
+        return self._case_of[node]
+
+    def may_reach(self, magnitude: float) -> Array:
+        """Return a mask of the values that nothing known so far keeps below a magnitude."""
+        reach = [known is None or known.magnitude >= magnitude for known in self._known]
+        return np.array(reach, np.bool_)[self._numbers[: self.flat.n_values]]
 
     def array(self, value: int) -> Array | None:
         """Return the elements of a constant that is not too long, in its shape, or None."""
@@ -129,35 +157,64 @@ class Intervals:
         for value in body.inputs:
             given = inputs.get(value) or self._inputs.get(value)
             if given is not None:
-                self._known[value] = given
-        for node in body.nodes:
-            self._node(node)
+                self._learn(value, given)
+        self._nodes(body.nodes)
+
+    def _nodes(self, nodes: Sequence[int]) -> None:
+        """Sweep nodes; a rule is asked where a case is new."""
+        numbers, cases, made, case_of = self._numbers, self._cases, self._made, self._case_of
+        read, first, outputs_of = self.flat.inputs, self.flat.input_start, self.flat.outputs_of
+        for node in nodes:
+            kind = self._kinds[node]
+            if kind == ABSENT:
+                self._control(node)
+                continue
+            key = (kind, *[numbers[v] for v in read[first[node] : first[node + 1]]])
+            case = cases.get(key)
+            if case is None:
+                case = cases[key] = len(made)
+                made.append(self._results(node))
+            case_of[node] = case
+            for value, number in zip(outputs_of(node), made[case], strict=False):
+                numbers[value] = number
 
     def _type(self, value: int) -> ElementType:
         return element_types.of(self._types[value])
 
-    def _node(self, node: int) -> None:
+    def _results(self, node: int) -> list[int]:
+        """Return the numbers of what a node makes, as far as its rule knows."""
         operator = self.flat.operator[node]
-        rule = self._rules[operator]
-        if rule is None:
-            self._control(node)
-            return
-        outputs = self.flat.outputs_of(node)
-        found = rule(Operation(self, node, self.flat.inputs_of(node)))
-        if isinstance(found, Interval):
-            self._store(outputs[0], found, operator)
-            return
-        for value, interval in zip(outputs, found, strict=False):
-            self._store(value, interval, operator)
+        inputs = self.flat.inputs_of(node)
+        found = self._rules[operator](Operation(self, node, inputs))
+        results = [found] if isinstance(found, Interval) else found
+        origin = self._numbers[inputs[0]] if self._shows_input[operator] else ABSENT
+        return [
+            self._number(value, self._stored(value, interval, operator), origin)
+            for value, interval in zip(self.flat.outputs_of(node), results, strict=False)
+        ]
 
-    def _store(self, value: int, found: Interval, operator: int) -> None:
+    def _stored(self, value: int, found: Interval, operator: int) -> Interval:
+        """Return what becomes of a result that is rounded and stored in the type of a value."""
         type_ = self._type(value)
         if found is i.ANY:
-            self._known[value] = type_.range
-            return
+            return type_.range
         if self._rounds[operator] and not type_.is_integer:
             found = found.rounded(type_.share, type_.tiny)
-        self._known[value] = type_.fitted(found)
+        return type_.fitted(found)
+
+    def _number(self, value: int, interval: Interval, origin: int) -> int:
+        """Return the number of the values of which the same is known."""
+        shape = self.flat.shape(value)
+        key = (interval, self._types[value], None if shape is None else tuple(shape), origin)
+        number = self._shared.setdefault(key, len(self._known))
+        if number == len(self._known):
+            self._known.append(interval)
+        return number
+
+    def _learn(self, value: int, interval: Interval) -> None:
+        """Take note of an interval of a value that shares it with no other one."""
+        self._numbers[value] = len(self._known)
+        self._known.append(interval)
 
     def _control(self, node: int) -> None:
         """Sweep the graphs inside a node."""
@@ -179,7 +236,7 @@ class Intervals:
             self.body(number, {})
         ends = zip(*(self.flat.bodies[number].outputs for number in bodies), strict=False)
         for value, made in zip(self.flat.outputs_of(node), ends, strict=False):
-            self._known[value] = i.union(*(self[v] for v in made)).scattered()
+            self._learn(value, i.union(*(self[v] for v in made)).scattered())
 
     def _loop(self, node: int, number: int) -> None:
         """Sweep the body of a Loop or Scan until what it carries stays within its interval."""
@@ -198,7 +255,7 @@ class Intervals:
         carried = [states[inner] | self[end] for inner, end in ends.items()]
         stacked = [self[value] for value in loop.stacked]
         for value, found in zip(self.flat.outputs_of(node), carried + stacked, strict=False):
-            self._known[value] = found.scattered()
+            self._learn(value, found.scattered())
 
     def _settle(
         self,
@@ -225,9 +282,17 @@ def _turns(limit: int, known: Intervals) -> Interval:
     return i.between(0.0, max(most.high - 1, 0.0))
 
 
-def _rule(flat: FlatGraph, operator: int) -> Rule | None:
-    """Return the rule of an operator; None for what has none."""
-    called = flat.operators[operator]
-    return (
-        RULES.get(called.op_type) if called.domain == "" and called not in flat.functions else None
-    )
+def _rules(flat: FlatGraph) -> dict[int, Rule]:
+    """Return the rules by operator; Constants and what holds graphs have none."""
+    owners = {flat.operator[body.owner] for body in flat.bodies if body.owner != ABSENT}
+    found: dict[int, Rule] = {}
+    for operator, called in enumerate(flat.operators):
+        is_standard = called.domain == "" and called not in flat.functions
+        if operator not in owners and called[:2] != ("", "Constant"):
+            found[operator] = RULES.get(called.op_type, _anything) if is_standard else _anything
+    return found
+
+
+def _anything(op: Operation) -> list[Interval]:
+    """Return what is known of the results of an operator without a rule."""
+    return [i.ANY] * op.n_outputs

@@ -1,9 +1,13 @@
-"""Estimates of all values, in one sweep in execution order; see `estimates_of`."""
+"""Estimates of all values, in one sweep in execution order; see `estimates_of`.
+
+The sweep goes as far as the values that are asked for, and asks a rule once for each case: what
+intervals tell of a node (`Intervals.case`), and the estimates of its inputs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -35,7 +39,7 @@ def estimates_of(
 ) -> Estimates:
     """Return how large the elements of every value are likely to be, by the value's number.
 
-    Nothing is computed before the first one is asked for. `estimates[v]` is None where nothing is
+    One is computed when it, or one behind it, is asked for. `estimates[v]` is None where nothing is
     known. Inputs are taken to be normalised (mean 0, deviation 1) unless their interval says more.
 
     Args:
@@ -57,17 +61,32 @@ class Estimates:
         self.intervals = intervals
         self._type_graph = type_graph
         self._variables = variables
-        self._known: dict[int, Estimate | None] = {}
-        self._is_swept = False
+        self._known: dict[int, Estimate | None] = {ABSENT: None}
+        self._found: dict[tuple[int, tuple[Estimate | None, ...]], Estimate | None] = {}
+        self._left, self._swept = iter(self.flat.main.nodes), ABSENT
         self._rows: dict[tuple[int, Layout], WeightRows | None] = {}
         self._alike = [called.op_type == "Split" for called in self.flat.operators]
         self._rules = [_rule(self.flat, o) for o in range(len(self.flat.operators))]
 
     def __getitem__(self, value: int) -> Estimate | None:
         """Return the estimate of a value, or None."""
-        if not self._is_swept:
-            self._is_swept = True
-            self.body(MAIN)
+        last = self._outermost(value)
+        while self._swept < last:
+            self._swept = next(self._left)
+            self._node(self._swept)
+        return self._of(value)
+
+    def _outermost(self, value: int) -> int:
+        """Return the node of the main graph that makes or holds a value; ABSENT if none does."""
+        flat, node = self.flat, self.flat.producer[value]
+        body = flat.home[value]
+        while body != MAIN:
+            node = flat.bodies[body].owner
+            body = flat.body_of[node]
+        return node
+
+    def _of(self, value: int) -> Estimate | None:
+        """Return the estimate of a value that was swept, or that no node makes."""
         if value not in self._known:
             self._known[value] = self._source(value)
         return self._known[value]
@@ -94,24 +113,21 @@ class Estimates:
             self._rows[key] = make()
         return self._rows[key]
 
-    def body(self, number: int, inputs: Mapping[int, Estimate | None] | None = None) -> None:
-        """Sweep one of the graphs, whose inputs have the given estimates, or what types say."""
-        self._known.update(inputs or {})
-        for node in self.flat.bodies[number].nodes:
-            self._node(node)
-
     def _node(self, node: int) -> None:
-        rule = self._rules[self.flat.operator[node]]
+        operator = self.flat.operator[node]
+        rule = self._rules[operator]
         if rule is None:
             self._control(node)
             return
+        known, outputs = self._known, self.flat.outputs_of(node)
         inputs = self.flat.inputs_of(node)
-        op = Operation(self.intervals, node, inputs)
-        given = [None if v == ABSENT else self[v] for v in inputs]
-        found = rule(op, given, self)
-        outputs = self.flat.outputs_of(node)
-        for value in outputs if self._alike[self.flat.operator[node]] else outputs[:1]:
-            self._known[value] = self._clamped(value, found)
+        given = tuple([known[v] if v in known else self._of(v) for v in inputs])
+        case = self.intervals.case(node), given
+        if case not in self._found:
+            result = rule(Operation(self.intervals, node, inputs), given, self)
+            self._found[case] = self._clamped(outputs[0], result)
+        for value in outputs if self._alike[operator] else outputs[:1]:
+            known[value] = self._found[case]
 
     def _clamped(self, value: int, found: Estimate | None) -> Estimate | None:
         """Return an estimate that leaves no room beyond what is certain."""
@@ -143,11 +159,13 @@ class Estimates:
         for number in self.flat.bodies_in(node):
             body = self.flat.bodies[number]
             entering = self.flat.inputs_of(node)[-len(body.inputs) :] if body.inputs else []
-            known = [None if v == ABSENT else self[v] for v in entering]
-            self.body(number, dict(zip(body.inputs, known, strict=False)))
+            known = [self._of(v) for v in entering]
+            self._known.update(zip(body.inputs, known, strict=False))
+            for inner in body.nodes:
+                self._node(inner)
             made = body.outputs[len(body.outputs) - len(self.flat.outputs_of(node)) :]
             for value, end in zip(self.flat.outputs_of(node), made, strict=False):
-                parts = [p for p in (self._known.get(value), self[end]) if p is not None]
+                parts = [p for p in (self._known.get(value), self._of(end)) if p is not None]
                 self._known[value] = mixed(*parts) if parts else None
 
 

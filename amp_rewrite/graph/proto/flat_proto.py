@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,11 @@ class FlatProto(FlatGraph):
         """Return the name and type of each attribute, and whether it is a reference."""
         found = self.nodes[node].attribute
         return tuple([(a.name, a.type, bool(a.ref_attr_name)) for a in found]) if found else ()
+
+    def spelled_attributes(self, node: int) -> Hashable:
+        """Return something that nodes share only if their attributes are equal."""
+        found = self.nodes[node].attribute
+        return tuple([a.SerializeToString(deterministic=True) for a in found]) if found else ()
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.backend.test.case.node import collect_testcases
+from rewriting import parse
 
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.build_type_graph import build_type_graph
@@ -77,3 +78,28 @@ def test_what_a_loop_counts_up_may_be_anything() -> None:
     feeds = {name: np.array(number, np.float32) for name, number in given.items()}
     model = MODELS["test_range_float_type_positive_delta_expanded"]
     assert intervals(model, feeds)["output"].high == np.inf
+
+
+def test_a_rule_is_asked_once_for_nodes_of_which_the_same_is_known() -> None:
+    text = """g (float[2] x, float[2] z) => (float[2] a, float[2] b, float[2] d) {
+        l = Sigmoid(x) r = Sigmoid(z) a = Exp(l) b = Exp(r) c = Sub(l, l) d = Sub(l, r) }"""
+    found = intervals_of(build_type_graph(load(parse(text))))
+    left, right, first, second, same, other = (found.case(node) for node in range(6))
+    assert left != right  # inputs of the model are told apart
+    assert first == second
+    assert same != other
+    flat = found.flat
+    number = {name: v for v, name in enumerate(flat.value_names)}
+    assert found[number["b"]] == found[number["a"]]
+    assert found[number["c"]] == Interval(0, 0, 0, 0)
+    assert found[number["d"]].low < -0.9
+
+
+def test_what_a_constant_behind_identities_holds_is_seen_by_each_reader() -> None:
+    text = """g (float[4,3] x) => (float[N,1] a, float[N,1] b)
+      <int64[1] i = {0}, int64[1] j = {1}> {
+        k = Identity(i) m = Identity(j) a = ReduceSum(x, k) b = ReduceSum(x, m) }"""
+    found = intervals_of(build_type_graph(load(parse(text))), inputs={0: Interval(0, 1)})
+    names = found.flat.value_names
+    assert 4 <= found[names.index("a")].high < 4.1
+    assert 3 <= found[names.index("b")].high < 3.1
