@@ -24,6 +24,9 @@ from amp_rewrite.train.step.step_info import StateInfo
 Array = np.ndarray[Any, Any]
 Path = str | os.PathLike[str]
 
+FROZEN = "frozen"
+"""The role in a checkpoint of a weight that the step does not train."""
+
 _VERSION = 1
 _SHOWN = 3
 _ALIGNMENT = 8

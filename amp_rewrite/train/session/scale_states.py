@@ -22,6 +22,22 @@ _NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
 
 
+def state_tensors(tensors: Mapping[str, Array], where: object) -> Mapping[str, Array]:
+    """Return what is to become the states of a session.
+
+    Raises:
+        CheckpointError: It is no mapping from names.
+    """
+    if not isinstance(tensors, Mapping) or not all(isinstance(k, str) for k in tensors):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise CheckpointError(
+            "the states must be a mapping from their names to arrays",
+            where=where,
+            found=f"an object of type {type(tensors).__name__}",
+            remedy="pass what state_dict returned",
+        )
+    return tensors
+
+
 def fitted(
     tensors: Mapping[str, Array],
     states: Mapping[str, StateInfo],
@@ -42,13 +58,6 @@ def fitted(
     Raises:
         CheckpointError: The other tensors are not exactly those of the step.
     """
-    if not isinstance(tensors, Mapping) or not all(isinstance(k, str) for k in tensors):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise CheckpointError(
-            "the states must be a mapping from their names to arrays",
-            where=where,
-            found=f"an object of type {type(tensors).__name__}",
-            remedy="pass what state_dict returned",
-        )
     found = {k: v for k, v in tensors.items() if k in states or not _NAME.fullmatch(k)}
     missing = [k for k, state in states.items() if state.role in ROLES and k not in found]
     found |= {name: np.array(initial[name].numpy()) for name in missing}

@@ -21,13 +21,15 @@ from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.ort.sessions import check_options
 from amp_rewrite.rewriting.options import changed
 from amp_rewrite.targets import CPU, Target
-from amp_rewrite.train.session.checkpoint import read_checkpoint, write_checkpoint
+from amp_rewrite.train.session.checkpoint import FROZEN, read_checkpoint, write_checkpoint
 from amp_rewrite.train.session.closed_states import ClosedStates
 from amp_rewrite.train.session.feeds import Feeds, Inputs
+from amp_rewrite.train.session.frozen_tensors import FrozenTensors
 from amp_rewrite.train.session.held_steps import held_steps
 from amp_rewrite.train.session.input_checks import ALLOW, InputChecks
+from amp_rewrite.train.session.partial_restore import Restored, fitting
 from amp_rewrite.train.session.programs import AnyProgram, Programs, default_options
-from amp_rewrite.train.session.scale_states import fitted
+from amp_rewrite.train.session.scale_states import fitted, state_tensors
 from amp_rewrite.train.session.sharding import ShardContext, sharding_of
 from amp_rewrite.train.session.skips import skip_watch
 from amp_rewrite.train.session.slow_device import warn_if_slow
@@ -64,6 +66,7 @@ class TrainingSession(StateAccess):
 
     Attributes:
         info: The description of the step.
+        restored: What the last `restore` or `load_state_dict` took, or None.
     """
 
     def __init__(
@@ -153,6 +156,8 @@ class TrainingSession(StateAccess):
         shared = self._sharding is not None
         self._held = None if shared else held_steps(self._step, providers, kernels)
         self._skips = skip_watch(self.info)
+        self._frozen = FrozenTensors(self._step)
+        self.restored: Restored | None = None
         self._open = True
         self._graph = None if loaded else source.graph  # pyright: ignore[reportAttributeAccessIssue]
         self._bind(self)
@@ -244,14 +249,21 @@ class TrainingSession(StateAccess):
         """Input -> how many numbers that are not finite were fed, with `non_finite="count"`."""
         return dict(self._checks.counted)
 
-    def load_state_dict(self, tensors: Mapping[str, Array]) -> None:
+    def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
         """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
+
+        Args:
+            tensors: State name -> array.
+            strict: See `restore`.
+
+        Returns:
+            What was taken, by name.
 
         Raises:
             CheckpointError: The tensors are not exactly those of the step; no state has changed.
         """
         self.check_open()
-        self._load(tensors, "state dict")
+        return self._load(tensors, "state dict", strict=on_or_off("strict", strict))
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
@@ -266,14 +278,22 @@ class TrainingSession(StateAccess):
         if self._sharding is not None and not self._sharding.writes:
             return
         roles = {state.name: state.role for state in self.info.states}
-        write_checkpoint(path, self.state_dict(), roles, {} if progress is None else progress)
+        roles |= dict.fromkeys(self._frozen.replaced, FROZEN)
+        tensors = {**self.state_dict(), **self._frozen.replaced}
+        write_checkpoint(path, tensors, roles, {} if progress is None else progress)
 
-    def restore(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+    def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> dict[str, Any]:
         """Continue from a checkpoint; return the progress that was stored with it.
 
         Training goes on bit for bit as if it had not been interrupted. A checkpoint without a loss
         scale leaves the step's at its initial value, with a warning; one that the step does not
-        have is left out.
+        have is left out. Weights that the step has frozen are taken too.
+
+        Args:
+            path: The file.
+            strict: Whether it must hold exactly the states of the step. False takes what fits by
+                name, shape and type, across freezing and unfreezing, and into a larger or smaller
+                model; `restored` says what that was.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
@@ -281,7 +301,7 @@ class TrainingSession(StateAccess):
         self.check_open()
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
-        self._load(checkpoint.tensors, path)
+        self._load(checkpoint.tensors, path, strict=on_or_off("strict", strict))
         return checkpoint.progress
 
     def export(self, path: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -294,7 +314,7 @@ class TrainingSession(StateAccess):
             SaveError: It cannot be written.
             StepError: A step file does not hold the structure.
         """
-        weights = self.state_dict()
+        weights = {**self.state_dict(), **self._frozen.replaced}
         model = self._step.original()
         set_weights(model, weights)
         if path is not None and (self._sharding is None or self._sharding.writes):
@@ -329,13 +349,28 @@ class TrainingSession(StateAccess):
         """Close the session."""
         self.close()
 
-    def _load(self, given: Mapping[str, Array], where: str | os.PathLike[str]) -> None:
-        """Replace every state, or none if the tensors do not fit."""
-        tensors = fitted(given, self._states.info, self._step.initial(), where)
-        for name, array in tensors.items():
+    def _load(
+        self, given: Mapping[str, Array], where: str | os.PathLike[str], *, strict: bool
+    ) -> Restored:
+        """Replace states and frozen weights; if `strict` every state, or none if any misfits."""
+        states = self._states.info
+        tensors = state_tensors(given, where)
+        frozen = self._frozen.fitting({k: v for k, v in tensors.items() if k not in states})
+        rest = {k: v for k, v in tensors.items() if k not in frozen}
+        if strict:
+            found, left = fitted(rest, states, self._step.initial(), where), dict[str, str]()
+        else:
+            found, left = fitting(rest, states)
+        if frozen:
+            self._frozen.replace(frozen, where)
+            self._programs.clear()
+        for name, array in found.items():
             self._states.write(name, array)
         if self._skips is not None:
             self._skips.reset()
+        kept = tuple(name for name in states if name not in found)
+        self.restored = Restored((*found, *frozen), left, kept)
+        return self.restored
 
     def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
         if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
