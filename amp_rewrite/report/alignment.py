@@ -83,5 +83,7 @@ def _of_convolution(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
 
 
 def _int(flat: FlatGraph, node: int, name: str, default: int) -> int:
+    """Return an attribute; the default where it is left out, a reference, or no integer."""
     attribute = flat.attributes(node).get(name)
-    return default if attribute is None else int(attribute.value)
+    value = None if attribute is None else attribute.value
+    return value if isinstance(value, int) else default

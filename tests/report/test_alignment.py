@@ -142,3 +142,16 @@ def test_the_text_shows_the_first_and_json_all() -> None:
     assert report.to_dict()["alignment"][0] == {
         "node": "n0", "dimension": "inner length", "length": 9, "multiple": 8,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["TENSORS", "UNDEFINED", "STRING"])
+def test_an_attribute_that_is_not_an_integer_counts_as_left_out(kind: str) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 22, "com.microsoft" : 1]>
+        g (float[N, 64] x, float[64, 9] w) => (float[N, 9] y) {
+            [last] y = com.microsoft.FusedMatMul(x, w) }"""
+    )
+    attribute = model.graph.node[0].attribute.add(name="transB", i=1)
+    attribute.type = onnx.AttributeProto.AttributeType.Value(kind)
+    report = amp.rewrite(model, target="schema").report
+    assert found(report) == [("last", "columns", 9)]

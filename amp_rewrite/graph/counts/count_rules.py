@@ -78,8 +78,11 @@ def _multiplied(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _divided(operands: Sequence[Operand]) -> Fact | None:
-    """A quotient: one count divided by another is normalised, a constant divided by one is not."""
-    if any(o.is_plain for o in operands):
+    """A quotient: one count divided by another is normalised, a constant divided by one is not.
+
+    A divisor of another type, which the standard does not admit, is not an operand.
+    """
+    if len(operands) != 2 or any(o.is_plain for o in operands):
         return None
     dividend, divisor = operands
     found = strongest(operands)
@@ -91,11 +94,13 @@ def _divided(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _raised(operands: Sequence[Operand]) -> Fact | None:
-    """A power: of a count it is one; a count as exponent gives something else."""
+    """A power: of a count it is one; a count as exponent gives something else.
+
+    An exponent that is an integer is not an operand.
+    """
     if any(o.is_plain for o in operands):
         return None
-    base, exponent = operands
-    found = base.fact or exponent.fact
+    base, found = operands[0], next((o.fact for o in operands if o.fact is not None), None)
     if found is None or found.kind is Kind.FLAG:
         return None
     return found.of_kind(found.kind if base.fact else min(found.kind, Kind.COORDINATE))

@@ -7,7 +7,6 @@ so that what holds plain data alone costs nothing. Facts about what a loop carri
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -175,7 +174,7 @@ class _Search:
     def _is_few(self, operand: Operand, value: int) -> bool:
         """Tell whether a count is so small that every type has it: next to data, it is data."""
         counts = operand.kind is Kind.COUNT and operand.whole
-        return counts and math.floor(self._given.largest(value)) <= EXACT
+        return counts and self._given.largest(value) < EXACT + 1
 
     def _operand(self, value: int) -> Operand:
         source = self._graph.source[value]

@@ -64,6 +64,9 @@ def test_types_tell_counts_from_data(type_: str, kind: Kind | None) -> None:
         ("y = Div(f, f)", Kind.COORDINATE),
         ("y = Sqrt(f)", Kind.COORDINATE),
         ("y = Log(f)", Kind.COORDINATE),
+        ("y = Pow(f, zero)", Kind.COUNT),
+        ("y = Pow(two, n)", None),
+        ("y = Div(f, zero)", None),
         ("y = Pow(two, f)", Kind.COORDINATE),
         ("s = Sqrt(f) g = Tanh(f) y = Add(s, g)", Kind.COORDINATE),
         ("g = Softmax(f) y = Mul(f, g)", None),
@@ -75,6 +78,12 @@ def test_types_tell_counts_from_data(type_: str, kind: Kind | None) -> None:
 )
 def test_arithmetic_on_counts(body: str, kind: Kind | None) -> None:
     assert kind_of(f"f = Cast<to = 1>(n) {body}", "int64[a] n") is kind
+
+
+def test_a_count_without_a_bound_is_not_a_small_one() -> None:
+    body = "f = Cast<to = 1>(n) h = Tanh(f) g = Mul(f, infinite) y = Add(h, g)"
+    constants = "infinite = Constant<value_float = inf>()"
+    assert kind_of(f"{constants} {body}", "int64[a] n") is Kind.COUNT
 
 
 @pytest.mark.parametrize(
