@@ -4,11 +4,12 @@ Its JSON, version 1:
 
     {"version": 1, "runtime": "onnxruntime 1.31.1 ...", "source": "...",
      "fusions": [{"pattern": "Gelu", "domain": "com.microsoft", "op": "Gelu", "opset": 1,
-                  "low": ["float16"]}, ...]}
+                  "low": ["float16"], "behind_cast": true}, ...]}
 
-`pattern` is the name of patterns in graph/patterns/library.py. `opset` is the version of the
-operator that the runtime makes, null for the one that the model's opset has. `low` are the types in
-which it finds the pattern: in bfloat16 it does not recognise constants, for example.
+`pattern` is the name of patterns in graph/patterns. `opset` is the version of the operator that the
+runtime makes, null for the one that the model's opset has. `low` are the types in which it finds
+the pattern: in bfloat16 it does not recognise constants, for example. `behind_cast` tells whether
+it finds the pattern in float32 if a Cast makes its input.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Fusion:
         op: The operator.
         opset: Its version, or None for that of the model's opset.
         low: The names of the low types in which the runtime finds the pattern.
+        behind_cast: Whether it finds the pattern, in float32, where a Cast makes its input.
     """
 
     pattern: str
@@ -45,6 +47,7 @@ class Fusion:
     op: str
     opset: int | None
     low: frozenset[str]
+    behind_cast: bool
 
     def runs(self, kernels: KernelTable | None, opset: int, given: DType, result: DType) -> bool:
         """Tell whether the operator runs with these types of its first input and its result.
@@ -106,7 +109,12 @@ def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:
         )
     return {
         row["pattern"]: Fusion(
-            row["pattern"], row["domain"], row["op"], row["opset"], frozenset(row["low"])
+            row["pattern"],
+            row["domain"],
+            row["op"],
+            row["opset"],
+            frozenset(row["low"]),
+            row["behind_cast"],
         )
         for row in data["fusions"]
     }

@@ -9,6 +9,7 @@ import pytest
 from amp_rewrite import fusions, targets
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from amp_rewrite.errors import KernelTableError
+from amp_rewrite.graph.patterns import scaled_products
 from amp_rewrite.graph.patterns.library import PATTERNS
 from amp_rewrite.kernels import KernelTable
 
@@ -17,7 +18,7 @@ TABLE = fusions.load(targets.ONNX_RUNTIME)
 
 
 def test_every_row_has_a_pattern_and_every_target_a_table_that_is_there() -> None:
-    assert set(TABLE) <= {pattern.name for pattern in PATTERNS}
+    assert set(TABLE) <= {scaled_products.NAME, *(pattern.name for pattern in PATTERNS)}
     for target in targets.TARGETS:
         assert fusions.load(target.fusions) == (TABLE if target.fusions else {})
 
@@ -33,6 +34,8 @@ def test_every_row_has_a_pattern_and_every_target_a_table_that_is_there() -> Non
         ("RMSNormalization", 17, FLOAT16, FLOAT32, True),
         ("RMSNormalization", 23, BFLOAT16, FLOAT32, False),
         ("Gelu", 17, FLOAT16, FLOAT16, True),
+        ("BiasGelu", 17, BFLOAT16, BFLOAT16, True),
+        ("ScaledMatMul", 17, BFLOAT16, BFLOAT16, True),
     ],
 )
 def test_the_kernel_table_decides(

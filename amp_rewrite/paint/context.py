@@ -23,7 +23,7 @@ from amp_rewrite.graph.weight_stats import MeasuredConstants, WeightStats
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.paint.beyond_range import Beyond, beyond_range, may_leave_range
-from amp_rewrite.paint.groups import FusedGroup
+from amp_rewrite.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
@@ -73,6 +73,7 @@ class PaintContext:
             target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
+        scaled_operands: The factors that it takes into low matrix products.
         excluded: Vertices that must stay float32, with the mark that says why.
         input_intervals: Graph input -> what the user says of its elements.
         joined: Vertices that become low with their group, with the mark that says so.
@@ -92,6 +93,7 @@ class PaintContext:
     bytes_per_mac: float | None = None
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
+    scaled_operands: tuple[FusedScale, ...] = ()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     input_intervals: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])

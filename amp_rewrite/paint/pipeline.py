@@ -24,6 +24,7 @@ from amp_rewrite.paint.passes.drop_unsupported import DropUnsupported
 from amp_rewrite.paint.passes.fill_between import FillBetween
 from amp_rewrite.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.paint.passes.grow_clear import GrowClear
+from amp_rewrite.paint.passes.join_scales import JoinScales
 from amp_rewrite.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.paint.passes.keep_gradients import KeepGradients
 from amp_rewrite.paint.passes.keep_groups import KeepGroups
@@ -67,6 +68,7 @@ COLORING: tuple[PaintPass, ...] = (
 )
 KEEPING: tuple[PaintPass, ...] = (
     KeepGroups(),
+    JoinScales(),
     KeepInRange(),
     KeepOverflows(),
     KeepUnderflows(),

@@ -11,11 +11,12 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.patterns import scaled_products
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.groups import fused_groups
+from amp_rewrite.paint.groups import fused_groups, fused_scales
 from amp_rewrite.paint.ties import kernel_ties
 from amp_rewrite.rewriting.input_ranges import input_intervals
 from amp_rewrite.rewriting.options import RewriteOptions
@@ -27,6 +28,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     kernels = None if target.kernels is None else KernelTable.load(target.kernels)
     tie = None if kernels is None else kernel_ties(kernels, options.low)
     type_graph = build_type_graph(model, tie)
+    table = fusions.load(target.fusions)
     names = {*options.variables, *state_names(model)}
     return PaintContext(
         type_graph,
@@ -41,7 +43,10 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         adds_low=operators_adding_in(target, options.low),
         bytes_per_mac=target.bytes_per_mac,
         low_ends=low_ends(type_graph, options),
-        groups=fused_groups(type_graph, fusions.load(target.fusions)),
+        groups=fused_groups(type_graph, table),
+        scaled_operands=fused_scales(
+            type_graph, table.get(scaled_products.NAME), kernels, options.low
+        ),
         input_intervals=input_intervals(options.ranges, type_graph),
     )
 

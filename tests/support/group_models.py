@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import onnx
@@ -32,6 +33,40 @@ _TANH = (
     "float cubic = {0.044715}, float factor = {0.797884583}, float one = {1.0}, float half = {0.5},"
     " float three = {3.0}"
 )
+
+_FAST_GELU = """a = Mul(h, cubic)
+        b = Mul(a, h)
+        c = Add(b, one)
+        d = Mul(h, factor)
+        e = Mul(c, d)
+        t = Tanh(e)
+        u = Add(t, one)
+        k = Mul(h, half)
+        o = Mul(k, u)"""
+_FAST_GELU_BY_POWER = """a = Pow(h, three)
+        b = Mul(a, cubic)
+        c = Add(h, b)
+        e = Mul(c, factor)
+        t = Tanh(e)
+        u = Add(t, one)
+        k = Mul(h, half)
+        o = Mul(k, u)"""
+_GELU = """r = Div(h, root)
+        e = Erf(r)
+        a = Add(e, one)
+        b = Mul(h, half)
+        o = Mul(b, a)"""
+_GELU_HALVED_LAST = """r = Div(h, root)
+        e = Erf(r)
+        a = Add(e, one)
+        b = Mul(h, a)
+        o = Mul(b, half)"""
+
+
+def _biased(body: str) -> str:
+    """Return a body that adds the bias of a linear layer to h before it goes on."""
+    return "biased = Add(h, bias)\n" + re.sub(r"\bh\b", "biased", body)
+
 
 FORMS = {
     "layer-normalization": Form(
@@ -81,49 +116,14 @@ FORMS = {
         f"{_NORM}, float one = {{1.0}}",
         "SimplifiedLayerNormalization",
     ),
-    "gelu": Form(
-        """r = Div(h, root)
-        e = Erf(r)
-        a = Add(e, one)
-        b = Mul(h, half)
-        o = Mul(b, a)""",
-        _ERF,
-        "Gelu",
-    ),
-    "gelu-halved-last": Form(
-        """r = Div(h, root)
-        e = Erf(r)
-        a = Add(e, one)
-        b = Mul(h, a)
-        o = Mul(b, half)""",
-        _ERF,
-        "Gelu",
-    ),
-    "fast-gelu": Form(
-        """a = Mul(h, cubic)
-        b = Mul(a, h)
-        c = Add(b, one)
-        d = Mul(h, factor)
-        e = Mul(c, d)
-        t = Tanh(e)
-        u = Add(t, one)
-        k = Mul(h, half)
-        o = Mul(k, u)""",
-        _TANH,
-        "FastGelu",
-    ),
-    "fast-gelu-power": Form(
-        """a = Pow(h, three)
-        b = Mul(a, cubic)
-        c = Add(h, b)
-        e = Mul(c, factor)
-        t = Tanh(e)
-        u = Add(t, one)
-        k = Mul(h, half)
-        o = Mul(k, u)""",
-        _TANH,
-        "FastGelu",
-    ),
+    "gelu": Form(_GELU, _ERF, "Gelu"),
+    "gelu-halved-last": Form(_GELU_HALVED_LAST, _ERF, "Gelu"),
+    "biased-gelu": Form(_biased(_GELU), _ERF, "BiasGelu"),
+    "biased-gelu-halved-last": Form(_biased(_GELU_HALVED_LAST), _ERF, "BiasGelu"),
+    "fast-gelu": Form(_FAST_GELU, _TANH, "FastGelu"),
+    "fast-gelu-power": Form(_FAST_GELU_BY_POWER, _TANH, "FastGelu"),
+    "biased-fast-gelu": Form(_biased(_FAST_GELU), _TANH, "FastGelu"),
+    "biased-fast-gelu-power": Form(_biased(_FAST_GELU_BY_POWER), _TANH, "FastGelu"),
     "quick-gelu": Form(
         """a = Mul(h, alpha)
         b = Sigmoid(a)
@@ -157,7 +157,7 @@ def model_around(
     eye = ", ".join("1.0" if i % 5 == 0 else "0.25" for i in range(16))
     model = parse(
         f"""<ir_version: {8 if opset < 21 else 10}, opset_import: ["" : {opset}]>
-        g (float[3,4] x) => (float[3,4] y)
+        g (float[N,3,4] x) => (float[N,3,4] y)
         <float[4,4] w = {{{eye}}}, float[4] scale = {{1, 2, 3, 4}}, float[4] bias = {{1, 2, 3, 4}},
          {form.constants}, int64[1] axes = {{-1}}> {{
             {made} = MatMul(x, w)
@@ -168,3 +168,31 @@ def model_around(
     for node in model.graph.node:
         node.name = node.output[0]
     return model
+
+
+def reshaped_gelu() -> onnx.ModelProto:
+    """Return a FastGelu by Pow between products, behind and before a Reshape, as GPT-2 has it."""
+    form = FORMS["fast-gelu-power"]
+    return model_around(
+        Form(
+            f"h = Reshape(f, flat)\n{form.body}",
+            f"{form.constants}, int64[2] flat = {{-1, 4}}, int64[3] upright = {{-1, 3, 4}}",
+            form.operator,
+        ),
+        behind="z = Reshape(o, upright)\ny = MatMul(z, w)",
+        made="f",
+    )
+
+
+def scaled_model(body: str) -> onnx.ModelProto:
+    """Return a product s of h and t, scaled in `body`, which are downstream of a reduction."""
+    form = Form(
+        f"""r = ReduceSum(m, axes)
+        h = Div(m, r)
+        t = Transpose<perm = [0, 2, 1]>(h)
+        {body}
+        o = Softmax(s)""",
+        "float half = {0.5}, float[4] row = {1, 2, 3, 4}, float huge = {1e6}, float tiny = {1e-6}",
+        "FusedMatMul",
+    )
+    return model_around(form, behind="y = MatMul(o, m)", made="m")

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 from cuda_stub import needs_stub, placed
-from group_models import FORMS, model_around
+from group_models import FORMS, model_around, reshaped_gelu, scaled_model
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
@@ -43,10 +43,41 @@ def test_groups_stay_fused(opset: int, tmp_path: Path) -> None:
             models[f"{name} {precision}"] = rewritten(models[name], precision)
     found = operators_of(models, tmp_path)
     for name, form in FORMS.items():
-        assert found[name][form.operator] == 1
+        assert found[name][form.operator] == 1, (name, found[name])
         for precision in PRECISIONS:
             if (name, precision) not in NOT_FUSED:
                 assert found[f"{name} {precision}"] == found[name], (name, precision)
+
+
+def test_a_moved_input_of_a_gelu_by_a_power_leaves_it_fused(tmp_path: Path) -> None:
+    models = {"float32": reshaped_gelu()}
+    for precision in PRECISIONS:
+        models[precision] = rewritten(models["float32"], precision)
+    found = operators_of(models, tmp_path)
+    assert {name: operators["FastGelu"] for name, operators in found.items()} == dict.fromkeys(
+        models, 1
+    )
+
+
+FACTORS = {
+    "query": "q = Mul(h, half) s = MatMul(q, t)",
+    "query-and-key": "q = Mul(h, half) k = Mul(half, t) s = MatMul(q, k)",
+    "quotient": "q = Div(h, half) s = MatMul(q, t)",
+    "before-transpose": "k = Mul(h, half) t2 = Transpose<perm = [0, 2, 1]>(k) s = MatMul(h, t2)",
+}
+
+
+def test_factors_stay_part_of_the_product_behind_them(tmp_path: Path) -> None:
+    models: dict[str, onnx.ModelProto] = {}
+    for name, body in FACTORS.items():
+        models[name] = scaled_model(body)
+        for precision in PRECISIONS:
+            models[f"{name} {precision}"] = rewritten(models[name], precision)
+    found = operators_of(models, tmp_path)
+    for name in FACTORS:
+        assert found[name]["FusedMatMul"] == 1
+        for precision in PRECISIONS:
+            assert found[f"{name} {precision}"] == found[name], (name, precision)
 
 
 BEHIND = {

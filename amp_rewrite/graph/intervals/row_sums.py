@@ -67,9 +67,10 @@ class RowSums(NamedTuple):
     @classmethod
     def of(cls, matrix: Array) -> RowSums:
         """Sum up rows; weights that are not finite make sums that are not."""
-        magnitudes = np.abs(matrix).sum(axis=1, dtype=np.float64)
-        totals = matrix.sum(axis=1, dtype=np.float64)
-        positive, negative = (magnitudes + totals) / 2, (magnitudes - totals) / 2
+        with np.errstate(invalid="ignore"):  # signalling NaN, and inf - inf
+            magnitudes = np.abs(matrix).sum(axis=1, dtype=np.float64)
+            totals = matrix.sum(axis=1, dtype=np.float64)
+            positive, negative = (magnitudes + totals) / 2, (magnitudes - totals) / 2
         return cls(
             matrix.shape[1],
             (max(float(positive.min()), 0.0), float(positive.max())),

@@ -34,6 +34,24 @@ def is_vector(view: PlainView, value: int) -> bool:
     return shape is None or len(shape) == 1
 
 
+def is_constant_vector(view: PlainView, value: int) -> bool:
+    """Tell whether a value is a constant with one axis."""
+    return constant_tensor(view.type_graph, value) is not None and is_vector(view, value)
+
+
+def stays_an_add(view: PlainView, node: int) -> bool:
+    """Tell whether runtimes leave an Add alone: that behind a product of matrices is a Gemm's.
+
+    Static shapes of more axes are flattened to matrices.
+    """
+    flat = view.type_graph.flat
+    shape = flat.shape(flat.outputs_of(node)[0])
+    makers = [view.maker(value) for value in flat.inputs_of(node)]
+    behind_product = any(m != ABSENT and flat.called(m).op_type == "MatMul" for m in makers)
+    is_matrix = shape is not None and (len(shape) == 2 or None not in shape)
+    return not (behind_product and is_matrix)
+
+
 def is_single(view: PlainView, value: int) -> bool:
     """Tell whether a value is a constant of one element."""
     tensor = constant_tensor(view.type_graph, value)
@@ -114,24 +132,42 @@ LAYER_NORMALIZATION = (
 )
 RMS_NORMALIZATION = (_rms(_divided(_X, _power(_X))), _rms(_by_reciprocal(_X)))
 
-_HALF_X = Op("Mul", _X, Number(0.5))
-_ERF = Op("Add", Op("Erf", Op("Div", _X, Number(SQRT_2))), Number(1))
-_CUBE_AS_POWER = Op("Mul", Op("Pow", _X, Number(3)), Number(CUBIC))
-_CUBE_AS_PRODUCT = Op("Add", Op("Mul", Op("Mul", _X, Number(CUBIC)), _X), Number(1))
+_BIASED = Op("Add", _X, Value("bias", is_constant_vector), holds=stays_an_add)
+"""What a linear layer gives to its activation, which runtimes take into the activation."""
 
 
-def _tanh_gelu(argument: Op) -> Pattern:
+def _gelus(name: str, x: Term) -> tuple[Pattern, ...]:
+    """Return the forms of x * (1 + erf(x / sqrt(2))) / 2."""
+    behind = Op("Add", Op("Erf", Op("Div", x, Number(SQRT_2))), Number(1))
+    return (
+        Pattern(name, Op("Mul", Op("Mul", x, Number(0.5)), behind), anchor="Erf"),
+        Pattern(name, Op("Mul", Op("Mul", x, behind), Number(0.5)), anchor="Erf"),
+    )
+
+
+def _tanh_gelu(name: str, x: Term, argument: Op) -> Pattern:
     behind = Op("Add", Op("Tanh", argument), Number(1))
-    return Pattern("FastGelu", Op("Mul", _HALF_X, behind), anchor="Tanh")
+    return Pattern(name, Op("Mul", Op("Mul", x, Number(0.5)), behind), anchor="Tanh")
 
 
-GELU = (
-    Pattern("Gelu", Op("Mul", _HALF_X, _ERF), anchor="Erf"),
-    Pattern("Gelu", Op("Mul", Op("Mul", _X, _ERF), Number(0.5)), anchor="Erf"),
-)
+def _by_product(name: str, x: Term) -> Pattern:
+    """Return x * (1 + tanh(x * sqrt(2 / pi) * (1 + 0.044715 * x * x))) / 2."""
+    cube = Op("Add", Op("Mul", Op("Mul", x, Number(CUBIC)), x), Number(1))
+    return _tanh_gelu(name, x, Op("Mul", cube, Op("Mul", x, Number(SQRT_2_OVER_PI))))
+
+
+def _by_power(name: str, x: Term) -> Pattern:
+    """Return x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2."""
+    cube = Op("Mul", Op("Pow", x, Number(3)), Number(CUBIC))
+    return _tanh_gelu(name, x, Op("Mul", Op("Add", x, cube), Number(SQRT_2_OVER_PI)))
+
+
+GELU = (*_gelus("BiasGelu", _BIASED), *_gelus("Gelu", _X))
 FAST_GELU = (
-    _tanh_gelu(Op("Mul", _CUBE_AS_PRODUCT, Op("Mul", _X, Number(SQRT_2_OVER_PI)))),
-    _tanh_gelu(Op("Mul", Op("Add", _X, _CUBE_AS_POWER), Number(SQRT_2_OVER_PI))),
+    _by_product("BiasFastGelu", _BIASED),
+    _by_product("FastGelu", _X),
+    _by_power("BiasFastGelu by Pow", _BIASED),
+    _by_power("FastGelu by Pow", _X),
 )
 SILU = Pattern("SiLU", Op("Mul", _X, Op("Sigmoid", _X)), anchor="Sigmoid")
 QUICK_GELU = Pattern(

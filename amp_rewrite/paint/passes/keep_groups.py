@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.groups import FusedGroup
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -65,14 +66,17 @@ class _Judge:
         return self._float32(self.fused.makers, "the input of")
 
     def without_tail(self) -> Marks:
-        """Return the marks of a group whose members all have one type."""
+        """Return the marks of a group whose members all have one type.
+
+        One that the lists keep float32, between low vertices, becomes low with them.
+        """
         members, results = self.fused.core, self.fused.results
         low = self._low_among(results)
-        if not low or self.context.lists.force_all:
+        if self.context.lists.force_all or not (low or self._reads_low()):
             return {}
-        if not self._may_become_low(members):
-            return self._float32(members)
-        return {} if len(low) == len(results) else self._low(members)
+        if (low or self._gives_low()) and self._may_become_low(members):
+            return {} if len(low) == len(results) else self._low(members)
+        return self._float32(members if low else ()) | self._float32(self._front(), "the input of")
 
     def with_tail(self) -> Marks:
         """Return the marks of a group whose tail may be low while its core is float32.
@@ -115,6 +119,20 @@ class _Judge:
         """Tell whether what the group reads is low, before any Cast."""
         is_low_end = not self.context.low_ends.isdisjoint(self.fused.inputs)
         return is_low_end or bool(self._low_among(self.fused.makers))
+
+    def _gives_low(self) -> bool:
+        """Tell whether something low reads the result of a group without tail."""
+        result = self.fused.results[-1]
+        return bool(self._low_among(self.context.type_graph.successors(result)))
+
+    def _front(self) -> tuple[int, ...]:
+        """Return what makes the input, where a float32 group must not read it from a Cast.
+
+        A layer on the allow list stays low: it is worth more than the fusion.
+        """
+        makers, list_of = self.fused.makers, self.context.list_of
+        stays_low = any(list_of(vertex) is ListName.ALLOW for vertex in makers)
+        return () if self.fused.fusion.behind_cast or stays_low else makers
 
     def _may_become_low(self, vertices: Iterable[int]) -> bool:
         """Tell whether the target fuses the low group, and can run its nodes alone as well."""

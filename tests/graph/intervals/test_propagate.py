@@ -103,3 +103,15 @@ def test_what_a_constant_behind_identities_holds_is_seen_by_each_reader() -> Non
     names = found.flat.value_names
     assert 4 <= found[names.index("a")].high < 4.1
     assert 3 <= found[names.index("b")].high < 3.1
+
+
+@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FA00001])
+def test_weights_that_are_not_finite_bound_nothing_and_warn_of_nothing(bits: int) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 22]>'
+        "g (float[N,2] x) => (float[N,2] y) { y = MatMul(x, w) }"
+    )
+    weights = np.array([[bits, 1], [2, 3]], np.uint32).view(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    found = intervals(model, {"x": np.ones((1, 2), np.float32)})
+    assert (found["y"].low, found["y"].high) == (-np.inf, np.inf)

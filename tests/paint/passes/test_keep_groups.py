@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from group_models import FORMS, Form, model_around
+from group_models import FORMS, Form, model_around, reshaped_gelu
 from onnx import numpy_helper
 from rewriting import assert_close, parse, rewritten
 
@@ -117,12 +117,12 @@ def test_a_group_inside_a_subgraph_has_one_type() -> None:
     inner = FORMS["gelu"].body.replace("h", "g").replace("g, galf", "g, half")
     text = f"""c = Greater(root, one)
         o = If(c) <
-            then_branch = t () => (float[3,4] ot) {{
+            then_branch = t () => (float[N,3,4] ot) {{
                 g = MatMul(h, w)
                 {inner.replace("o = Mul", "q = Mul")}
                 ot = MatMul(q, w)
             }},
-            else_branch = e () => (float[3,4] oe) {{ oe = MatMul(h, w) }}>"""
+            else_branch = e () => (float[N,3,4] oe) {{ oe = MatMul(h, w) }}>"""
     model = model_around(FORMS["gelu"]._replace(body=text))
     low = {
         n.op: next(iter(n.variables.values())).dtype
@@ -186,3 +186,48 @@ def test_the_input_of_a_normalization_inside_a_function_is_float32() -> None:
 def test_a_function_that_shares_its_input_leaves_it_low() -> None:
     text = FUNCTION.replace("[y]", "k = Exp(h)\nz = Add(k, o)\n[y]").replace("BEHIND", "z")
     assert is_low(rewrite(parse(text)), "h") == {True}
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_group_that_a_deny_list_cuts_out_follows_its_low_neighbours(precision: str) -> None:
+    model = reshaped_gelu()
+    result = rewrite(model, precision)
+    fuses_low = precision == "float16"
+    assert is_low(result, *members(FORMS["fast-gelu-power"])) == {fuses_low}
+    assert is_low(result, "f", "z", "y") == {True}
+    assert_close(result, model)
+
+
+def test_a_group_that_no_cast_may_precede_reads_what_moves_its_input_in_float32() -> None:
+    result = rewrite(reshaped_gelu(), "bfloat16")
+    assert is_low(result, "h") == {False}
+    assert amp.explain(result, "h").endswith("the input of FastGelu by Pow from a to o")
+
+
+def test_a_matrix_product_stays_low_in_front_of_a_group_that_no_cast_may_precede() -> None:
+    result = rewrite(model_around(FORMS["fast-gelu-power"]), "bfloat16")
+    assert is_low(result, "h") == {True}
+    assert is_low(result, *members(FORMS["fast-gelu-power"])) == {False}
+
+
+def test_a_group_whose_result_nothing_low_reads_does_not_follow_its_input() -> None:
+    form = FORMS["fast-gelu-power"]
+    reshaped = Form(f"h = Reshape(f, again)\n{form.body}", form.constants, form.operator)
+    constants = f"{form.constants}, int64[3] again = {{-1, 3, 4}}"
+    model = model_around(reshaped._replace(constants=constants), behind="y = Exp(o)", made="f")
+    assert is_low(rewrite(model), *members(form)) == {False}
+
+
+@pytest.mark.parametrize(("shape", "with_product"), [("3,4", True), ("2,3,4", True), (None, False)])
+def test_a_bias_stays_with_a_matrix_product_that_becomes_a_gemm(
+    shape: str | None, with_product: bool
+) -> None:
+    model = model_around(FORMS["biased-gelu"])
+    if shape is not None:
+        dims = [int(length) for length in shape.split(",")]
+        for name in ("h", "biased"):
+            info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+            model.graph.value_info.append(info)
+        for end in (model.graph.input[0], model.graph.output[0]):
+            end.CopyFrom(onnx.helper.make_tensor_value_info(end.name, 1, dims))
+    assert is_low(rewrite(model, "bfloat16"), "biased") == {with_product}
