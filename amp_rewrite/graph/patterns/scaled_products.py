@@ -13,6 +13,9 @@ from amp_rewrite.graph.patterns.plain_view import PlainView
 NAME = "ScaledMatMul"
 """What tables of fusions call a product with such factors."""
 
+# operators: what runtimes take into a product, and which of its operands may be the factor.
+_FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}
+
 
 class ScaledOperand(NamedTuple):
     """An operand of a matrix product that a node multiplies by a number.
@@ -32,7 +35,7 @@ def scaled_operands(type_graph: TypeGraph) -> Iterator[ScaledOperand]:
     A Transpose may stand in between: runtimes take it into the product first.
     """
     flat = type_graph.flat
-    if not {"Mul", "Div"} & {called.op_type for called in flat.operators}:
+    if not _FACTORS.keys() & {called.op_type for called in flat.operators}:
         return
     view = PlainView(type_graph)
     for product in flat.nodes_of("MatMul"):
@@ -58,6 +61,5 @@ def _maker(view: PlainView, value: int, reader: int) -> int:
 def _is_scale(view: PlainView, node: int) -> bool:
     """Tell whether a node is a Mul by a constant of one element, or a Div by one."""
     flat = view.type_graph.flat
-    op_type, inputs = flat.called(node).op_type, flat.inputs_of(node)
-    factors = {"Mul": inputs, "Div": inputs[1:]}.get(op_type, ())
-    return any(is_single(view, view.source(value)) for value in factors)
+    ports = _FACTORS.get(flat.called(node).op_type, slice(0))
+    return any(is_single(view, view.source(value)) for value in flat.inputs_of(node)[ports])
