@@ -13,7 +13,7 @@ from amp_rewrite.graph.patterns.plain_view import PlainView
 NAME = "ScaledMatMul"
 """What tables of fusions call a product with such factors."""
 
-# operators: what runtimes take into a product, and which of its operands may be the factor.
+# What runtimes take into a product, and which of its operands may be the factor.
 _FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}
 
 
