@@ -184,6 +184,9 @@ def test_what_webgpu_registers_too_freely_is_corrected() -> None:
     assert not table.has_kernel("", "BatchNormalization", 15, {"T": F16, "T1": F32, "T2": F32})
     assert not table.has_kernel("", "BatchNormalization", 14, {"T": F16, "U": F32})
     assert table.has_kernel("", "BatchNormalization", 9, {"T": F16})
+    for op, opset in (("LayerNormalization", 13), ("RMSNormalization", 23)):
+        assert table.has_kernel("", op, opset, {"T": F16, "V": F16})
+        assert not table.has_kernel("", op, opset, {"T": F16, "V": F32})
     assert table.has_kernel("", "Resize", 18, {"T1": F16, "T2": F32})
     assert not table.has_kernel("", "Resize", 18, {"T1": F16, "T2": F16})
 

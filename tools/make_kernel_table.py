@@ -37,7 +37,13 @@ provider = sys.argv[1] or None
 json.dump({"runtime": runtime_in_words(provider), "kernels": kernel_rows(provider)}, sys.stdout)
 """
 
-AGREEING = {(WEBGPU, "BatchNormalization", 14): "U", (WEBGPU, "BatchNormalization", 15): "T1 T2"}
+AGREEING = {
+    (WEBGPU, "BatchNormalization", 14): "U",
+    (WEBGPU, "BatchNormalization", 15): "T1 T2",
+    (WEBGPU, "LayerNormalization", 1): "V",
+    (WEBGPU, "RMSNormalization", 23): "V",
+    (WEBGPU, "SimplifiedLayerNormalization", 1): "V",
+}
 """(provider, operator, since) -> the variables that must have T's type though the registration does
 not say so: "raw_hash_map::at" is all that WebGPU says of float16 data with a float32 scale."""
 

@@ -49,6 +49,11 @@ def test_before_opset_17_a_kernel_takes_float16_and_gives_float32() -> None:
     assert is_low(rewrite(model, "bfloat16"), "t", "o") == {True}
 
 
+def test_webgpu_has_no_normalization_that_takes_float16_and_gives_float32() -> None:
+    model = model_around(NORM, 13)
+    assert is_low(rewritten(model, target="webgpu", lists=None), "t", "o") == {True}
+
+
 def test_what_follows_a_low_tail_is_no_longer_denied() -> None:
     model = model_around(NORM, behind="r = LeakyRelu(o)\ny = MatMul(r, w)")
     result = rewrite(model)
