@@ -25,6 +25,8 @@ from amp_rewrite.emulate.insert import Inserter
 from amp_rewrite.emulate.low_steps import STEPS
 from amp_rewrite.emulate.node_collector import NodeCollector
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.added import AddedNames
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.targets import Target
 
 OLDEST_OPSET = 13
@@ -77,12 +79,15 @@ def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
 def accumulates_low(node: ir.Node, sums: Sums) -> bool:
     """Tell whether a node is one of the operators whose sums are to be low.
 
-    A Conv whose weight has no known shape is not: its windows cannot be told apart.
+    A Conv whose weight has no known shape is not: its windows cannot be told apart. Nor is a
+    reduction over axes that the model computes, unless it was named: then that is an error.
     """
     if node.domain != "" or node.op_type not in sums:
         return False
     if node.op_type in STEPS:
         return len(node.outputs) == 1  # not BatchNormalization in training mode
+    if has(node, Trait.SUMS_UP):
+        return None in sums[node.op_type] or _axes(node) is not None
     return node.op_type != "Conv" or _static(_operands(node)[1]) is not None
 
 
@@ -90,6 +95,18 @@ def lower_accumulation(
     node: ir.Node, dtype: DType, opset: int, insert: Inserter, sums: Sums
 ) -> None:
     """Replace a node whose values are float32 by one that accumulates in `dtype`.
+
+    Raises:
+        OptionError: The opset is too old, or a reduction's axes are computed by the model.
+    """
+    nodes, result = accumulation(node, dtype, opset, insert.names, sums)
+    insert.replace_node(node, nodes, result)
+
+
+def accumulation(
+    node: ir.Node, dtype: DType, opset: int, names: AddedNames, sums: Sums
+) -> tuple[list[ir.Node], ir.Value]:
+    """Return nodes that compute what a node does and accumulate in `dtype`, and their result.
 
     Raises:
         OptionError: The opset is too old, or a reduction's axes are computed by the model.
@@ -102,12 +119,12 @@ def lower_accumulation(
             expected=f"at least {OLDEST_OPSET}",
             remedy="convert the model with onnx.version_converter",
         )
-    nodes = NodeCollector(node.outputs[0].name or "", insert.names)
+    nodes = NodeCollector(node.outputs[0].name or "", names)
     if node.op_type in STEPS:
         result = STEPS[node.op_type](nodes, node, dtype)
     else:
         result = _RULES[node.op_type](nodes, node, Adder(dtype, _order_of(node, sums)))
-    insert.replace_node(node, nodes.made, result)
+    return nodes.made, result
 
 
 def _order_of(node: ir.Node, sums: Sums) -> SumOrder | None:
@@ -245,7 +262,7 @@ def _divided(nodes: NodeCollector, total: ir.Value, source: ir.Value, adder: Add
 def _reduce(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     """Sum over the axes of a reduction, one after the other."""
     source = _operands(node)[0]
-    axes = _axes(node)
+    axes = _constant_axes(node)
     keeps = node.attributes.get_int("keepdims", 1) == 1
     if axes:
         total = source
@@ -283,7 +300,24 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     return [value for value in node.inputs[:2] if value is not None]
 
 
-def _axes(node: ir.Node) -> list[int]:
+def _constant_axes(node: ir.Node) -> list[int]:
+    """Return the axes of a reduction.
+
+    Raises:
+        OptionError: The model computes them.
+    """
+    axes = _axes(node)
+    if axes is None:
+        raise OptionError(
+            "accumulate_low needs constant axes",
+            where=node.name or node.outputs[0].name,
+            found="axes that the model computes",
+        )
+    return axes
+
+
+def _axes(node: ir.Node) -> list[int] | None:
+    """Return the axes of a reduction, none for all of them; None if the model computes them."""
     if "axes" in node.attributes:
         return [int(axis) for axis in node.attributes["axes"].as_ints()]
     value = node.inputs[1] if len(node.inputs) > 1 else None
@@ -294,11 +328,7 @@ def _axes(node: ir.Node) -> list[int]:
     if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
         tensor = producer.attributes["value"].as_tensor()
     if tensor is None:
-        raise OptionError(
-            "accumulate_low needs constant axes",
-            where=node.name or node.outputs[0].name,
-            found=f"axes computed as {value.name!r}",
-        )
+        return None
     return [int(axis) for axis in np.asarray(tensor.numpy()).reshape(-1)]
 
 

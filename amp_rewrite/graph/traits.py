@@ -70,6 +70,8 @@ class Trait(Flag):
     """It is the sum of its inputs, broadcast."""
     SUMS_UP = auto()
     """It adds up elements, or a power or the magnitudes of them, along axes."""
+    AVERAGES = auto()
+    """It is the mean of the elements of windows."""
     MULTIPLIES = auto()
     """It is a product: linear in each of its factors."""
     CONTRACTS = auto()
@@ -219,7 +221,8 @@ _ARITHMETIC: tuple[Family, ...] = (
     ("ReduceL2 ReduceMean", Row(_T.SUMS_UP | _SCALES, _FIRST)),
     ("ReduceSumSquare", Row(_T.SUMS_UP | _T.ACCUMULATES | _T.NOT_BROADCAST)),
     ("ReduceLogSum", Row(_T.SUMS_UP | _T.NOT_BROADCAST)),
-    ("AveragePool GlobalAveragePool GlobalLpPool LeakyRelu LpPool", Row(_SCALES)),
+    ("AveragePool GlobalAveragePool", Row(_T.AVERAGES | _SCALES)),
+    ("GlobalLpPool LeakyRelu LpPool", Row(_SCALES)),
     ("Div", Row(pole=1)),
     ("Log Reciprocal", Row(_T.NOT_BROADCAST, pole=0)),
     ("Sqrt", Row(_T.STEEP_AT_ZERO | _T.NOT_BROADCAST)),

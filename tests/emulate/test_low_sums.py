@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
+from accumulating_graphs import GRAPHS, HEADER, SUMS, feeds_of
 
 import amp_rewrite as amp
 from amp_rewrite import targets
@@ -16,56 +17,6 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.emulate.low_sums import kept_low
 
 Array = np.ndarray[Any, Any]
-
-HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
-SUMS = kept_low(targets.find("webgpu"), FLOAT16)
-
-GRAPHS = {
-    "a product": (
-        "g (float16[7,300] x, float16[300,9] w) => (float16[7,9] y) { y = MatMul(x, w) }"
-    ),
-    "stacked products": (
-        "g (float16[2,3,5,30] x, float16[30,9] w) => (float16[2,3,5,9] y) { y = MatMul(x, w) }"
-    ),
-    "a Gemm by four": (
-        "g (float16[7,300] x, float16[9,300] w, float16[9] b) => (float16[7,9] y)"
-        "{ y = Gemm<transB: int = 1, alpha: float = 0.3>(x, w, b) }"
-    ),
-    "a Gemm one by one": (
-        "g (float16[301,7] x, float16[9,301] w, float16[9] b) => (float16[7,9] y)"
-        "{ y = Gemm<transA: int = 1, transB: int = 1, beta: float = 0.3>(x, w, b) }"
-    ),
-    "a Conv": (
-        "g (float16[2,16,9,9] x, float16[8,16,3,3] w, float16[8] b) => (float16[2,8,5,5] y)"
-        "{ y = Conv<strides: ints = [2, 2], pads: ints = [1, 1, 1, 1]>(x, w, b) }"
-    ),
-    "a depthwise Conv": (
-        "g (float16[1,16,9,9] x, float16[16,1,3,3] w, float16[16] b) => (float16[1,16,9,9] y)"
-        '{ y = Conv<group: int = 16, auto_pad: string = "SAME_UPPER">(x, w, b) }'
-    ),
-    "a dilated Conv in groups": (
-        "g (float16[1,16,9,9] x, float16[8,8,3,3] w) => (float16[1,8,5,5] y)"
-        "{ y = Conv<group: int = 2, dilations: ints = [2, 2]>(x, w) }"
-    ),
-    "a Conv of one axis": (
-        "g (float16[1,16,40] x, float16[8,16,5] w, float16[8] b) => (float16[1,8,36] y)"
-        "{ y = Conv(x, w, b) }"
-    ),
-    "a batch normalization": (
-        "g (float16[4,16,9,9] x, float16[16] s, float16[16] b, float16[16] m) =>"
-        "(float16[4,16,9,9] y) { v = Mul(s, s) y = BatchNormalization(x, s, b, m, v) }"
-    ),
-    "a leaky relu": "g (float16[64] x) => (float16[64] y) { y = LeakyRelu<alpha: float = 0.3>(x) }",
-    "a mean": "g (float16[2,16,7,7] x) => (float16[2,16,1,1] y) { y = GlobalAveragePool(x) }",
-}
-
-
-def feeds_of(model: onnx.ModelProto) -> dict[str, Array]:
-    rng = np.random.default_rng(3)
-    shapes = {
-        i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input
-    }
-    return {n: rng.standard_normal(shape).astype(np.float16) for n, shape in shapes.items()}
 
 
 def in_order(terms: Array, chunk: int = 1) -> Array:

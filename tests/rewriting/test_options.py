@@ -127,7 +127,7 @@ def test_options_are_for_a_model_that_is_not_rewritten_yet() -> None:
     rewritten = amp.rewrite(MODEL).model
     assert localise(MODEL, rewritten, QUIET).outputs == localise(MODEL, None, QUIET).outputs
     with pytest.raises(OptionError, match="a rewritten model is given"):
-        localise(MODEL, rewritten, QUIET, target="schema")
+        localise(MODEL, rewritten, QUIET, precision="bfloat16")
 
 
 FUNCTION = onnx.parser.parse_model(

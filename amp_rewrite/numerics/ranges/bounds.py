@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, row_of
@@ -25,6 +28,12 @@ _SUM_OF = {
 
 PRODUCTS = tuple(sorted(having(Trait.CONTRACTS)))
 """Sums of products; calibrate bounds them on targets that keep partial sums in the low type."""
+
+POOLS = tuple(sorted(having(Trait.AVERAGES)))
+"""Means over windows, bounded on such targets as well: the sum comes before the division."""
+
+_AFTER_THE_SUM = frozenset({"alpha", "beta"})
+"""Attributes of Gemm that scale a finished sum."""
 
 _PASSING_ON = (Trait.MOVES, Trait.CHANGES_SIGN, Trait.STEEP_AT_ZERO)
 """Traits of operators whose result is zero where an input is."""
@@ -68,14 +77,16 @@ def sensitive_values(type_graph: TypeGraph) -> frozenset[int]:
 
 
 def partial_sum(prober: Prober, node: ir.Node) -> ir.Value | None:
-    """Add what bounds the partial sums of a reduction; None if the operator is not known.
+    """Add what bounds the partial sums of a node; None if the operator is not known.
 
     sum |x_i| is at least the magnitude of every partial sum, in whatever order a kernel adds.
     """
     graph, first = node.graph, node.inputs[0]
     if not isinstance(graph, ir.Graph) or first is None or node.domain != "":
         return None
-    attributes = list(node.attributes.values())
+    attributes = [a for a in node.attributes.values() if a.name not in _AFTER_THE_SUM]
+    if node.op_type in POOLS:
+        return _pooled(prober, graph, node, first)
     if node.op_type in _SUM_OF:
         op, inputs = _SUM_OF[node.op_type], list(node.inputs)
         if op == "ReduceSum":
@@ -89,3 +100,16 @@ def partial_sum(prober: Prober, node: ir.Node) -> ir.Value | None:
         for i, v in enumerate(node.inputs)
     ]
     return prober.add(graph, node.op_type, inputs, attributes)
+
+
+def _pooled(prober: Prober, graph: ir.Graph, node: ir.Node, data: ir.Value) -> ir.Value:
+    """Return the mean of the magnitudes in each window times the number of elements in one."""
+    magnitudes = prober.add(graph, "Abs", [data])
+    mean = prober.add(graph, node.op_type, [magnitudes], list(node.attributes.values()))
+    if "kernel_shape" in node.attributes:
+        window = math.prod(node.attributes["kernel_shape"].as_ints())
+        return prober.add(graph, "Mul", [mean, prober.constant(float(window))])
+    to = [ir.AttrInt64("to", FLOAT32.ir.value)]
+    sizes = [prober.add(graph, "Size", [v], dtype=ir.DataType.INT64) for v in (magnitudes, mean)]
+    numbers = [prober.add(graph, "Cast", [size], to) for size in sizes]
+    return prober.add(graph, "Mul", [mean, prober.add(graph, "Div", numbers)])

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from amp_rewrite import targets
+from amp_rewrite.accumulation import operators_adding_in
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.batches import Data, batches, count
 from amp_rewrite.numerics.overlay import overlay_text, write_overlay
-from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, PRODUCTS
+from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, POOLS, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.oplists import ListName, NodeRule
@@ -104,7 +105,8 @@ def calibrate(
         margin: How many times larger than measured a value may become.
         subnormal_share: The share of a value's sum of magnitudes that may be subnormal.
         accumulate_low: Operators whose partial sums must fit the low type as well; None for
-            reductions, and products too where the target's kernels sum them in the low type.
+            reductions, and products and pools too where the target's kernels sum them in the low
+            type.
         progress: Called after each batch.
         **changes: Single options by name, as for `rewrite`.
 
@@ -139,8 +141,12 @@ def calibrate(
 
 
 def _sums(options: RewriteOptions) -> tuple[str, ...]:
-    low = targets.find(options.target).accumulates_in is options.low
-    return (*ACCUMULATING, *PRODUCTS) if low else ACCUMULATING
+    """Return the reductions, and what else the target was measured, or is known, to add up low."""
+    target = targets.find(options.target)
+    if target.accumulates_in is not options.low:
+        return ACCUMULATING
+    measured = {op for _, op in operators_adding_in(target, options.low)}
+    return (*ACCUMULATING, *(op for op in (*PRODUCTS, *POOLS) if op in measured or not measured))
 
 
 @dataclass(frozen=True)

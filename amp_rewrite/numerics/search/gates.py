@@ -1,13 +1,14 @@
 """A float32 model in which every type variable can be made low at run time.
 
 Each slot (a node's type variable) has a gate, a boolean fed with the batch. Where it is open, the
-slot's inputs and results are rounded to the low type, as emulate/ does; where it is closed they
-pass unchanged. One loaded model so evaluates any painting, and any single node on its own.
+slot's inputs and results are rounded to the low type, as emulate/ does, and partial sums where the
+target keeps them low; where it is closed they pass unchanged. One loaded model so evaluates any
+painting, and any single node on its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -30,6 +31,7 @@ from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.float32_session import Float32Session
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
+from amp_rewrite.numerics.search.gated_sums import GatedSums
 from amp_rewrite.rewriting.saturation import saturation
 
 _GATES = "amp-rewrite.gates"
@@ -151,6 +153,7 @@ class _Builder:
         self.flat = FlatModel.of(self.model)
         self.type_graph = build_type_graph(self.flat)
         self.low: DType = self.painter.low
+        self.sums = GatedSums.of(self.model, self.painter.options.target, self.low)
 
     def run(self) -> dict[NodeValue, ir.Value]:
         """Insert the gates; return what each float32 output of a node has become."""
@@ -173,8 +176,11 @@ class _Builder:
         ]
         wanted = set(self.slots)
         self._add_gates()
+        sums = {key for key, value, *_ in writes if self.sums.concern(value.producer())}
         results = {
-            key: self._round_result(value, slot) if slot in wanted and not exact else value
+            key: self._round_result(value, slot)
+            if slot in wanted and not exact and key not in sums
+            else value
             for key, value, slot, exact in writes
         }
         for node, k, slot in reads:
@@ -183,6 +189,10 @@ class _Builder:
         for body, k, slot in sinks:
             if slot in wanted:
                 body.outputs[k] = self._gated(body.outputs[k], slot, body)
+        # What adds up in the low type reads what is rounded by now.
+        for key, value, slot, _ in writes:
+            if slot in wanted and key in sums:
+                results[key] = self._gate_sum(value, slot)
         return results
 
     def _slot(self, vertex: int) -> Slot:
@@ -217,17 +227,31 @@ class _Builder:
         if node is None or not isinstance(node.graph, ir.Graph) or not self._is_tensor(value):
             return value
         uses = list(value.uses())
-        is_end = value.is_graph_output()
         gated = self._gated(value, slot, node.graph, after=self._pair(value))
-        for use in uses:
-            use.node.replace_input_with(use.idx, gated)
-        if is_end:
+        self._redirect(value, uses, gated)
+        self.rounded[gated] = self.rounded[value]
+        return gated
+
+    def _gate_sum(self, value: ir.Value, slot: Slot) -> ir.Value:
+        node = value.producer()
+        if node is None or not isinstance(node.graph, ir.Graph):
+            return value
+        uses = list(value.uses())
+        gated = self.sums.insert(node, node.graph, self.gates[slot])
+        self._redirect(value, uses, gated)
+        return gated
+
+    def _redirect(
+        self, value: ir.Value, uses: Iterable[tuple[ir.Node, int]], gated: ir.Value
+    ) -> None:
+        """Let these uses of a value, and the graphs that return it, take the gated one."""
+        for user, index in uses:
+            user.replace_input_with(index, gated)
+        if value.is_graph_output():
             for graph in (self.model.graph, *self.model.graph.subgraphs()):
                 for k, output in enumerate(graph.outputs):
                     if output is value:
                         graph.outputs[k] = gated
-        self.rounded[gated] = self.rounded[value]
-        return gated
 
     def _is_tensor(self, value: ir.Value) -> bool:
         number = self.flat.number.get(value)
@@ -245,7 +269,7 @@ class _Builder:
         """Add Where(gate, rounded, value) to a graph."""
         rounded = self._rounded(value)
         inputs = [self.gates[slot], rounded, value]
-        node = ir.Node("", "Where", inputs, outputs=[self._value()])
+        node = ir.Node("", "Where", inputs, outputs=[self._value(value)])
         if before is not None:
             graph.insert_before(before, node)
         elif after is not None:
@@ -284,7 +308,7 @@ class _Builder:
         to_low = ir.AttrInt64("to", self.low.ir.value)
         narrow = ir.Node("", "Cast", [value], [to_low], outputs=[self._value()])
         to_float = ir.AttrInt64("to", FLOAT32.ir.value)
-        widen = ir.Node("", "Cast", narrow.outputs, [to_float], outputs=[self._value()])
+        widen = ir.Node("", "Cast", narrow.outputs, [to_float], outputs=[self._value(value)])
         return [narrow, widen]
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Node:
@@ -298,9 +322,11 @@ class _Builder:
         attribute = ir.AttrTensor("value", ir.Tensor(rounded))
         return ir.Node("", "Constant", [], [attribute], outputs=[self._value()])
 
-    def _value(self) -> ir.Value:
+    def _value(self, like: ir.Value | None = None) -> ir.Value:
+        """Return a new value, of the shape of another one."""
         self.count += 1
-        return ir.Value(name=f"amp-rewrite.gated.{self.count}")
+        shape = None if like is None else like.shape
+        return ir.Value(name=f"amp-rewrite.gated.{self.count}", shape=shape)
 
 
 def _prepend(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:

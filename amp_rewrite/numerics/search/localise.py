@@ -58,7 +58,8 @@ def localise(
         rewritten: The mixed model, whose nodes are found in the original by name; None for what
             `rewrite` makes of the original.
         data: Batches as for `calibrate`; a node's error is that of its worst batch.
-        options: How the original is to be rewritten, as for `rewrite`, if `rewritten` is None.
+        options: How the original is to be rewritten, as for `rewrite`, if `rewritten` is None; else
+            only the target, whose arithmetic is emulated.
         tolerance: The distance from which an output departs; by default four times the low type's
             rtol (0.016 for float16).
         budget: Seconds for trying nodes alone; the most suspicious are tried first.
@@ -81,18 +82,19 @@ def _painting(
     """Return the original, and what is low in the mixed model.
 
     Raises:
-        OptionError: There are options for a model that has been rewritten.
+        OptionError: There are options, besides the target, for a model that has been rewritten.
     """
     if rewritten is None:
         painter = Repainter.of(original, options)
         return painter, painter.low_slots(painter.rewrite())
-    if options != RewriteOptions():
+    if options != RewriteOptions(target=options.target):
         raise OptionError(
             "options say how to rewrite the original, but a rewritten model is given",
-            remedy="leave one of the two away",
+            remedy="leave one of the two away; only the target may be named",
         )
     mixed = load(rewritten)
-    painter = Repainter.of(original, RewriteOptions(precision=precision_of(mixed)))
+    kept = RewriteOptions(precision=precision_of(mixed), target=options.target)
+    painter = Repainter.of(original, kept)
     return painter, painted_slots(painter, mixed)
 
 

@@ -101,6 +101,31 @@ def test_partial_sums_of_a_reduction_count_although_they_cancel():
     )
 
 
+POOLS = {
+    "global": ("[sum] k = GlobalAveragePool(h)", 128 * 128),
+    "window": ("[sum] k = AveragePool<kernel_shape = [8, 8], strides = [8, 8]>(h)", 64),
+    "product": ("[sum] k = Conv(h, v)", 4),
+    "scaled": ("f = Flatten<axis = 3>(h) [sum] k = Gemm<alpha = 0.001, transB = 1>(f, f)", 128),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize(("target", "adds_low"), [("webgpu", True), ("cuda", False)])
+def test_partial_sums_count_where_the_target_keeps_them_low(name, target, adds_low):
+    body, terms = POOLS[name]
+    source = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,128,128] x) => (float y)'
+        f"<float[1,1,2,2] v = {{1,1,-1,-1}}> {{ h = Relu(x) {body} y = ReduceMax(k) }}"
+    )
+    feeds = {"x": np.full((1, 1, 128, 128), 2 * 65504 / terms, np.float32)}
+    options = {"target": target, "allow_nodes": [".*"], "margin": 1}
+    if name == "scaled":
+        feeds["x"] = np.sqrt(feeds["x"])
+    why = {rule.node: rule.why for rule in calibrate(source, [feeds], **options).rules}
+    expected = "partial sums reached 1.31e+05 > 65504 over 1 batch" if adds_low else None
+    assert why.get("sum") == expected
+
+
 @pytest.mark.parametrize("opset", [9, 13, 18])
 def test_values_inside_branches_and_loops_are_measured(opset):
     nested = model(
