@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.paint.context import PaintContext
@@ -14,9 +16,9 @@ units (NVIDIA, "Matrix Multiplication Background User's Guide", section 3,
 https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/)."""
 
 # operators: those that tensor cores compute as products of matrices.
-_PRODUCTS = "FusedMatMul Gemm MatMul"
+_PRODUCTS = frozenset({"FusedMatMul", "Gemm", "MatMul"})
 # operators: those that tensor cores compute as products of a window and a matrix of channels.
-_CONVOLUTIONS = "Conv ConvTranspose FusedConv"
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 
 Lengths = dict[str, int | None]
 """What a length is called -> the length; None if it is not static."""
@@ -32,7 +34,8 @@ def misaligned(context: PaintContext, painting: Painting) -> tuple[AlignmentReco
     graph = context.type_graph
     multiple = _BYTES // context.low.numpy.itemsize
     sizes = Sizes(graph.flat)
-    nodes = sorted({graph.nodes[vertex] for vertex in painting.allowed()})
+    concerned = graph.where(lambda kind: kind.operator.op_type in _PRODUCTS | _CONVOLUTIONS)
+    nodes = np.unique(graph.node[painting.allow & concerned]).tolist()
     return tuple(
         AlignmentRecord(graph.flat.node_names[node], what, length, multiple)
         for node in nodes
@@ -42,12 +45,11 @@ def misaligned(context: PaintContext, painting: Painting) -> tuple[AlignmentReco
 
 
 def _lengths(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
-    """Return the lengths of the matrices that a node multiplies; none of another operator."""
-    op_type = flat.called(node).op_type
-    if op_type in _PRODUCTS.split():
+    """Return the lengths of the matrices that a product or convolution multiplies."""
+    if flat.called(node).op_type in _PRODUCTS:
         return _of_product(flat, sizes, node)
     alone = _int(flat, node, "group", 1) == 1  # groups run on other units
-    return _of_convolution(flat, sizes, node) if op_type in _CONVOLUTIONS.split() and alone else {}
+    return _of_convolution(flat, sizes, node) if alone else {}
 
 
 def _of_product(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:

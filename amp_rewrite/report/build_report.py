@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
+
+import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
-from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.part import part_in
-from amp_rewrite.graph.patterns.find_groups import find_groups
-from amp_rewrite.graph.patterns.library import PATTERNS
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.graph.weight_stats import WeightStats
 from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
-from amp_rewrite.paint.region_costs import RegionCosts, total
+from amp_rewrite.paint.region_costs import RegionCosts
 from amp_rewrite.report.alignment import misaligned
 from amp_rewrite.report.arithmetic_share import compute_share
 from amp_rewrite.report.likely_overflow import first_likely_overflow
 from amp_rewrite.report.opset_advice import advised_opset
 from amp_rewrite.report.reasons import why
-from amp_rewrite.report.records import (
-    CastRecord,
-    NodeRecord,
-    RangeRecord,
-    RegionRecord,
-    Report,
-    StoredRecord,
-    Summary,
-    VariableRecord,
-    WeightsRecord,
-)
+from amp_rewrite.report.recorder import Recorder
+from amp_rewrite.report.records import RangeRecord, Report, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.rewriting.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.options import RewriteOptions
 from amp_rewrite.targets import find
@@ -59,158 +47,64 @@ def build_report(
         sizes: The sizes of values; None for those that the file records.
     """
     costs = RegionCosts(context, painting.allow, sizes or Sizes(context.type_graph.flat))
-    converted = {w.value: w for w in plan.weights if not w.keep_float32}
-    nodes = tuple(_nodes(context, painting, converted))
-    casts = _casts(context, plan, costs)
     flat = context.type_graph.flat
     return Report(
         precision=options.precision,
         target=options.target,
         level=context.lists.level,
         opset=flat.opsets.get("", 0),
-        nodes=nodes,
-        casts=casts,
         weights=_weights(context, plan),
-        summary=replace(
-            summarize(context, painting, plan, removed),
-            cast_bytes=sum(cast.bytes or 0 for cast in casts),
-            casts_of_unknown_size=sum(1 for cast in casts if cast.bytes is None),
-        ),
+        summary=summarize(context, painting, plan, removed, costs),
+        kept=_kept_nodes(context, painting),
+        n_casts=len(plan.casts),
+        details=Recorder(context, painting, plan, costs),
         boundaries=_boundaries(context),
         functions=_function_treatment(flat, options),
         input_ranges=options.ranges,
         likely_overflow=first_likely_overflow(context),
         opset_advice=advised_opset(context, painting),
-        find_regions=partial(_regions, context, costs),
         alignment=misaligned(context, painting) if find(options.target).tensor_cores else (),
     )
 
 
-def summarize(context: PaintContext, painting: Painting, plan: CastPlan, removed: int) -> Summary:
-    """Return the figures alone, without a record per node."""
-    type_graph = context.type_graph
-    floats = dict.fromkeys(type_graph.nodes)
-    entries = {n: context.entry(n) for n in floats if not is_constant_node(type_graph.flat, n)}
-    allow = frozenset(n for n, e in entries.items() if e is not None and e.list is ListName.ALLOW)
+def summarize(
+    context: PaintContext, painting: Painting, plan: CastPlan, removed: int, costs: RegionCosts
+) -> Summary:
+    """Return the figures."""
+    graph = context.type_graph
+    is_constant = constant_nodes(graph.flat)
+    allow = np.unique(graph.node[context.on(ListName.ALLOW)])
+    cast_bytes = [costs.cast_bytes(cast.value) for cast in plan.casts]
     return Summary(
-        nodes_converted=len({type_graph.nodes[v] for v in painting.allowed()}),
-        float_nodes=len(entries),
+        nodes_converted=len(np.unique(graph.node[painting.allow])),
+        float_nodes=int(np.count_nonzero(~is_constant[np.unique(graph.node)])),
         casts_added=sum(1 for c in plan.casts if c.existing == ABSENT),
         casts_removed=removed,
-        compute_converted=compute_share(type_graph, painting, allow),
+        compute_converted=compute_share(graph, painting, allow[~is_constant[allow]].tolist()),
+        cast_bytes=sum(count or 0 for count in cast_bytes),
+        casts_of_unknown_size=cast_bytes.count(None),
     )
 
 
-def is_constant_node(flat: FlatGraph, node: int) -> bool:
-    """Tell whether a node is a source of the graph like an initializer, and no computation."""
-    return flat.called(node)[:2] == ("", "Constant")
+def constant_nodes(flat: FlatGraph) -> Array:
+    """Return a mask of the nodes that are sources of the graph like initializers."""
+    is_constant = [called[:2] == ("", "Constant") for called in flat.operators]
+    return np.array(is_constant, np.bool_)[np.array(flat.operator, np.int64)]
 
 
-def _nodes(
-    context: PaintContext, painting: Painting, converted: Mapping[int, PlannedWeight]
-) -> Iterator[NodeRecord]:
-    flat, scopes = context.type_graph.flat, _scopes(context.type_graph.flat)
-    groups = _groups(context)
-    for node, name in enumerate(flat.node_names):
-        called, entry = flat.called(node), context.entry(node)
-        yield NodeRecord(
-            name=name,
-            op=called.op_type,
-            domain=called.domain,
-            scope=scopes[flat.body_of[node]],
-            list="unknown" if entry is None else entry.list.value,
-            variables=(
-                _constant_variables(context, node, converted)
-                if is_constant_node(flat, node)
-                else _variables(context, painting, node)
-            ),
-            group=groups.get(node),
-        )
-
-
-def _groups(context: PaintContext) -> dict[int, str]:
-    """Return what nodes are a part of, whether the target computes it as one operator or not."""
-    graph, names = context.type_graph, context.type_graph.flat.node_names
-    found = find_groups(graph, PATTERNS)
-    return {node: group.words(names) for group in found for node in group.nodes}
-
-
-def _scopes(flat: FlatGraph) -> list[str]:
-    """Return, by graph, the path to it: "If_3/then_branch"."""
-    scopes = [""] * len(flat.bodies)
-    for number, body in enumerate(flat.bodies):
-        if number != MAIN:
-            outer = scopes[flat.body_of[body.owner]]
-            scopes[number] = f"{outer}/{flat.node_names[body.owner]}/{body.name}".removeprefix("/")
-    return scopes
-
-
-def _variables(context: PaintContext, painting: Painting, node: int) -> dict[str, VariableRecord]:
-    graph = context.type_graph
-    records: dict[str, VariableRecord] = {}
-    for vertex in graph.vertices_of(node):
-        mark = why(context, painting, vertex)
-        dtype = context.low.name if painting.is_allow(vertex) else FLOAT32.name
-        because = None if mark.because is None else graph.name(mark.because)
-        bound = _bound(context, node, vertex)
-        record = VariableRecord(dtype, mark.reason.value, because, mark.detail, bound)
-        records |= dict.fromkeys(graph.kind_of(vertex).variables, record)
-    return records
-
-
-def _bound(context: PaintContext, node: int, vertex: int) -> float | None:
-    """Return what no result of a vertex exceeds in magnitude, or None."""
-    graph = context.type_graph
-    writes = graph.writes[graph.flat.output_start[node] : graph.flat.output_start[node + 1]]
-    results = zip(graph.flat.outputs_of(node), writes, strict=True)
-    bounds = [context.intervals[v].magnitude for v, written in results if written == vertex]
-    largest = max(bounds, default=math.inf)
-    return largest if math.isfinite(largest) else None
-
-
-def _constant_variables(
-    context: PaintContext, node: int, converted: Mapping[int, PlannedWeight]
-) -> dict[str, VariableRecord]:
-    graph = context.type_graph
-    weight = converted.get(graph.flat.outputs_of(node)[0])
-    dtype, reason = FLOAT32, Reason.CONSTANT
-    if weight is not None:
-        dtype = weight.dtype
-        reason = Reason.CONVERTED if weight.loss is None else Reason.STORED
-    record = VariableRecord(dtype.name, reason.value, None, None)
-    kinds = [graph.kind_of(v) for v in graph.vertices_of(node)]
-    return dict.fromkeys((name for kind in kinds for name in kind.variables), record)
-
-
-def _casts(context: PaintContext, plan: CastPlan, costs: RegionCosts) -> tuple[CastRecord, ...]:
-    graph, names = context.type_graph, context.type_graph.flat.node_names
-    sources = [graph.source[cast.value] for cast in plan.casts]
-    return tuple(
-        CastRecord(
-            value=graph.flat.value_names[cast.value],
-            to=cast.to.name,
-            consumers=tuple(dict.fromkeys(use.name(graph) for use in cast.uses)),
-            name=cast.name if cast.existing == ABSENT else names[cast.existing],
-            existing=cast.existing != ABSENT,
-            producer=None if source == ABSENT else graph.name(source),
-            bytes=costs.cast_bytes(cast.value),
-        )
-        for cast, source in zip(plan.casts, sources, strict=True)
-    )
-
-
-def _regions(context: PaintContext, costs: RegionCosts) -> tuple[RegionRecord, ...]:
-    return tuple(
-        RegionRecord(
-            first=context.type_graph.name(region.vertices[0]),
-            vertices=len(region.vertices),
-            casts=len(region.casts),
-            cast_bytes=total(map(costs.cast_bytes, region.casts)),
-            bytes_saved=total(map(costs.saved_bytes, region.vertices)),
-            multiply_accumulates=total(map(costs.multiply_accumulates, region.vertices)),
-        )
-        for region in costs.regions
-    )
+def _kept_nodes(context: PaintContext, painting: Painting) -> dict[tuple[str, str], int]:
+    """Return (reason, operator) -> how many nodes stay float32 for it; constants do not count."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    stays = ~constant_nodes(flat)
+    stays[graph.node[painting.allow]] = False
+    stays &= np.diff(graph.first) > 0
+    counts: dict[tuple[str, str], int] = {}
+    for node in np.flatnonzero(stays).tolist():
+        reason = why(context, painting, graph.vertices_of(node)[0]).reason
+        everywhere = reason is Reason.OPSET_TOO_OLD
+        key = reason.value, "(every)" if everywhere else flat.called(node).op_type
+        counts[key] = counts.get(key, 0) + 1
+    return counts
 
 
 def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
@@ -280,11 +174,11 @@ def _boundaries(context: PaintContext) -> dict[str, int]:
     graph, flat = context.type_graph, context.type_graph.flat
     counts: dict[str, int] = {}
     for node in range(flat.n_nodes):
+        if context.entry(node) is not None:
+            continue
         has_floats = bool(graph.vertices_of(node)) or graph.ports_of(node).schema is None
         part = part_in(flat.metadata_of(node))
-        if part is not None and part.stays_float32:
-            continue
-        if has_floats and context.entry(node) is None:
+        if has_floats and (part is None or not part.stays_float32):
             domain, op_type, _ = flat.called(node)
             name = f"{domain}::{op_type}" if domain else op_type
             counts[name] = counts.get(name, 0) + 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.report.phrases import phrase
 
@@ -271,15 +270,32 @@ class RaisedOpset(Record):
         return Record.to_dict(self) | {"compute_before": round(self.compute_before, 4)}
 
 
+class Details(Protocol):
+    """What a report says of every node and cast, which takes longer to say than all else."""
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Return a record of every node."""
+        ...
+
+    def casts(self) -> tuple[CastRecord, ...]:
+        """Return a record of every Cast that was added or given consumers."""
+        ...
+
+    def regions(self) -> tuple[RegionRecord, ...]:
+        """Return a record of every connected region of low vertices, in execution order."""
+        ...
+
+
 @dataclass(frozen=True)
 class Report:
     """What a rewrite did and why.
 
     Attributes:
+        kept: (reason, operator) -> how many nodes stay float32 for it.
+        n_casts: How many Casts were added or given consumers.
+        details: What is said of each of them, and of every node.
         opset_advice: A newer opset that lets more of the model become low, or None.
         opset_raised: How the model came to its opset, if that was raised first.
-        find_regions: Weighs the regions of low vertices; it looks at every value, and many who
-            want a report do not want that.
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
@@ -290,26 +306,33 @@ class Report:
     target: str
     level: str
     opset: int
-    nodes: tuple[NodeRecord, ...]
-    casts: tuple[CastRecord, ...]
     weights: WeightsRecord
     summary: Summary
+    kept: Mapping[tuple[str, str], int]
+    n_casts: int
+    details: Details = field(repr=False, compare=False)
     boundaries: Mapping[str, int] = field(default_factory=dict)
     functions: str = "none"
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     likely_overflow: str | None = None
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
-    find_regions: Callable[[], tuple[RegionRecord, ...]] = field(
-        default=tuple, repr=False, compare=False
-    )
+    alignment: tuple[AlignmentRecord, ...] = ()
+
+    @cached_property
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """All nodes, in execution order; made when first asked for."""
+        return self.details.nodes()
+
+    @cached_property
+    def casts(self) -> tuple[CastRecord, ...]:
+        """The Casts that were added or given consumers; made when first asked for."""
+        return self.details.casts()
 
     @cached_property
     def regions(self) -> tuple[RegionRecord, ...]:
         """The connected regions of low vertices, in execution order; found when first asked for."""
-        return self.find_regions()
-
-    alignment: tuple[AlignmentRecord, ...] = ()
+        return self.details.regions()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -344,20 +367,7 @@ class Report:
 
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
-        counts: dict[tuple[str, str], int] = {}
-        for node, variable in self._kept():
-            everywhere = variable.reason == Reason.OPSET_TOO_OLD
-            key = (variable.reason, "(every)" if everywhere else node.op)
-            counts[key] = counts.get(key, 0) + 1
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-    def _kept(self) -> Iterator[tuple[NodeRecord, VariableRecord]]:
-        for node in self.nodes:
-            values = node.variables.values()
-            if node.op == "Constant" and node.domain == "":
-                continue
-            if values and all(v.dtype == FLOAT32.name for v in values):
-                yield node, next(iter(values))
+        return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -376,7 +386,7 @@ def print_report(report: Report, console: Console) -> None:
     )
     for line in _opset_lines(report):
         console.print(line)
-    if report.casts:
+    if report.n_casts:
         console.print(_movement(summary))
     if report.likely_overflow:
         console.print(f"by estimate: {report.likely_overflow}")

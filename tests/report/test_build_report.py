@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from rewriting import parse, rewritten
@@ -84,6 +85,16 @@ def test_the_figures_agree_with_the_records(report: amp.Report) -> None:
     assert report.summary.casts_added == len(report.casts)
     assert report.summary.compute_converted == 1
     assert (report.weights.converted, report.weights.kept) == (1, 2)
+
+
+def test_the_counts_of_what_stays_float32_agree_with_the_records(report: amp.Report) -> None:
+    stays = [
+        (next(iter(n.variables.values())).reason, n.op)
+        for n in report.nodes
+        if n.op != "Constant" and all(v.dtype == "float32" for v in n.variables.values())
+    ]
+    assert report.kept_reasons() == dict(Counter(stays))
+    assert report.n_casts == len(report.casts)
 
 
 def test_casts_and_regions_say_what_they_move() -> None:

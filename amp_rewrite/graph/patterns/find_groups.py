@@ -1,8 +1,8 @@
 """Find the groups of a model: where its nodes compute the expression of a pattern.
 
 The search begins at a pattern's rare operator, walks along the pattern to where its root must be,
-and compares the expression from there, backward. A model without that operator costs nothing, and
-any other one a few comparisons for each node that calls it.
+once for all patterns with the same way, and compares the expression from there, backward. A model
+without that operator costs nothing, any other one a few comparisons for each node that calls it.
 """
 
 from __future__ import annotations
@@ -68,21 +68,31 @@ def find_groups(type_graph: TypeGraph, patterns: Iterable[Pattern]) -> list[Grou
     view = PlainView(type_graph)
     found: list[Group] = []
     taken: set[int] = set()
-    present = {called.op_type for called in type_graph.flat.operators}
+    places: dict[tuple[str, ...], Mapping[int, Sequence[int]]] = {}
     for pattern in patterns:
-        if not present.issuperset(pattern.path()):
-            continue
-        for anchor in type_graph.flat.nodes_of(pattern.anchor):
-            group = None if anchor in taken else _group_at(view, pattern, anchor)
+        way = (pattern.anchor, *pattern.path())
+        if way not in places:
+            places[way] = _places(view, way)
+        for anchor, roots in places[way].items():
+            group = None if anchor in taken else _group_at(view, pattern, anchor, roots)
             if group is not None and taken.isdisjoint(group.nodes):
                 taken.update(group.nodes)
                 found.append(group)
     return found
 
 
-def _group_at(view: PlainView, pattern: Pattern, anchor: int) -> Group | None:
+def _places(view: PlainView, way: tuple[str, ...]) -> dict[int, Sequence[int]]:
+    """Return anchor -> the nodes to which a way along these operators leads from it."""
     flat = view.type_graph.flat
-    for root in _roots(view, pattern, anchor):
+    if not {called.op_type for called in flat.operators}.issuperset(way):
+        return {}
+    roots = {anchor: _roots(view, anchor, way[1:]) for anchor in flat.nodes_of(way[0])}
+    return {anchor: found for anchor, found in roots.items() if found}
+
+
+def _group_at(view: PlainView, pattern: Pattern, anchor: int, roots: Sequence[int]) -> Group | None:
+    flat = view.type_graph.flat
+    for root in roots:
         for match in _matches(view, pattern.root, flat.outputs_of(root)[0], _Match({}, {})):
             if anchor in match.nodes and _is_closed(view, match.nodes, root):
                 tail = frozenset(node for node, is_tail in match.nodes.items() if is_tail)
@@ -90,10 +100,10 @@ def _group_at(view: PlainView, pattern: Pattern, anchor: int) -> Group | None:
     return None
 
 
-def _roots(view: PlainView, pattern: Pattern, anchor: int) -> list[int]:
-    """Return the nodes to which the pattern's path leads from an anchor."""
+def _roots(view: PlainView, anchor: int, operators: Sequence[str]) -> list[int]:
+    """Return the nodes to which a way along some operators leads from an anchor."""
     flat, nodes = view.type_graph.flat, [anchor]
-    for op_type in pattern.path():
+    for op_type in operators:
         read = [r for n in nodes for r in view.readers(flat.outputs_of(n)[0])]
         nodes = list(dict.fromkeys(r.node for r in read if flat.called(r.node).op_type == op_type))
         if len(nodes) > MOST_READERS:
