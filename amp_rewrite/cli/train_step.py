@@ -20,7 +20,13 @@ from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.report.records import Summary
 from amp_rewrite.rewriting.options import RewriteOptions
 from amp_rewrite.train.recipe.chosen_loss import KINDS, loss_of
-from amp_rewrite.train.recipe.chosen_optimizer import minimize, optimizer_of, scaled, variables_of
+from amp_rewrite.train.recipe.chosen_optimizer import (
+    grouped,
+    minimize,
+    optimizer_of,
+    scaled,
+    variables_of,
+)
 from amp_rewrite.train.step.build_step import step_model
 from amp_rewrite.train.step.precision import chosen_precision, in_precision
 from amp_rewrite.train.step.step import whole_step
@@ -52,6 +58,19 @@ def train_step(
     option: Annotated[
         list[str] | None,
         typer.Option("--option", help="An argument of the optimizer, KEY=VALUE; repeat."),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            help="Variables that are trained otherwise: 'PATTERNS KEY=NUMBER ...' with "
+            "learning_rate, rate_multiplier, weight_decay, clipnorm, clipvalue or "
+            "global_clipnorm, for example 'encoder.*|embedding rate_multiplier=0.1'; repeat.",
+        ),
+    ] = None,
+    no_decay: Annotated[
+        str | None,
+        typer.Option(help="Variables whose weights do not decay: patterns, or bias,norm."),
     ] = None,
     schedule: Annotated[
         str, typer.Option(help="constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA].")
@@ -130,6 +149,7 @@ def train_step(
     nodes = len(model.graph)
     minimized, targets = loss_of(model, loss, loss_option or ())
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
+    rule = grouped(rule, group or (), no_decay)
     if cross_shard is not None:
         rule = CrossShardOptimizer(rule, cross_shard)
     rule = scaled(rule, loss_scale, chosen_precision(precision), conditional, max_skips)

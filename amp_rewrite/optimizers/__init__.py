@@ -11,6 +11,7 @@ from amp_rewrite.optimizers.clipping import (
 )
 from amp_rewrite.optimizers.group import group
 from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.optimizers.parameter_groups import ParameterGroup, ParameterGroups
 from amp_rewrite.optimizers.registry import (
     NAMES,
     SGD,
@@ -80,6 +81,8 @@ __all__ = [
     "OptimizerTypeError",
     "OptimizerValueError",
     "OptimizerWrapper",
+    "ParameterGroup",
+    "ParameterGroups",
     "RMSProp",
     "RMSPropOptimizer",
     "RMSPropRule",

@@ -122,7 +122,8 @@ class StepUpdates:
         following = self._rule.advance(self._input(ir.DataType.FLOAT))
         for name, state in self._others.items():
             self.updates[state.name] = following[name]
-        self.updates |= self.graph.statistics(self.graph.loss and self.graph.loss.value)
+        loss = self.graph.loss
+        self.updates |= self.graph.statistics(None if loss is None else loss.value)
         self.updates[self.counter.name] = self._b.add(self.counter.value, 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -14,7 +14,7 @@ from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.training.training_graph import SCALE_ROLES, TrainingGraph
 
 NORM = "gradient_norm"
-_SHARED = ("global_step", "statistic", *SCALE_ROLES)
+SHARED = ("global_step", "statistic", *SCALE_ROLES)
 """Roles of states that several optimizers update alike: such an update counts once."""
 
 
@@ -43,13 +43,26 @@ def group(*train_ops: TrainOp) -> TrainOp:
             different loss scales, of which one could not skip the others.
     """
     graph = _check(train_ops)
-    steps = skipped_together(graph, train_ops)
+    return merged(skipped_together(graph, train_ops), SHARED)
+
+
+def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
+    """Return the step that does several steps at once; see `group`.
+
+    Args:
+        steps: At least one; their conditions are the same.
+        shared: Roles of states that all of them update alike.
+
+    Raises:
+        OptimizerValueError: Two of them update one state of another role.
+    """
+    graph = steps[0].graph
     updates: dict[str, ir.Value] = {}
     for op in steps:
         for name, value in op.updates.items():
             if name not in updates:
                 updates[name] = value
-            elif graph.states[name].role not in _SHARED:
+            elif graph.states[name].role not in shared:
                 raise OptimizerValueError(
                     "two steps update one state",
                     where=name,

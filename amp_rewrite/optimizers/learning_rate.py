@@ -28,9 +28,9 @@ class LearningRate:
         schedule: The schedule, or None.
     """
 
-    def __init__(self, optimizer: str, value: Rate) -> None:
-        """Check and keep a rate; `optimizer` is the name that errors show."""
-        self._optimizer = optimizer
+    def __init__(self, optimizer: str, value: Rate, state: str = LEARNING_RATE) -> None:
+        """Check and keep a rate; `optimizer` is the name that errors show, `state` the state's."""
+        self._optimizer, self._state = optimizer, state
         self._states: dict[TrainingGraph, State] = {}
         self.base, self.schedule = _parts(value)
 
@@ -70,12 +70,47 @@ class LearningRate:
         """
         if graph not in self._states:
             initial = np.array(self.base, np.float32)
-            self._states[graph] = graph.state(LEARNING_RATE, initial, LEARNING_RATE)
+            self._states[graph] = graph.state(self._state, initial, LEARNING_RATE)
         state = self._states[graph]
         if self.schedule is None:
             return state.value
         factor = self.schedule.factor(b, b.cast(counter.value, ir.DataType.FLOAT))
         return b.mul(state.value, factor)
+
+
+class MultipliedRate(LearningRate):
+    """The learning rate of another optimizer, times a number: a schedule holds for both."""
+
+    def __init__(self, rate: LearningRate, multiplier: float) -> None:
+        """Keep the rate, which is shared, and what multiplies it: at least 0.
+
+        Raises:
+            OptimizerTypeError: The multiplier is not a number.
+            OptimizerValueError: It is impossible.
+        """
+        self._rate = rate
+        self._multiplier = check.number("rate_multiplier", multiplier)
+
+    def read(self) -> Any:
+        """Return the present rate; a schedule as it is, without the multiplier."""
+        rate = self._rate.read()
+        return rate * self._multiplier if isinstance(rate, float) else rate
+
+    def assign(self, value: Rate) -> None:
+        """Refuse: it follows the other optimizer's.
+
+        Raises:
+            OptimizerValueError: Always.
+        """
+        raise OptimizerValueError(
+            "the learning rate of a group with a multiplier is that of the optimizer",
+            found=repr(value),
+            remedy="set the optimizer's learning rate, or give the group one of its own",
+        )
+
+    def add_to(self, graph: TrainingGraph, b: Builder, counter: State) -> ir.Value:
+        """Return the rate of a step; see `LearningRate.add_to`."""
+        return b.mul(self._rate.add_to(graph, b, counter), self._multiplier)
 
 
 def _parts(value: Any) -> tuple[float, schedules.Schedule | None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,7 +27,12 @@ from amp_rewrite.optimizers.compute_gradients import (
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, wrap
 from amp_rewrite.optimizers.hyperparameter import Hyperparameter
-from amp_rewrite.optimizers.learning_rate import LearningRate, Rate
+from amp_rewrite.optimizers.learning_rate import (
+    LEARNING_RATE,
+    LearningRate,
+    MultipliedRate,
+    Rate,
+)
 from amp_rewrite.optimizers.slots import OptimizerStates, Variable, VarList, assign_all
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_rule import NoRule, UpdateRule
@@ -141,6 +148,51 @@ class Optimizer:
         clips = any(limit is not None for limit in limits)
         own = overrides(self, "apply_gradients") or overrides(self, "apply_reduced")
         return 1.0 if clips or own else self.rule.gradient_factor
+
+    def member(
+        self,
+        *,
+        rate: Rate | None = None,
+        rate_multiplier: float | None = None,
+        rate_state: str = LEARNING_RATE,
+        weight_decay: float | None = None,
+        **clipping: Any,
+    ) -> Self:
+        """Return an optimizer for a group of this one's variables: the same but for what is given.
+
+        Slots and states that belong to no variable are shared, and the learning rate too unless the
+        group has one of its own.
+
+        Args:
+            rate: A learning rate of its own.
+            rate_multiplier: What this optimizer's learning rate is multiplied by.
+            rate_state: The name of the state that holds a learning rate of its own.
+            weight_decay: A weight decay of its own.
+            **clipping: A limit of its own; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: One of them is of a type that it cannot be.
+            OptimizerValueError: One is impossible, or the rule has no weight decay.
+        """
+        made = copy.copy(self)
+        made._built = False
+        if rate is not None:
+            made._rate = LearningRate(self.name, rate, rate_state)
+        elif rate_multiplier is not None:
+            made._rate = MultipliedRate(self._rate, rate_multiplier)
+        if weight_decay is not None:
+            if not hasattr(self.rule, "weight_decay"):
+                raise OptimizerValueError(
+                    "the optimizer has no weight decay",
+                    where=self.name,
+                    found=f"weight_decay={weight_decay}",
+                    remedy="use one that has, such as AdamW or Momentum",
+                )
+            made.rule = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
+        if clipping:
+            limits = check_limits(self.name, Clipping(**clipping))
+            made.clipnorm, made.clipvalue, made.global_clipnorm = limits
+        return made
 
     def minimize(
         self,

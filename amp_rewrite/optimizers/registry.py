@@ -34,7 +34,7 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
         learning_rate: A number or a schedule.
         momentum: 0 is GradientDescent.
         nesterov: Use Nesterov's momentum.
-        **options: `name`, `use_locking` and clipping.
+        **options: `weight_decay`, `name`, `use_locking` and clipping.
 
     Raises:
         OptimizerValueError: A number is impossible, or nesterov without momentum.
@@ -78,8 +78,9 @@ _REGISTERED: dict[str, type[Optimizer]] = {}
 _ABOVE: Mapping[str, str] = {
     "LossScaleOptimizer": "amp_rewrite.loss_scaling",
     "CrossShardOptimizer": "amp_rewrite.distributed",
+    "ParameterGroups": "amp_rewrite.optimizers.parameter_groups",
 }
-"""Class name -> its home, of the package's own on higher floors: imported when it is asked for."""
+"""Class name -> its home, of the package's own wrappers: imported when it is asked for."""
 
 
 def register(kind: type[Optimizer]) -> None:

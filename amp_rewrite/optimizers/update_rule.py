@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -74,9 +74,9 @@ class NoSlots(NamedTuple):
     """The slots of a rule that has none."""
 
 
-def checked(check: Callable[..., Any], **bounds: Any) -> Any:
+def checked(check: Callable[..., Any], *, default: Any = MISSING, **bounds: Any) -> Any:
     """Return a field of a rule: its value is what `check(name, value, **bounds)` returns."""
-    return field(metadata={_CHECK: partial(check, **bounds)})
+    return field(default=default, metadata={_CHECK: partial(check, **bounds)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def _entries(selection: object) -> Iterator[object]:
     """Yield patterns, words, expressions, variables and functions, one by one."""
     if isinstance(selection, str):
         yield from (part.strip() for part in re.split(r"[|,]", selection) if part.strip())
-    elif isinstance(selection, Iterable):
+    elif isinstance(selection, Iterable) and not isinstance(selection, State | GraphValue):
         for entry in cast("Iterable[object]", selection):
             yield from _entries(entry)
     else:

@@ -302,3 +302,26 @@ def test_a_step_is_no_model_to_make_a_step_of():
 @pytest.mark.parametrize("arguments", [["--learning-rate", "x"], ["--warm-up", "-1"], ["--what"]])
 def test_wrong_usage_has_its_own_status(arguments):
     assert command(*arguments).exit_code == 2
+
+
+def test_groups_have_rates_and_decays_of_their_own():
+    command(
+        *("--optimizer", "adamw", "--option", "weight_decay=0.5", "--no-decay", "bias"),
+        *("--group", "w rate-multiplier=0.5 weight_decay=0.25"),
+    )
+    functions = {f.name for f in onnx.load("step.onnx").functions}
+    assert functions == {"AdamW", "AdamW_1"}  # with decay and without
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--group", "w rate=2"], "'w rate=2' takes no such option; found rate=2"),
+        (["--group", "w weight_decay=x"], "'weight_decay' has no value that can be read"),
+        (["--group", "none weight_decay=1"], "group 'group_1': the pattern matches no variable"),
+        (["--no-decay", "none"], "no_decay: the pattern matches no variable"),
+    ],
+)
+def test_impossible_groups_are_refused(arguments, message):
+    with pytest.raises(AmpError, match=message):
+        command("--optimizer", "adamw", *arguments)

@@ -30,6 +30,14 @@ def momentum(w: Array, s: Slots, g: Array, t: int) -> Array:
     return w - RATE * s["momentum"]
 
 
+def penalized(w: Array, s: Slots, g: Array, t: int) -> Array:
+    return momentum(w, s, g + 0.25 * w, t)
+
+
+def penalized_descent(w: Array, s: Slots, g: Array, t: int) -> Array:
+    return gradient_descent(w, s, g + 0.25 * w, t)
+
+
 def nesterov(w: Array, s: Slots, g: Array, t: int) -> Array:
     s["momentum"][...] = 0.75 * s["momentum"] + g
     return w - RATE * (g + 0.75 * s["momentum"])
@@ -84,6 +92,16 @@ ADAM: dict[str, Any] = {"beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3}
 RULES: dict[str, tuple[Reference, type[optimizers.Optimizer], dict[str, Any]]] = {
     "gradient descent": (gradient_descent, optimizers.GradientDescent, {}),
     "momentum": (momentum, optimizers.Momentum, {"momentum": 0.75}),
+    "penalized descent": (
+        penalized_descent,
+        optimizers.GradientDescent,
+        {"weight_decay": 0.25},
+    ),
+    "penalized momentum": (
+        penalized,
+        optimizers.Momentum,
+        {"momentum": 0.75, "weight_decay": 0.25},
+    ),
     "nesterov": (nesterov, optimizers.Momentum, {"momentum": 0.75, "use_nesterov": True}),
     "adagrad": (
         adagrad,
@@ -102,7 +120,7 @@ RULES: dict[str, tuple[Reference, type[optimizers.Optimizer], dict[str, Any]]] =
     "adamw": (adamw, optimizers.AdamW, {**ADAM, "weight_decay": 0.25}),
     "lamb": (lamb, optimizers.LAMB, {**ADAM, "weight_decay": 0.25}),
 }
-WHOLE_TABLE = ("adam", "adamw", "lamb")
+WHOLE_TABLE = ("adam", "adamw", "lamb", "penalized descent", "penalized momentum")
 """The rules by which a row without a gradient moves too."""
 
 

@@ -11,7 +11,8 @@ from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.optimizers.learning_rate import Rate
 from amp_rewrite.optimizers.optimizer import Optimizer
-from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule, checked
+from amp_rewrite.optimizers.rules.gradient_descent import PenalizedRule
+from amp_rewrite.optimizers.update_rule import UpdateInput, checked
 
 
 class MomentumSlots(NamedTuple):
@@ -21,10 +22,10 @@ class MomentumSlots(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentumRule(UpdateRule):
+class MomentumRule(PenalizedRule):
     """Gradient descent with a velocity, or with Nesterov's.
 
-        a = momentum * a + g
+        a = momentum * a + g                                g with the weight decay in it
         w -= learning_rate * a                              or, with use_nesterov,
         w -= learning_rate * (g + momentum * a)
 
@@ -32,7 +33,7 @@ class MomentumRule(UpdateRule):
     https://doi.org/10.1016/0041-5553(64)90137-5; I. Sutskever et al., "On the importance of
     initialization and momentum in deep learning", 2013,
     https://proceedings.mlr.press/v28/sutskever13.html. As in TensorFlow, a sparse gradient changes
-    the touched rows of w and a only: a does not decay elsewhere.
+    the touched rows of w and a only, unless there is weight decay: a does not decay elsewhere.
     """
 
     slots = MomentumSlots
@@ -44,7 +45,7 @@ class MomentumRule(UpdateRule):
         self, given: UpdateInput, shared: ir.Value, slots: MomentumSlots
     ) -> tuple[ir.Value, MomentumSlots]:
         """Return the new value and the new velocity."""
-        b, gradient = given.b, given.gradient
+        b, gradient = given.b, self.penalized(given)
         velocity = b.add(b.mul(slots.momentum, self.momentum), gradient)
         step = velocity
         if self.use_nesterov:
@@ -58,10 +59,12 @@ class Momentum(Optimizer):
     Attributes:
         momentum: What is kept of the velocity; at least 0.
         use_nesterov: Look ahead along the velocity.
+        weight_decay: What of the variable is added to its gradient; at least 0.
     """
 
     momentum = Hyperparameter[float]()
     use_nesterov = Hyperparameter[bool]()
+    weight_decay = Hyperparameter[float]()
 
     def __init__(
         self,
@@ -70,8 +73,10 @@ class Momentum(Optimizer):
         use_nesterov: bool = False,
         use_locking: bool = False,
         name: str = "Momentum",
+        *,
+        weight_decay: float = 0.0,
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = MomentumRule(momentum=momentum, use_nesterov=use_nesterov)
+        rule = MomentumRule(momentum=momentum, use_nesterov=use_nesterov, weight_decay=weight_decay)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

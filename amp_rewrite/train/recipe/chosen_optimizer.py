@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from amp_rewrite import optimizers
 from amp_rewrite.dtypes import FLOAT16
@@ -29,6 +30,10 @@ from amp_rewrite.training.training_graph import GraphValue, State
 
 _DECAYS = {"step": StepSchedule, "cosine": CosineSchedule}
 _RARE = ("use_locking", "name")
+_GROUP_OPTIONS = (
+    *("learning_rate", "rate_multiplier", "weight_decay"),
+    *("clipnorm", "clipvalue", "global_clipnorm"),
+)
 _SCHEDULES = "constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]"
 
 
@@ -97,6 +102,35 @@ def optimizer_of(
     rate = parameters.pop("learning_rate") if learning_rate is None else learning_rate
     given = dict(argument(option, name, parameters, _RARE) for option in options)
     return optimizers.get(identifier, learning_rate=schedule_of(rate, schedule, warm_up), **given)
+
+
+def grouped(optimizer: Optimizer, groups: Iterable[str], no_decay: str | None) -> Optimizer:
+    """Return an optimizer with groups of variables, or as it is if there are none.
+
+    Args:
+        optimizer: The optimizer.
+        groups: "PATTERNS KEY=NUMBER ..." each, with what `ParameterGroup` takes.
+        no_decay: Patterns or words for variables that do not decay; None is none.
+
+    Raises:
+        OptionError: A group cannot be read.
+        OptimizerValueError: A group is impossible.
+    """
+    found = [_group(text) for text in groups]
+    if not found and no_decay is None:
+        return optimizer
+    return optimizers.ParameterGroups(optimizer, found, no_decay=no_decay or ())
+
+
+def _group(text: str) -> dict[str, Any]:
+    """Return the settings of a group.
+
+    Raises:
+        OptionError: One is unknown, or has no number.
+    """
+    variables, *settings = text.split() or [""]
+    known = dict.fromkeys(_GROUP_OPTIONS)
+    return {"variables": variables, **dict(argument(s, repr(text), known) for s in settings)}
 
 
 def scaled(
