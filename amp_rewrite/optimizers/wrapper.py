@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -12,6 +13,7 @@ from amp_rewrite.optimizers import registry
 from amp_rewrite.optimizers.compute_gradients import Loss
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient
+from amp_rewrite.optimizers.learning_rate import LEARNING_RATE, Rate
 from amp_rewrite.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.optimizers.slots import Variable, VarList
 from amp_rewrite.optimizers.train_op import TrainOp
@@ -95,6 +97,26 @@ class OptimizerWrapper(Optimizer):
     def gradient_factor(self) -> float:
         """1: what a wrapper does to gradients comes before the inner optimizer's rule."""
         return 1.0
+
+    def member(
+        self,
+        *,
+        rate: Rate | None = None,
+        rate_multiplier: float | None = None,
+        rate_state: str = LEARNING_RATE,
+        weight_decay: float | None = None,
+        **clipping: Any,
+    ) -> Self:
+        """Return a wrapper like this one around a member of the inner optimizer."""
+        made = copy.copy(self)
+        made._inner = self._inner.member(
+            rate=rate,
+            rate_multiplier=rate_multiplier,
+            rate_state=rate_state,
+            weight_decay=weight_decay,
+            **clipping,
+        )
+        return made
 
     def compute_gradients(
         self,

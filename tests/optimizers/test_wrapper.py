@@ -154,3 +154,11 @@ def test_a_plain_wrapper_is_restored_from_its_configuration() -> None:
     again = OptimizerWrapper.from_config(optimizer.get_config())
     assert again.get_config() == optimizer.get_config()
     assert again.get_name() == "Own"
+
+
+def test_a_member_of_a_wrapper_is_one_of_what_is_inside() -> None:
+    optimizer = amp.LossScaleOptimizer(amp.optimizers.Momentum(0.1, weight_decay=0.5), 8)
+    other = optimizer.member(weight_decay=0.0, rate=0.2)
+    assert isinstance(other, amp.LossScaleOptimizer)
+    assert (other.learning_rate, other.weight_decay) == (0.2, 0.0)
+    assert (optimizer.learning_rate, optimizer.weight_decay) == (0.1, 0.5)
