@@ -141,6 +141,11 @@ FORMS = {
 """The forms that ONNX Runtime 1.31.1 fuses."""
 
 
+def members(form: Form) -> list[str]:
+    """Return the names of a form's nodes."""
+    return [line.partition("=")[0].strip() for line in form.body.strip().splitlines()]
+
+
 def model_around(
     form: Form, opset: int = 17, behind: str = "y = MatMul(o, w)", made: str = "h"
 ) -> onnx.ModelProto:

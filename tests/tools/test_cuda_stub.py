@@ -59,6 +59,18 @@ def test_a_moved_input_of_a_gelu_by_a_power_leaves_it_fused(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize("name", ["layer-normalization", "layer-normalization-one-over"])
+def test_a_residual_in_front_of_a_normalization_stays_part_of_it(name: str, tmp_path: Path) -> None:
+    form = FORMS[name]
+    residual = f"g = MatMul(f, w)\nh = Add(f, g)\n{form.body}"
+    models = {"float32": model_around(form._replace(body=residual), made="f")}
+    for precision in PRECISIONS:
+        models[precision] = rewritten(models["float32"], precision)
+    found = operators_of(models, tmp_path)
+    assert found["float32"]["SkipLayerNormalization"] == 1
+    assert found["float16"] == found["bfloat16"] == found["float32"]
+
+
 FACTORS = {
     "query": "q = Mul(h, half) s = MatMul(q, t)",
     "query-and-key": "q = Mul(h, half) k = Mul(half, t) s = MatMul(q, k)",

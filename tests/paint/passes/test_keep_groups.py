@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from group_models import FORMS, Form, model_around, reshaped_gelu
+from group_models import FORMS, Form, members, model_around, reshaped_gelu
 from onnx import numpy_helper
 from rewriting import assert_close, parse, rewritten
 
@@ -22,11 +22,6 @@ def is_low(result: amp.RewriteResult, *names: str) -> set[bool]:
     """Return whether these nodes are low: one element if all agree."""
     types = {n.name: {v.dtype for v in n.variables.values()} for n in result.report.nodes}
     return {dtype != "float32" for name in names for dtype in types[name]}
-
-
-def members(form: Form) -> list[str]:
-    """Return the outputs of a form's nodes."""
-    return [line.partition("=")[0].strip() for line in form.body.strip().splitlines()]
 
 
 @pytest.mark.parametrize("opset", [17, 18, 21])
