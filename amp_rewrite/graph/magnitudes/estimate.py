@@ -8,6 +8,7 @@ They are typical and prove nothing; what holds for certain is in graph/intervals
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from amp_rewrite.graph.intervals.interval import Interval
@@ -25,7 +26,6 @@ what the mean says; in trained models means stay below 100.
 BYTE = 255.0
 """How much larger inputs may be than assumed: raw bytes in place of normalised numbers."""
 
-
 _HIGHEST_POWER = 100.0
 """BYTE to this power is far beyond every type of 16 bits, and still a float."""
 
@@ -36,7 +36,8 @@ class Estimate(NamedTuple):
     Attributes:
         mean: Their mean.
         spread: Their standard deviation.
-        degree: With which power they grow with the model's inputs; 0 where the scale is known.
+        degree: With which power they grow with the model's inputs; 0 where the scale is known, and
+            below the power where most of them is known: x^2 + 1000 hardly grows.
     """
 
     mean: float
@@ -93,7 +94,7 @@ def of_bounds(bounds: Interval, degree: float = 0.0) -> Estimate:
 
 def add(a: Estimate, b: Estimate) -> Estimate:
     """Return the estimate of a + b, or a - b but for the sign of the mean."""
-    return Estimate(a.mean + b.mean, math.hypot(a.spread, b.spread), max(a.degree, b.degree))
+    return Estimate(a.mean + b.mean, math.hypot(a.spread, b.spread), _joined((a, b), sum))
 
 
 def multiply(a: Estimate, b: Estimate) -> Estimate:
@@ -111,4 +112,22 @@ def squared(a: Estimate) -> Estimate:
 def mixed(*parts: Estimate) -> Estimate:
     """Return the estimate of elements that come from several values: as large as the largest."""
     mean = sum(p.mean for p in parts) / len(parts)
-    return of_moments(mean, max(p.square for p in parts), max(p.degree for p in parts))
+    return of_moments(mean, max(p.square for p in parts), _joined(parts, max))
+
+
+def _joined(parts: Sequence[Estimate], whole: Callable[[Iterable[float]], float]) -> float:
+    """Return the degree of what consists of several parts: a large one that is known leaves less.
+
+    With bytes for inputs, a part is `BYTE ** degree` times as large.
+
+    Args:
+        parts: The parts.
+        whole: Makes the size of the whole of those of the parts.
+    """
+    sized = [p for p in parts if p.size] or parts
+    degree = max(p.degree for p in sized)
+    size = whole(p.size for p in sized)
+    if all(p.degree == degree for p in sized) or not 0 < size < math.inf:
+        return degree
+    share = whole(p.size * BYTE ** (p.degree - degree) for p in sized) / size
+    return max(0.0, degree + math.log(share) / math.log(BYTE))

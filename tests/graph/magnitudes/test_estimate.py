@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,25 @@ def test_a_sample_of_long_weights_says_what_all_of_them_do() -> None:
     whole, part = WeightRows.of(weights), WeightRows.sampled(weights[:64].ravel(), 256)
     assert part.total == pytest.approx(whole.total, rel=0.3)
     assert part.norm == pytest.approx(whole.norm, rel=0.1)
+
+
+@pytest.mark.parametrize("known", [0.0, 1.0, 20.0, 100.0, 1000.0, 5000.0])
+def test_what_is_known_of_a_sum_has_no_room_for_bytes(known: float) -> None:
+    square, constant = e.squared(Estimate(0.0, 1.0, 1.0)), Estimate(known, 0.0)
+    apart = square.largest + constant.largest
+    for whole in (e.add(square, constant), e.mixed(square, constant)):
+        assert 0.5 * apart <= whole.largest <= 1.01 * apart
+
+
+def test_a_square_of_a_sum_has_the_room_of_its_unknown_part() -> None:
+    x = Estimate(0.0, 1.0, 1.0)
+    assert e.squared(e.add(x, Estimate(0.1, 0.0))).degree == pytest.approx(2.0, abs=0.05)
+    assert e.squared(e.add(x, Estimate(255.0, 0.0))).degree < 0.3
+
+
+def test_parts_without_size_or_beyond_any_number_have_the_largest_degree() -> None:
+    nothing = Estimate(0.0, 0.0, 1.0)
+    assert e.add(nothing, nothing).degree == 1.0
+    assert e.add(nothing, Estimate(0.0, 0.0)).degree == 1.0
+    assert e.add(nothing, Estimate(1.0, 0.0)).degree == 0.0
+    assert e.add(Estimate(math.inf, 0.0), Estimate(1.0, 0.0, 2.0)).degree == 2.0
