@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from chromium import find_chromium, missing
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
@@ -33,3 +35,23 @@ def webgpu() -> str:
             pytest.fail(str(error))
         pytest.skip(str(error))
     return WEBGPU
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Return a headless Chromium that playwright has started, where there are both.
+
+    A test that uses it has the mark browser.
+    """
+    path = find_chromium()
+    if path is None:
+        missing("Chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright")
+    else:
+        with sync_playwright() as playwright:
+            # Chromium's own sandbox needs rights that containers rarely give; what is opened here
+            # was written by the tests.
+            yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])

@@ -15,6 +15,9 @@ import onnxruntime
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
+from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.render import write_page
+from amp_rewrite.report.next_steps import Names
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -65,6 +68,20 @@ def compare(source: Path, target: Path) -> None:
     )
 
 
+def check_page(folder: Path) -> None:
+    """Write the page of what check_rewrite has saved, whose parts are files of the wheel."""
+    page = folder / "page.html"
+    names = Names("in.onnx", "float16.onnx")
+    result = amp.rewrite(folder / "in.onnx")
+    write_page(page, result, result.report, Evidence(names))
+    text = page.read_text("utf-8")
+    if not all(
+        part in text for part in ("var dagre=", "function layoutOf", "--low-fill", "in.onnx")
+    ):
+        raise SystemExit("the page lacks a part")
+    print(f"page: {len(text)} characters")
+
+
 def check_training(folder: Path) -> None:
     """Train what check_rewrite has saved, from a step file, and require that the loss falls."""
     model = amp.load(folder / "in.onnx")
@@ -85,4 +102,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         for chosen in ("float16", "bfloat16"):
             check_rewrite(Path(name), chosen)
+        check_page(Path(name))
         check_training(Path(name))

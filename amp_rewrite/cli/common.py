@@ -43,6 +43,9 @@ ListFile = Annotated[
     Path, typer.Option("--output", "-o", help="Where to write the op list, for convert --lists.")
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the JSON report here.")]
+Page = Annotated[
+    Path | None, typer.Option("--html", help="Write a page that shows the rewrite in a browser.")
+]
 Conditional = Annotated[
     str,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amp_rewrite.api import rewrite
+from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
@@ -58,6 +58,7 @@ def convert(
         bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
     ] = False,
     report: common.ReportFile = None,
+    html: common.Page = None,
     opset: Annotated[
         int | None,
         typer.Option(
@@ -75,7 +76,7 @@ def convert(
     With --data, --stress or --strict the result is verified, and written only if it holds; a
     training step only with --data or --stress.
     """
-    _check_paths(model, output, report)
+    _check_paths(model, output, report, html)
     lengths = common.lengths(dim, explain_casts=explain_casts)
     by_default = options.strict and not _is_step(model)
     verifies = bool(data) or (by_default if stress is None else stress)
@@ -96,6 +97,10 @@ def convert(
         written = not dry_run and missing is None and (holds or write_failed)
         if written:
             result.save(output, progress=bar.saving)
+        if html is not None:
+            bar.step("writing the page")
+            saved = output if written else None
+            _write_page(html, (model, source, output, saved), result, found, made, data)
     if report is not None:
         write_text(report, found.to_json() if made is None else made.to_json(found))
     if not quiet:
@@ -107,17 +112,21 @@ def convert(
         raise typer.Exit(common.NOT_STRICT if options.strict else common.FAILED)
 
 
-def _check_paths(model: Path, output: Path, report: Path | None) -> None:
-    """Refuse files that cannot be written or would overwrite a model.
+def _check_paths(model: Path, output: Path, report: Path | None, html: Path | None) -> None:
+    """Refuse files that cannot be written or would overwrite a model or each other.
 
     Raises:
         AmpError: One of them is so.
     """
     check_output_path(model, output)
-    if report is not None:
-        check_target(str(report.parent), report.name)
-        if report.resolve() in (model.resolve(), output.resolve()):
-            raise OptionError("the report would overwrite a model", where=report)
+    taken = [model.resolve(), output.resolve()]
+    for path, what in ((report, "report"), (html, "page")):
+        if path is None:
+            continue
+        check_target(str(path.parent), path.name)
+        if path.resolve() in taken:
+            raise OptionError(f"the {what} would overwrite a model or the report", where=path)
+        taken.append(path.resolve())
 
 
 def _check_verdict_options(rtol: float | None, *, verifies: bool, write_failed: bool) -> None:
@@ -183,6 +192,40 @@ def _verified(
             "--strict verifies the result, for which ONNX Runtime is not installed",
             remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
         ) from error
+
+
+def _write_page(
+    page: Path,
+    files: tuple[Path, Source, Path, Path | None],
+    result: RewriteResult,
+    report: Report,
+    made: Conversion | None,
+    data: list[Path] | None,
+) -> None:
+    """Write the page of a conversion; what makes it is loaded for it alone.
+
+    Args:
+        page: Where to write it.
+        files: The model's file, the model that was rewritten, where the result goes, and the same
+            if it was written.
+        result: The rewrite.
+        report: Its report.
+        made: Its verdict, if there is one.
+        data: What it was converted with.
+    """
+    from amp_rewrite.page.evidence import Evidence, measured, sizes_of
+    from amp_rewrite.page.render import write_page
+    from amp_rewrite.report.next_steps import Names
+
+    model, source, output, written = files
+    evidence = Evidence(
+        names=Names(model.name, output.name),
+        sizes=sizes_of(model, result, written),
+        verification=None if made is None else made.verification,
+        histograms=measured(source, result, data) if data else {},
+        tuning=None if made is None else made.tuning,
+    )
+    write_page(page, result, report, evidence)
 
 
 def _print(report: Report, *, explain_casts: bool) -> None:

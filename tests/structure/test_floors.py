@@ -47,6 +47,7 @@ FLOORS = (
     "report",
     "api",
     "numerics",
+    "page",
     "train",
     "inject",
     "training_info",

@@ -49,6 +49,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "oplists/test_oplists": "the lists, their environment and levels",
     "optimizers/test_rules": "every rule of rules/, against one table",
     "optimizers/test_torch": "every rule of rules/, against PyTorch",
+    "page/test_browser": "the static files of the page, in a browser",
     "rewriting/test_random_models": "the room on generated models",
     "train/session/test_copies": "copies of a model on its way to the first step",
     "train/session/test_low_sessions": "sessions of steps in float16 and bfloat16",

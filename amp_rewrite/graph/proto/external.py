@@ -43,6 +43,11 @@ class ExternalFiles:
         self.base_dir = None if base_dir is None else os.path.abspath(base_dir)
         self._sizes: dict[str, int] = {}
 
+    @property
+    def total(self) -> int:
+        """How many bytes the files have that were looked at."""
+        return sum(self._sizes.values())
+
     def locate(self, proto: onnx.TensorProto, size: int, where: str) -> Location:
         """Return where the data of a tensor of `size` elements lie.
 

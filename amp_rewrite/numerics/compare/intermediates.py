@@ -22,7 +22,7 @@ from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.numerics.batches import Array
 from amp_rewrite.numerics.compare.distance import DISTANCE, is_float
 from amp_rewrite.numerics.compare.stress_report import Departure
-from amp_rewrite.numerics.compare.verify_report import Infinity, NodeGrowth
+from amp_rewrite.numerics.compare.verify_report import Infinity, NodeGrowth, ValueDistance
 
 BUDGET_BYTES = 1 << 28
 """About how many bytes of values are held at once."""
@@ -181,6 +181,16 @@ class IntermediateComparer:
                 place = ("", "") if node is None else (node.name or "", node.op_type)
                 found.append(Infinity(name, *place, deviation.inf, deviation.nan))
         return tuple(found)
+
+    def distances(self) -> tuple[ValueDistance, ...]:
+        """Return how far every value is from the original, in topological order."""
+        producers = self._producers
+        return tuple(
+            ValueDistance(
+                name, (producers[name].name or "") if name in producers else "", found.relative
+            )
+            for name, found in self._deviations.items()
+        )
 
     def growth(self, low: DType) -> tuple[NodeGrowth, ...]:
         """Return the nodes that magnify the error most, the worst first."""

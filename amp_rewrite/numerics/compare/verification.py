@@ -166,6 +166,7 @@ class Verification:
             growth=() if comparer is None else comparer.growth(self.low),
             device=self._device_report(),
             stress=stress,
+            inside=() if comparer is None else comparer.distances(),
         )
 
     def _device_report(self) -> DeviceComparison | None:

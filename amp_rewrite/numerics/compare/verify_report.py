@@ -40,6 +40,22 @@ class NodeGrowth:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueDistance:
+    """How far a value inside the rewritten model is from the original.
+
+    Attributes:
+        value: Its name in the rewritten model.
+        node: The node that makes it; "" for an input.
+        distance: |rewritten - original| / |original| (Euclidean, over the finite elements of all
+            feeds).
+    """
+
+    value: str
+    node: str
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
 class Infinity:
     """A value inside the rewritten model with infinities or NaNs that the original does not have.
 
@@ -105,6 +121,7 @@ class VerifyReport:
         growth: The nodes that magnify the error most, the worst first.
         device: The comparison with real hardware, or None if there is none.
         stress: What was found on stress inputs, or None if none were asked for.
+        inside: How far the values inside are from the original, in topological order.
     """
 
     precision: str
@@ -116,6 +133,7 @@ class VerifyReport:
     growth: tuple[NodeGrowth, ...] = ()
     device: DeviceComparison | None = None
     stress: StressReport | None = None
+    inside: tuple[ValueDistance, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -260,6 +260,7 @@ class _Search:
             trials=len(self.state.losses),
             rules=self._rules(keep),
             options=self.painter.options,
+            tried=tuple((len(names), loss) for names, loss in self.state.losses.items()),
         )
 
     def _rules(self, keep: Iterable[str]) -> tuple[NodeRule, ...]:

@@ -25,6 +25,7 @@ class Tuning:
         trials: How many paintings were run.
         rules: `keep` as node rules, with reasons.
         options: The options of the rewrite that it is for.
+        tried: What was run: how many nodes were kept float32, and the loss.
     """
 
     keep: tuple[str, ...]
@@ -36,6 +37,7 @@ class Tuning:
     trials: int
     rules: tuple[NodeRule, ...]
     options: RewriteOptions
+    tried: tuple[tuple[int, float], ...] = ()
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""

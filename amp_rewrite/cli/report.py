@@ -1,0 +1,112 @@
+"""`amp-rewrite report`: a rewrite as a page for a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amp_rewrite.api import RewriteResult, rewrite
+from amp_rewrite.cli import common
+from amp_rewrite.cli.late_bar import LateBar, late_bar
+from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.graph.io.model_files import check_output_path, check_writable
+from amp_rewrite.page.evidence import Evidence, differing, measured, sizes_of
+from amp_rewrite.page.render import write_page
+from amp_rewrite.report.gains import headline
+from amp_rewrite.report.next_steps import Names
+from amp_rewrite.report.quantities import counted
+from amp_rewrite.rewriting.options import RewriteOptions
+
+if TYPE_CHECKING:
+    from amp_rewrite.numerics.compare.verify_report import VerifyReport
+
+
+@with_rewrite_options("strict")
+def report(
+    model: Annotated[Path, typer.Argument(help="The ONNX model, before rewriting.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")],
+    rewritten: Annotated[
+        Path | None,
+        typer.Argument(help="What convert made of it with the same options; left away, nothing."),
+    ] = None,
+    *,
+    options: RewriteOptions,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Measure magnitudes and errors on these: an .npz file (one batch), or a folder of "
+            "them; repeat."
+        ),
+    ] = None,
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Run the model before and after and compare them, without --data on made-up "
+            "inputs. Default: with --data or REWRITTEN.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Write a page that shows in a browser what a rewrite of MODEL does, and why."""
+    check_output_path(model, output)
+    if rewritten is not None:
+        check_output_path(rewritten, output)
+    check_writable(output)
+    runs = bool(data or rewritten) if verify is None else verify
+    with late_bar(quiet=quiet) as bar:
+        result = rewrite(model, options)
+        verification = _verified(model, rewritten, result, data, bar) if runs else None
+        evidence = Evidence(
+            names=_names(model, rewritten, options),
+            sizes=sizes_of(model, result, rewritten),
+            verification=verification,
+            histograms=measured(model, result, data or None) if runs else {},
+            remarks=_remarks(result, rewritten),
+        )
+        write_page(output, result, result.report, evidence)
+    if not quiet:
+        out = common.console()
+        out.print(headline(result.report, evidence.sizes))
+        for remark in evidence.remarks:
+            out.print(remark)
+        out.print(f"wrote {output}; open it in a browser")
+
+
+def _names(model: Path, rewritten: Path | None, options: RewriteOptions) -> Names:
+    after = model.with_suffix(f".{options.precision}.onnx") if rewritten is None else rewritten
+    return Names(model.name, after.name)
+
+
+def _verified(
+    model: Path,
+    rewritten: Path | None,
+    result: RewriteResult,
+    data: list[Path] | None,
+    bar: LateBar,
+) -> VerifyReport:
+    from amp_rewrite.numerics.compare.verify import verify
+
+    bar.step("verifying")
+    return verify(
+        model,
+        result.model if rewritten is None else rewritten,
+        data or None,
+        stress=False,
+        input_ranges=result.options.ranges,
+        target=result.options.target,
+    )
+
+
+def _remarks(result: RewriteResult, rewritten: Path | None) -> tuple[str, ...]:
+    """Say where a file is not what the options make of the model."""
+    names = () if rewritten is None else differing(result, rewritten)
+    if not names or rewritten is None:
+        return ()
+    return (
+        f"{rewritten.name} was made with other options: {counted(len(names), 'node')} of another "
+        f"type, first {names[0]}; sizes and accuracy are those of the file, the rest is "
+        "what these options make.",
+    )

@@ -1,0 +1,124 @@
+"""What is known of a rewrite besides its report: sizes, a verification, magnitudes, a search."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amp_rewrite.api import RewriteResult
+from amp_rewrite.emulate.evaluator import Evaluator
+from amp_rewrite.graph.elements import FLOAT32_TYPES, element
+from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.infer import infer
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.numerics.batches import Data, Feeds, batches
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
+from amp_rewrite.numerics.ranges.histograms import Histogram, magnitude_histograms
+from amp_rewrite.numerics.search.tuning import Tuning
+from amp_rewrite.report.gains import Sizes, planned_size
+from amp_rewrite.report.next_steps import Names
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the page shows besides the report, as far as it is known.
+
+    Attributes:
+        names: What the files are called.
+        sizes: How large the model is before and after.
+        verification: How far it is from the original.
+        histograms: Value -> how its magnitudes are spread in float32.
+        tuning: What a search kept float32.
+        remarks: What a reader has to know to read the page rightly.
+    """
+
+    names: Names
+    sizes: Sizes | None = None
+    verification: VerifyReport | None = None
+    histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
+    tuning: Tuning | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def sizes_of(model: Path, result: RewriteResult, rewritten: Path | None) -> Sizes:
+    """Return how large a model is before and after.
+
+    Args:
+        model: The file before.
+        result: Its rewrite.
+        rewritten: The file after; None if none was written, so that its size is computed.
+
+    Raises:
+        LoadError: A file cannot be read.
+    """
+    before = size_of(model)
+    if rewritten is None:
+        return planned_size(before, result.plan)
+    return Sizes(before, size_of(rewritten), exact=True)
+
+
+def size_of(model: Path) -> int:
+    """Return the bytes of a model's file and of the data files that it names.
+
+    Raises:
+        LoadError: It cannot be read.
+    """
+    return os.path.getsize(model) + read_flat(model).files.total
+
+
+def measured(model: Source, result: RewriteResult, data: Data | None) -> dict[str, Histogram]:
+    """Measure what the nodes of the main graph make, on data or on made-up inputs.
+
+    Args:
+        model: The model before.
+        result: Its rewrite, which knows the types.
+        data: Batches; None makes one up.
+
+    Raises:
+        AmpError: The data do not fit the model, or ONNX Runtime cannot run it.
+    """
+    feeds = batches(data) if data is not None else _made_up(model, result)
+    return magnitude_histograms(model, _float_values(result), feeds)
+
+
+def _float_values(result: RewriteResult) -> Iterable[str]:
+    flat, types = result.flat, result.context.type_graph.types
+    for value in flat.outputs:
+        if flat.home[value] == MAIN and types[value] in FLOAT32_TYPES and flat.value_names[value]:
+            yield flat.value_names[value]
+
+
+def _made_up(model: Source, result: RewriteResult) -> Iterator[Feeds]:
+    """Yield inputs on which the model runs."""
+    loaded = load(model)
+    inputs = PlausibleInputs.of(loaded, ranges=result.options.ranges)
+    yield inputs.runnable(Evaluator(loaded).run)[1]
+
+
+def differing(result: RewriteResult, rewritten: Path) -> tuple[str, ...]:
+    """Return the nodes whose results have another type in a file than a rewrite gives them.
+
+    Raises:
+        LoadError: The file cannot be read.
+    """
+    found, flat = read_flat(rewritten), result.flat
+    types_before, types = result.context.type_graph.types, infer(found)
+    number_of = {name: node for node, name in enumerate(found.node_names)}
+    retyped, low = frozenset(result.plan.retyped), result.context.low.number
+
+    def differs(before: int, after: int) -> bool:
+        if types_before[before] not in FLOAT32_TYPES:
+            return False
+        return (before in retyped) != (element(types[after]) == low)
+
+    names = [name for name in flat.node_names if name in number_of]
+    nodes = [node for node, name in enumerate(flat.node_names) if name in number_of]
+    return tuple(
+        name
+        for name, node in zip(names, nodes, strict=True)
+        if any(map(differs, flat.outputs_of(node), found.outputs_of(number_of[name])))
+    )

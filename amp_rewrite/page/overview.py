@@ -1,0 +1,142 @@
+"""The first screen of the page: the verdict, its figures, the causes, and what to try next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
+from amp_rewrite.printable import printable
+from amp_rewrite.report.gains import Sizes, headline
+from amp_rewrite.report.next_steps import next_steps
+from amp_rewrite.report.phrases import phrase
+from amp_rewrite.report.quantities import counted, in_bytes
+from amp_rewrite.report.records import Report
+
+_MOST_OPERATORS = 4
+_MOST_FAILURES = 5
+
+Fact = dict[str, str]
+"""What a figure is called, and what it says."""
+
+
+def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
+    """Return what the first screen shows."""
+    verification = evidence.verification
+    holds = None if verification is None else verification.ok
+    steps = next_steps(report, evidence.names, holds)
+    return {
+        "headline": headline(report, evidence.sizes),
+        "holds": holds,
+        "failures": _texts(() if verification is None else verification.failures[:_MOST_FAILURES]),
+        "facts": [*_facts(report, evidence)],
+        "remarks": _texts((*evidence.remarks, *_remarks(report))),
+        "causes": causes(report),
+        "next": [{"why": printable(s.why), "command": printable(s.command)} for s in steps],
+    }
+
+
+def causes(report: Report) -> list[dict[str, Any]]:
+    """Return the reasons with what they say and how many nodes have each, the commonest first.
+
+    What stays float32 comes before what is low.
+    """
+    counts: dict[tuple[bool, str], Counter[str]] = {}
+    for node in report.nodes:
+        cause = cause_of(node)
+        if cause is not None and is_drawn(node):
+            key = (precision_of(node) != KEPT, cause)
+            counts.setdefault(key, Counter())[node.op] += 1
+    order = sorted(counts.items(), key=lambda item: (item[0][0], -item[1].total(), item[0][1]))
+    return [
+        {
+            "reason": reason,
+            "low": low,
+            "count": operators.total(),
+            "said": phrase(reason, report.precision, report.target),
+            "operators": printable(_operators(operators)),
+        }
+        for (low, reason), operators in order
+    ]
+
+
+def _operators(counts: Counter[str]) -> str:
+    shown = [f"{n} {op}" for op, n in counts.most_common(_MOST_OPERATORS)]
+    return ", ".join(shown + (["..."] if len(counts) > _MOST_OPERATORS else []))
+
+
+def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
+    summary, weights = report.summary, report.weights
+    yield _fact(
+        "Arithmetic",
+        f"{summary.compute_converted:.1%} in {report.precision}",
+        f"{summary.nodes_converted:,} of {counted(summary.float_nodes, 'float32 node')}",
+    )
+    if evidence.sizes is not None:
+        yield _size(evidence.sizes)
+    yield _fact(
+        "Casts",
+        f"{summary.casts_added:,} added, {summary.casts_removed:,} removed",
+        _movement(report),
+    )
+    yield _fact(
+        "Constants",
+        f"{weights.converted:,} converted",
+        f"{weights.kept:,} stay float32, {len(weights.stored):,} of all stored in 16 bits",
+    )
+    yield _accuracy(evidence)
+
+
+def _size(sizes: Sizes) -> Fact:
+    about = "" if sizes.exact else "about "
+    return _fact(
+        "Size",
+        f"{about}{in_bytes(sizes.after)}",
+        f"{in_bytes(sizes.before)} before: {sizes.share:.1%} of it",
+    )
+
+
+def _movement(report: Report) -> str:
+    summary = report.summary
+    unknown = summary.casts_of_unknown_size
+    if unknown and not summary.cast_bytes:
+        return f"{unknown:,} of unknown size"
+    moved = f"they move {in_bytes(summary.cast_bytes)} a run"
+    return f"{moved}, {unknown:,} of unknown size left out" if unknown else moved
+
+
+def _accuracy(evidence: Evidence) -> Fact:
+    found = evidence.verification
+    if found is None:
+        return _fact("Accuracy", "not verified", "the first command below does so")
+    worst = max((output.scaled_error for output in found.outputs), default=0.0)
+    said = "holds" if found.ok else "does not hold"
+    return _fact(
+        "Accuracy",
+        f"{said} on {counted(found.feeds, 'input')}",
+        printable(f"off by at most {worst:.2g} of an output's largest magnitude; {found.data}"),
+    )
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    if report.likely_overflow:
+        yield f"By an estimate, {report.likely_overflow}."
+    if report.opset_raised is not None:
+        yield f"The opset was raised from {report.opset_raised.before} to {report.opset}."
+    if report.alignment:
+        first = report.alignment[0]
+        yield (
+            f"Tensor cores: {counted(len(report.alignment), 'length')} of low products "
+            f"not a multiple of {first.multiple}, first {first.node} "
+            f"({first.dimension} {first.length})."
+        )
+
+
+def _fact(name: str, said: str, more: str) -> Fact:
+    return {"name": name, "said": said, "more": more}
+
+
+def _texts(lines: tuple[str, ...]) -> list[str]:
+    return [printable(line) for line in lines]

@@ -1,0 +1,142 @@
+// What is selected, in words: reasons, numbers, and what is around it.
+
+const panel = document.getElementById("panel");
+const MOST_LISTED = 12;
+
+/** Return an element that holds texts and elements. */
+function make(name, properties = {}, ...inside) {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...inside);
+  return element;
+}
+
+function named(name) {
+  return make("bdi", {}, name);
+}
+
+function button(said, action) {
+  return make("button", { type: "button", onclick: action }, named(said));
+}
+
+/** Show a node wherever it is, and hand the keyboard to the graph. */
+function showNode(node) {
+  const item = itemAt(node);
+  if (parentOf[item] === NONE) {
+    return describe(item); // a Constant, which is not drawn
+  }
+  document.getElementById("graph").scrollIntoView({ block: "start" });
+  select(item);
+  view.canvas.focus({ preventScroll: true });
+}
+
+/** Describe an item in the panel, and say it to those who do not see the graph. */
+function describe(item) {
+  panel.replaceChildren();
+  panel.scrollTop = 0;
+  if (item === NONE) {
+    panel.append(make("p", { className: "hint" }, "Select a box to see why it has its precision."));
+    return;
+  }
+  const node = nodeOf(item);
+  if (node !== NONE && !isEnd(item)) {
+    describeNode(node);
+  } else if (isEnd(item)) {
+    describeEnd(item);
+  }
+  if (isGroup(item)) {
+    describeFolder(item);
+  }
+  const said = isGroup(item) ? `${linesOf(item).join(", ")}, ${open.has(item) ? "open" : "folded"}` : linesOf(item).join(" ");
+  document.getElementById("said").textContent = isEnd(item) ? said : `${said}, ${PRECISION_NAMES[precisionOf(item)]}`;
+}
+
+function describeNode(node) {
+  const domain = text(nodes.domain[node]);
+  panel.append(
+    make("h3", {}, named(text(nodes.name[node]))),
+    make("p", {}, make("span", { className: "chip" }, `${domain ? `${domain}.` : ""}${text(nodes.op[node])}`),
+      make("span", { className: "chip" }, PRECISION_NAMES[nodes.precision[node]]),
+      make("span", { className: "chip" }, `${text(nodes.list[node])} list`)),
+  );
+  if (data.functions[node] !== undefined) {
+    panel.append(make("p", {}, `A function of the model, with ${data.functions[node]} nodes inside that stay as they are; --inline-functions opens it.`));
+  }
+  const lines = make("div", { id: "explanation" });
+  for (const line of explain(node)) {
+    lines.append(make("p", {}, line));
+  }
+  panel.append(lines);
+  for (const row of variablesOf(node)) {
+    describeChain(row);
+  }
+  describeNumbers(node);
+  describeAround("Fed by", producersOf[node]);
+  describeAround("Feeds", consumersOf[node]);
+}
+
+/** List the chain of a reason, each step a button. */
+function describeChain(row) {
+  const path = chainOf(row);
+  if (!path.length) {
+    return;
+  }
+  const steps = path.map((step) => {
+    const to = step.row === NONE ? NONE : nodeOfVariable[step.row];
+    const said = to === NONE ? named(step.name) : button(step.name, () => showNode(to));
+    const reason = step.row === NONE ? "" : ` ${text(variables.reason[step.row])}`;
+    return make("li", {}, said, reason);
+  });
+  panel.append(make("h3", {}, "Reached from"), make("ol", { className: "chain" }, ...steps));
+}
+
+function describeNumbers(node) {
+  if (errorOf.has(node)) {
+    panel.append(make("p", {}, `Relative error of its results: ${errorOf.get(node)}${growthOf(node)}`));
+  }
+  const { value, smallest, largest, zeros, nonfinite } = data.pictures.histograms;
+  for (const row of histogramsOf(node)) {
+    const { over, under } = lostOf(row);
+    const lost = over || under ? `; ${over} too large and ${under} too small for ${data.precision}` : "";
+    const odd = nonfinite[row] ? `, ${nonfinite[row]} infinite or NaN` : "";
+    panel.append(
+      make("p", {}, named(text(value[row])), ` in float32: magnitudes from ${smallest[row]} to ${largest[row]}, ${zeros[row]} zeros${odd}${lost}`),
+      histogramChart(row),
+    );
+  }
+}
+
+/** Return how the error of a node compares with the largest one that it was fed. */
+function growthOf(node) {
+  const fed = producersOf[node].map((from) => errorOf.get(from)).filter((error) => typeof error === "number");
+  const before = Math.max(0, ...fed);
+  return before > 0 && typeof errorOf.get(node) === "number" ? `, ${(errorOf.get(node) / before).toPrecision(2)} times that of its inputs` : "";
+}
+
+function describeAround(title, items) {
+  const around = [...new Set(items)];
+  if (!around.length) {
+    return;
+  }
+  const list = make("ul", {}, ...around.slice(0, MOST_LISTED).map((item) => make("li", {}, button(nameOf(item), () => showNode(item)))));
+  if (around.length > MOST_LISTED) {
+    list.append(make("li", {}, `and ${around.length - MOST_LISTED} more`));
+  }
+  panel.append(make("h3", {}, title), list);
+}
+
+function describeEnd(item) {
+  const kind = ends.output[item - nodeCount] ? "Output" : "Input";
+  panel.append(make("h3", {}, `${kind} `, named(nameOf(item))));
+  describeAround("Fed by", producersOf[item]);
+  describeAround("Feeds", consumersOf[item]);
+}
+
+function describeFolder(item) {
+  const counts = countsOf[item - firstGroup];
+  const parts = [LOW, MIXED, KEPT, OTHER].filter((kind) => counts[kind]);
+  panel.append(
+    make("h3", {}, named(nameOf(item))),
+    make("p", {}, ...parts.map((kind) => make("span", { className: "chip" }, `${counts[kind]} ${PRECISION_NAMES[kind]}`))),
+    button(open.has(item) ? "Fold" : "Open", () => toggle(item)),
+  );
+}

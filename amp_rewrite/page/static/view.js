@@ -1,0 +1,262 @@
+// The view of the graph: what is open, where one looks, what is selected; mouse and keyboard.
+
+const view = {
+  canvas: document.getElementById("canvas"),
+  layout: null,
+  places: new Map(),
+  x: 0,
+  y: 0,
+  scale: 1,
+  selected: NONE,
+  found: null,
+  waiting: false,
+  onSelect: () => {},
+};
+
+const SCALES = { least: 0.02, most: 3, step: 1.2 };
+const MARGIN = 24;
+
+/** Lay out what is open; keep an item where it is on the screen, if one is given. */
+function relayout(fixed = NONE) {
+  const before = view.places.get(fixed);
+  view.layout = layoutOf(ROOT);
+  view.places = placesOf(view.layout);
+  const after = view.places.get(fixed);
+  if (before && after) {
+    view.x += (before.x - after.x) * view.scale;
+    view.y += (before.y - after.y) * view.scale;
+  }
+  redraw();
+}
+
+/** Draw with the next frame, once. */
+function redraw() {
+  if (!view.waiting) {
+    view.waiting = true;
+    requestAnimationFrame(draw);
+  }
+}
+
+function draw() {
+  view.waiting = false;
+  const { canvas, scale } = view, ratio = window.devicePixelRatio || 1;
+  const { width, height } = canvas.getBoundingClientRect();
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * view.x, ratio * view.y);
+  const scene = {
+    left: -view.x / scale,
+    top: -view.y / scale,
+    right: (width - view.x) / scale,
+    bottom: (height - view.y) / scale,
+    scale,
+    selected: view.selected,
+    found: view.found,
+  };
+  drawLayout(context, view.layout, 0, 0, scene);
+}
+
+/** Show all that is open; a graph that is too tall to be read this way, its beginning. */
+function fit() {
+  const { width, height } = view.canvas.getBoundingClientRect();
+  const whole = Math.min((width - 2 * MARGIN) / view.layout.width, (height - 2 * MARGIN) / view.layout.height);
+  view.scale = Math.max(SCALES.least, Math.min(1, whole));
+  view.x = (width - view.layout.width * view.scale) / 2;
+  view.y = Math.max(MARGIN, (height - view.layout.height * view.scale) / 2);
+  redraw();
+}
+
+/** Show the beginning of the graph in a size that can be read. */
+function showBeginning() {
+  fit();
+  if (view.scale < 0.7) {
+    const { width } = view.canvas.getBoundingClientRect();
+    const first = membersOf[0].map((item) => view.places.get(item)).find(Boolean);
+    view.scale = 0.9;
+    view.x = width / 2 - (first.x + first.width / 2) * view.scale;
+    view.y = MARGIN - first.y * view.scale;
+    redraw();
+  }
+}
+
+function zoom(factor, x, y) {
+  const scale = Math.max(SCALES.least, Math.min(SCALES.most, view.scale * factor));
+  const box = view.canvas.getBoundingClientRect();
+  const at = { x: x ?? box.width / 2, y: y ?? box.height / 2 };
+  view.x = at.x - ((at.x - view.x) * scale) / view.scale;
+  view.y = at.y - ((at.y - view.y) * scale) / view.scale;
+  view.scale = scale;
+  redraw();
+}
+
+/** Bring an item into the middle of the view, in a size that can be read. */
+function center(item) {
+  const place = view.places.get(item);
+  const { width, height } = view.canvas.getBoundingClientRect();
+  view.scale = Math.max(view.scale, 0.8);
+  view.x = width / 2 - (place.x + place.width / 2) * view.scale;
+  view.y = height / 2 - (place.y + Math.min(place.height, height / view.scale) / 2) * view.scale;
+  redraw();
+}
+
+function isInView(item) {
+  const place = view.places.get(item), { width, height } = view.canvas.getBoundingClientRect();
+  const left = place.x * view.scale + view.x, top = place.y * view.scale + view.y;
+  return left >= 0 && top >= 0 && left + place.width * view.scale <= width && top + Math.min(place.height, 60) * view.scale <= height;
+}
+
+/** Select an item, open what is around it, and bring it into view. */
+function select(item, { move = true } = {}) {
+  view.selected = item;
+  if (item !== NONE && !view.places.has(item)) {
+    reveal(item);
+    relayout();
+  }
+  if (item !== NONE && move && (!isInView(item) || view.scale < 0.35)) {
+    center(item);
+  }
+  redraw();
+  view.onSelect(item);
+}
+
+/** Open a folder that is folded, or fold one that is open. */
+function toggle(item) {
+  if (!isGroup(item)) {
+    return;
+  }
+  if (open.has(item)) {
+    open.delete(item);
+  } else {
+    open.add(item);
+  }
+  relayout(item);
+  view.onSelect(view.selected);
+}
+
+function foldAll() {
+  open.clear();
+  open.add(ROOT);
+  relayout();
+  if (view.selected !== NONE && !view.places.has(view.selected)) {
+    select(NONE);
+  }
+  showBeginning();
+}
+
+/** Return the innermost item at a point of the canvas; the inside of an open folder is none. */
+function itemAtPoint(x, y) {
+  const at = { x: (x - view.x) / view.scale, y: (y - view.y) / view.scale };
+  let hit = NONE;
+  for (const [item, place] of view.places) {
+    const inside = at.x >= place.x && at.x <= place.x + place.width && at.y >= place.y
+      && at.y <= place.y + (open.has(item) ? SIZE.header : place.height);
+    hit = inside ? item : hit;
+  }
+  return hit;
+}
+
+/** Return the nearest thing that can be seen and stands for a node or an end. */
+function visible(nodeOrEnd) {
+  const item = itemAt(nodeOrEnd);
+  return view.places.has(item) ? item : [...foldersAround(item)].find((folder) => view.places.has(folder)) ?? NONE;
+}
+
+/** Return what feeds an item (or what it feeds) and can be seen. */
+function neighbours(item, forward) {
+  const parent = parentOf[item];
+  const lifted = parent === NONE ? [] : [...edgesOf[parent - firstGroup].values()];
+  const near = lifted.filter((edge) => (forward ? edge.from : edge.to) === item).map((edge) => (forward ? edge.to : edge.from));
+  const node = nodeOf(item);
+  const far = node === NONE && !isEnd(item) ? [] : (forward ? consumersOf : producersOf)[isEnd(item) ? item : node].map(visible);
+  return [...near, ...far].filter((other) => other !== NONE && other !== item && view.places.has(other));
+}
+
+/** Return the next thing to the left or right, of those in the same folder. */
+function beside(item, step) {
+  const members = membersOf[parentOf[item] - firstGroup];
+  return members[members.indexOf(item) + step] ?? NONE;
+}
+
+const MOVES = {
+  ArrowUp: (item) => neighbours(item, false)[0],
+  ArrowDown: (item) => neighbours(item, true)[0],
+  ArrowLeft: (item) => beside(item, -1),
+  ArrowRight: (item) => beside(item, 1),
+};
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) {
+    return;
+  }
+  const move = MOVES[event.key];
+  if (move) {
+    const target = view.selected === NONE ? membersOf[0][0] : move(view.selected);
+    if (target !== undefined && target !== NONE) {
+      select(target);
+    }
+  } else if (event.key === "Enter" || event.key === " ") {
+    toggle(view.selected);
+  } else if (event.key === "+" || event.key === "=") {
+    zoom(SCALES.step);
+  } else if (event.key === "-") {
+    zoom(1 / SCALES.step);
+  } else if (event.key === "0") {
+    fit();
+  } else {
+    return;
+  }
+  event.preventDefault();
+}
+
+/** Let the mouse, or a finger, move the graph, select and open. */
+function listenToPointer() {
+  const { canvas } = view;
+  let last = null, moved = false;
+  canvas.addEventListener("pointerdown", (event) => {
+    [last, moved] = [{ x: event.clientX, y: event.clientY }, false];
+    canvas.setPointerCapture(event.pointerId);
+    canvas.classList.add("grabbing");
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!last) {
+      return;
+    }
+    const dx = event.clientX - last.x, dy = event.clientY - last.y;
+    if (moved || Math.hypot(dx, dy) > 3) {
+      [moved, last] = [true, { x: event.clientX, y: event.clientY }];
+      view.x += dx;
+      view.y += dy;
+      redraw();
+    }
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    canvas.classList.remove("grabbing");
+    const item = moved ? NONE : itemAtPoint(event.offsetX, event.offsetY);
+    last = null;
+    if (item !== NONE) {
+      select(item, { move: false });
+      toggle(item);
+    }
+  });
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoom(Math.exp(-event.deltaY / 400), event.offsetX, event.offsetY);
+  }, { passive: false });
+}
+
+/** Draw for the first time: with what is folded opened as long as all of it fits a look. */
+function startView() {
+  for (let count = membersOf[0].length, folder = 1; folder < membersOf.length; folder++) {
+    const parentIsOpen = open.has(parentOf[firstGroup + folder]);
+    if (parentIsOpen && count + membersOf[folder].length <= 24) {
+      open.add(firstGroup + folder);
+      count += membersOf[folder].length;
+    }
+  }
+  relayout();
+  showBeginning();
+  listenToPointer();
+  view.canvas.addEventListener("keydown", onKey);
+  new ResizeObserver(redraw).observe(view.canvas);
+}

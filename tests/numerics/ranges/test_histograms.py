@@ -1,0 +1,54 @@
+"""Histograms of magnitudes: which power of two an element counts under."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rewriting import parse
+
+from amp_rewrite.numerics.ranges.histograms import Histogram, magnitude_histograms
+
+MODEL = "g (float[N] x, int64[N] i) => (float[N] y) { y = Neg(x) j = Neg(i) }"
+
+
+def histogram(*batches: list[float]) -> Histogram:
+    feeds = [{"x": np.array(b, np.float32), "i": np.zeros(len(b), np.int64)} for b in batches]
+    return magnitude_histograms(parse(MODEL), ["y", "j"], feeds)["y"]
+
+
+@pytest.mark.parametrize(
+    ("number", "exponent"),
+    [
+        (1.0, 0),
+        (-1.0, 0),
+        (1.999, 0),
+        (2.0, 1),
+        (0.5, -1),
+        (0.49, -2),
+        (65504.0, 15),
+        (1e-45, -149),
+    ],
+)
+def test_an_element_counts_under_the_power_of_two_below_it(number: float, exponent: int) -> None:
+    found = histogram([number])
+    assert (found.first, found.counts) == (exponent, (1,))
+    assert found.smallest == found.largest == abs(np.float32(number))
+
+
+def test_batches_add_up_and_zeros_and_nonfinite_elements_count_apart() -> None:
+    found = histogram([0.0, 1.0, 4.0], [np.inf, np.nan, 1.5, -0.0])
+    assert (found.first, found.counts) == (0, (2, 0, 1))
+    assert (found.zeros, found.nonfinite) == (2, 2)
+    assert (found.smallest, found.largest) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize("batch", [[], [0.0]])
+def test_without_a_nonzero_element_there_is_no_bin(batch: list[float]) -> None:
+    found = histogram(batch)
+    assert found.counts == ()
+    assert (found.smallest, found.largest, found.zeros) == (np.inf, 0.0, len(batch))
+
+
+def test_values_that_are_no_floats_are_left_out() -> None:
+    feeds = [{"x": np.ones(2, np.float32), "i": np.ones(2, np.int64)}]
+    assert set(magnitude_histograms(parse(MODEL), ["y", "j"], feeds)) == {"y"}

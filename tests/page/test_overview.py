@@ -1,0 +1,49 @@
+"""The first screen: figures and causes are those of the report."""
+
+from __future__ import annotations
+
+from page_models import BRANCHES, NAMES, bare_evidence, result_of
+from rewriting import parse
+
+import amp_rewrite as amp
+from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.overview import causes, overview
+from amp_rewrite.report.gains import Sizes
+
+
+def test_the_causes_count_every_node_with_floats_once() -> None:
+    report = result_of(BRANCHES).report
+    found = causes(report)
+    assert sum(cause["count"] for cause in found) == report.summary.float_nodes
+    low = sum(cause["count"] for cause in found if cause["low"])
+    assert low == report.summary.nodes_converted
+    kept = {c["reason"]: c["operators"] for c in found if not c["low"]}
+    assert kept["deny-list"] == "1 Pow, 1 ReduceMean"
+
+
+def test_the_figures_are_those_of_report_and_files() -> None:
+    report = result_of(BRANCHES).report
+    found = overview(report, Evidence(NAMES, sizes=Sizes(2_000, 1_500, exact=False)))
+    facts = {fact["name"]: (fact["said"], fact["more"]) for fact in found["facts"]}
+    assert facts["Size"] == ("about 1.5 kB", "2.0 kB before: 75.0% of it")
+    assert facts["Casts"][0] == f"{report.summary.casts_added} added, 0 removed"
+    assert facts["Accuracy"][0] == "not verified"
+    assert found["holds"] is None
+    assert found["headline"] == "75 % of the size; 100 % of the arithmetic in float16"
+
+
+def test_a_verification_that_fails_is_the_verdict() -> None:
+    model = parse("g (float[4] x) => (float[4] y) { y = Relu(x) }")
+    other = parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
+    verification = amp.verify(model, other, stress=False)
+    found = overview(amp.rewrite(model).report, Evidence(NAMES, verification=verification))
+    assert found["holds"] is False
+    assert found["failures"] == list(verification.failures)
+    assert "localise" in found["next"][0]["command"]
+
+
+def test_what_is_not_known_is_advised_as_a_command() -> None:
+    found = overview(result_of(BRANCHES).report, bare_evidence())
+    assert found["next"][0]["command"] == (
+        "amp-rewrite verify model.onnx model.fp16.onnx --data inputs.npz"
+    )

@@ -1,0 +1,70 @@
+"""The data of the page: plain JSON, in which every name is printable."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from page_models import BRANCHES, NAMES, bare_evidence, result_of
+from rewriting import parse
+
+import amp_rewrite as amp
+from amp_rewrite.page.evidence import Evidence, measured
+from amp_rewrite.page.page_data import page_data
+
+FUNCTION = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+g (float[2,4] x) => (float[2,4] y)
+<float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}> { a = MatMul(x, w) y = local.f(a, w) }
+<domain: "local", opset_import: ["" : 18]> f (p, q) => (r) { s = MatMul(p, q) r = Relu(s) }"""
+
+
+def test_a_folder_comes_behind_the_one_that_it_is_in_and_every_drawn_node_has_one() -> None:
+    result = result_of(BRANCHES)
+    data = page_data(result, result.report, bare_evidence())
+    parents = data["groups"]["parent"]
+    assert parents[0] == -1
+    assert all(0 <= parent < number for number, parent in enumerate(parents) if number)
+    ops = [data["strings"][op] for op in data["nodes"]["op"]]
+    undrawn = [op for op, group in zip(ops, data["nodes"]["group"], strict=True) if group == -1]
+    assert undrawn == ["Constant"]
+    owners = [owner for owner in data["groups"]["owner"] if owner != -1]
+    assert [ops[owner] for owner in owners] == ["If"]
+
+
+def test_a_call_says_how_many_nodes_its_function_has() -> None:
+    result = result_of(FUNCTION)
+    data = page_data(result, result.report, bare_evidence())
+    assert data["functions"] == {1: 2}
+
+
+def test_names_are_printable_in_the_data() -> None:
+    hostile = "\x1b[31m\u202e\x00<b>"
+    model = parse(BRANCHES)
+    model.graph.node[0].name = hostile
+    result = result_of(model)
+    data = page_data(result, result.report, bare_evidence())
+    text = json.dumps(data, ensure_ascii=False)
+    assert r"\\x1b[31m\\u202e\\x00<b>" in text
+    assert not {"\x1b", "\u202e", "\x00"} & set(text)
+
+
+def test_numbers_that_were_measured_belong_to_the_nodes_that_make_them() -> None:
+    result = result_of(BRANCHES)
+    feeds = [{"x": np.full((2, 4), 3, np.float32), "b": np.array(True)}]
+    model = parse(BRANCHES)
+    verification = amp.verify(model, result.model, feeds)
+    evidence = Evidence(NAMES, verification=verification, histograms=measured(model, result, feeds))
+    pictures = page_data(result, result.report, evidence)["pictures"]
+    names = result.flat.node_names
+    histograms = pictures["histograms"]
+    counts = {
+        names[node]: histograms["largest"][row] for row, node in enumerate(histograms["node"])
+    }
+    assert counts["enc/dot"] == 3
+    assert counts["norm/square"] == 9
+    errors = {
+        names[n]: pictures["errors"]["distance"][i]
+        for i, n in enumerate(pictures["errors"]["node"])
+    }
+    assert errors["enc/dot"] == 0
+    json.dumps(pictures, allow_nan=False)
