@@ -86,8 +86,8 @@ def load(provider: str | None) -> AccumulationTable | None:
 
 def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:
     """Return the operators that a target was measured to keep running sums of in a type."""
-    table = load(target.kernels)
-    return frozenset() if table is None else table.adding_in(dtype)
+    tables = map(load, (part.provider for part in target.parts or (target,)))
+    return frozenset[tuple[str, str]]().union(*(t.adding_in(dtype) for t in tables if t))
 
 
 @cache

@@ -1,6 +1,6 @@
 """Which kernels a runtime has: lists/kernels/<provider>_<version>.json as a frozen table.
 
-A table is made by tools/make_kernel_table.py. Its JSON, version 1:
+A table is made by `amp-rewrite kernels`, or by a script in tools/. Its JSON, version 1:
 
     {"version": 1, "runtime": "onnxruntime-gpu 1.31.1 ...", "provider": "CUDAExecutionProvider",
      "source": "...", "types": [["tensor(float)", "tensor(float16)"], ...],
@@ -15,7 +15,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from amp_rewrite import targets
@@ -23,6 +25,8 @@ from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
 
 FORMAT_VERSION = 1
+
+_REMAKE = "make one with `amp-rewrite kernels PROVIDER -o table.json`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,29 @@ class KernelTable:
         """
         return _has_kernel(self, _plain(domain), op, opset, tuple(types.items()))
 
+    def common(self, other: KernelTable) -> KernelTable:
+        """Return the kernels that both tables have: for each operator, types that both admit."""
+        return _common(self, other)
+
     def matching(self, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
         """Return the kernels that serve `domain::op` as of `opset`."""
         return _matching(self, _plain(domain), op, opset)
+
+
+def table_of(target: targets.Target) -> KernelTable | None:
+    """Return the kernels of a target, of several those that all have; None admits everything.
+
+    Raises:
+        KernelTableError: There is no such table, or it cannot be read.
+    """
+    if target.parts:
+        tables = [table for part in target.parts if (table := table_of(part)) is not None]
+        return reduce(KernelTable.common, tables) if tables else None
+    if target.kernels is None:
+        return None
+    if targets.is_table(target.kernels):
+        return _load_file(target.kernels)
+    return KernelTable.load(target.kernels)
 
 
 def versions(provider: str) -> tuple[str, ...]:
@@ -142,22 +166,71 @@ def _load(provider: str, version: str | None) -> KernelTable:
             where=provider,
             found=version or "no version at all",
             expected=", ".join(known) or "a provider with a table under lists/kernels",
-            remedy="make one with tools/make_kernel_table.py, or use target='schema'",
+            remedy="make one with `amp-rewrite kernels`, or use target='schema'",
         )
     path = targets.DATA.joinpath("kernels", f"{provider}_{chosen}.json")
+    return _read(path, "reinstall the package or remake it with `amp-rewrite kernels`", chosen)
+
+
+def _load_file(name: str) -> KernelTable:
+    """Return the table in a user's file, read again only when the file has changed."""
     try:
-        return parse(json.loads(path.read_text("utf-8")), chosen)
+        stat = Path(name).stat()
+    except OSError as error:
+        raise _unreadable(name, error, _REMAKE) from error
+    return _load_as_of(name, stat.st_mtime_ns, stat.st_size)
+
+
+@cache
+def _load_as_of(name: str, _changed: int, _size: int) -> KernelTable:
+    return _read(Path(name), _REMAKE)
+
+
+def _read(path: Traversable, remedy: str, version: str | None = None) -> KernelTable:
+    try:
+        return parse(json.loads(path.read_text("utf-8")), version)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise KernelTableError(
-            "the kernel table cannot be read",
-            where=path.name,
-            found=f"{type(error).__name__}: {error}",
-            remedy="reinstall the package or remake it with tools/make_kernel_table.py",
-        ) from error
+        raise _unreadable(path, error, remedy) from error
 
 
-def parse(data: Mapping[str, Any], version: str) -> KernelTable:
+def _unreadable(path: object, error: Exception, remedy: str) -> KernelTableError:
+    return KernelTableError(
+        "the kernel table cannot be read",
+        where=path,
+        found=f"{type(error).__name__}: {error}",
+        remedy=remedy,
+    )
+
+
+@cache
+def _common(one: KernelTable, other: KernelTable) -> KernelTable:
+    kernels = {
+        key: tuple(
+            kernel for a in rows for b in other.kernels.get(key, ()) if (kernel := _both(a, b))
+        )
+        for key, rows in one.kernels.items()
+    }
+    provider, version = f"{one.provider} and {other.provider}", f"{one.version} and {other.version}"
+    return KernelTable(provider, version, f"{one.runtime} and {other.runtime}", kernels)
+
+
+def _both(one: Kernel, other: Kernel) -> Kernel | None:
+    """Return what two kernels of one operator serve and admit alike, or None if that is nothing."""
+    since = max(one.since, other.since)
+    last = min(one.since if one.until is None else one.until, other.until or other.since)
+    theirs = dict(other.types)
+    types = {name: admitted & theirs.pop(name, admitted) for name, admitted in one.types} | theirs
+    if last < since or not all(types.values()):
+        return None
+    return Kernel(since, last, tuple(types.items()))
+
+
+def parse(data: Mapping[str, Any], version: str | None = None) -> KernelTable:
     """Return the table that a decoded JSON file holds.
+
+    Args:
+        data: The file.
+        version: The runtime's version; by default the last word of what the file says of it.
 
     Raises:
         KernelTableError: The file has another format version.
@@ -176,4 +249,5 @@ def parse(data: Mapping[str, Any], version: str) -> KernelTable:
         for domain, ops in data["kernels"].items()
         for op, rows in ops.items()
     }
-    return KernelTable(data["provider"], version, data["runtime"], kernels)
+    runtime: str = data["runtime"]
+    return KernelTable(data["provider"], version or runtime.split()[-1], runtime, kernels)

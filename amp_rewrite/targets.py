@@ -5,7 +5,8 @@ A new target is a row of TARGETS, its name in TargetName, its op lists and its k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -13,11 +14,16 @@ from pathlib import Path
 from typing import Literal
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, DType
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import KernelTableError, OptionError
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 WEBGPU = "WebGpuExecutionProvider"
+DIRECTML = "DmlExecutionProvider"
+COREML = "CoreMLExecutionProvider"
+
+TENSORRT = "TensorRT"
+"""What the kernel table of TensorRT calls it: the library, which no provider has to run."""
 
 NEEDS_A_DRIVER = "install the driver that it needs, or use another provider"
 
@@ -48,8 +54,8 @@ class Target:
             register_execution_provider_library; None if ONNX Runtime has it built in.
         needs: What the provider needs besides packages, and how to get it, for errors.
         device: What ONNX Runtime calls the memory that the provider computes in.
-        kernels: Whose kernel table says what can be low: lists/kernels/<kernels>_<version>.json;
-            None admits whatever the ONNX schemas do.
+        kernels: Whose kernel table says what can be low: lists/kernels/<kernels>_<version>.json,
+            or the path of a table, which ends in .json; None admits whatever the ONNX schemas do.
         fusions: Whose table says which groups of nodes it computes as one operator, and in which
             types: lists/fusions/<fusions>.json; None if that is not known.
         tensor_cores: Whether float16 products have units of their own, which the levels
@@ -60,6 +66,8 @@ class Target:
         bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
             longer in float32 than in 16 bits: what the largest of its devices saves. None if that
             is not known; no region is then left out for what its casts cost.
+        parts: The targets that it stands for together, if it is several; then its kernels are
+            those that all of them have.
     """
 
     name: str
@@ -74,6 +82,12 @@ class Target:
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
     bytes_per_mac: float | None = None
+    parts: tuple[Target, ...] = ()
+
+    @property
+    def list_owners(self) -> tuple[str, ...]:
+        """Whose op lists it uses, of all its parts."""
+        return tuple(dict.fromkeys(part.lists for part in self.parts or (self,)))
 
     def check_precision(self, precision: str) -> None:
         """Refuse a low type that the target does not compute in.
@@ -84,12 +98,15 @@ class Target:
         if precision not in self.precisions:
             raise OptionError(
                 f"target {self.name} does not compute in {precision}",
-                expected=" or ".join(self.precisions),
-                remedy=f"use precision {self.precisions[0]}, or another target",
+                expected=" or ".join(self.precisions) or "targets that compute in one low type",
+                remedy="use another precision, or another target",
             )
 
 
-TargetName = Literal["cuda", "cpu", "webgpu", "schema"]
+TargetName = Literal["cuda", "cpu", "webgpu", "tensorrt", "directml", "coreml", "schema"]
+TargetChoice = TargetName | str
+"""A target, the path of a kernel table, or several of both with commas between."""
+
 DEFAULT: TargetName = "cuda"
 SCHEMA: TargetName = "schema"
 
@@ -123,6 +140,25 @@ TARGETS: tuple[Target, ...] = (
         precisions=(FLOAT16.name,),
         accumulates_in=FLOAT16,
     ),
+    Target("tensorrt", "tensorrt", kernels=TENSORRT, tensor_cores=True),
+    Target(
+        "directml",
+        "directml",
+        DIRECTML,
+        device="dml",
+        kernels=DIRECTML,
+        fusions=ONNX_RUNTIME,
+        precisions=(FLOAT16.name,),
+        accumulates_in=FLOAT16,
+    ),
+    Target(
+        "coreml",
+        "directml",
+        COREML,
+        kernels=COREML,
+        precisions=(FLOAT16.name,),
+        accumulates_in=FLOAT16,
+    ),
     Target("schema", "cuda", tensor_cores=True),
 )
 
@@ -130,14 +166,92 @@ TARGETS: tuple[Target, ...] = (
 def find(name: str) -> Target:
     """Return the target called `name`.
 
+    Args:
+        name: A target, the path of a kernel table, which ends in .json, or several of them with
+            commas between: what all of them support.
+
     Raises:
-        OptionError: There is none.
+        OptionError: There is no such target.
+        KernelTableError: The table cannot be read.
     """
-    for target in TARGETS if isinstance(name, str) else ():  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise _unknown(name)
+    parts = tuple(dict.fromkeys(_one(part.strip()) for part in name.split(",")))
+    return parts[0] if len(parts) == 1 else _together(name, parts)
+
+
+def _one(name: str) -> Target:
+    for target in TARGETS:
         if target.name == name:
             return target
-    known = " or ".join(target.name for target in TARGETS)
-    raise OptionError("unknown target", found=repr(name), expected=known)
+    if is_table(name):
+        return _of_table(name)
+    raise _unknown(name)
+
+
+def _unknown(name: object) -> OptionError:
+    return OptionError(
+        "unknown target",
+        found=repr(name),
+        expected=" or ".join(target.name for target in TARGETS),
+        remedy="or name a kernel table, a .json file that `amp-rewrite kernels` writes",
+    )
+
+
+def is_table(kernels: str) -> bool:
+    """Return whether `Target.kernels` is the path of a table rather than the name of one."""
+    return kernels.endswith(".json")
+
+
+def check_table_name(kernels: str) -> None:
+    """Refuse a name for a table that `Target.kernels` would not take for one.
+
+    Raises:
+        OptionError: It does not end in .json, or has a comma.
+    """
+    if not is_table(kernels) or "," in kernels:
+        raise OptionError(
+            "this is not a name for a kernel table",
+            found=repr(kernels),
+            expected="a path without commas that ends in .json",
+        )
+
+
+def _of_table(path: str) -> Target:
+    """Return the target that a kernel table is of, with the kernels of the table.
+
+    Of a provider that no target stands for nothing is known but its kernels: op lists and the rest
+    are those of target schema.
+    """
+    try:
+        provider = json.loads(Path(path).read_text("utf-8"))["provider"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise KernelTableError(
+            "the kernel table cannot be read",
+            where=path,
+            found=f"{type(error).__name__}: {error}",
+            remedy="make one with `amp-rewrite kernels PROVIDER -o table.json`",
+        ) from error
+    known = of_provider(provider) or replace(_one(SCHEMA), provider=provider)
+    return replace(known, name=path, kernels=path)
+
+
+def _together(name: str, parts: tuple[Target, ...]) -> Target:
+    """Return the target that has what all of `parts` have."""
+    one_provider = len({part.provider for part in parts}) == 1
+    adding_low = (p.accumulates_in for p in parts if p.accumulates_in is not FLOAT32)
+    return replace(
+        parts[0] if one_provider else Target(name, SCHEMA),
+        name=name,
+        lists=",".join(dict.fromkeys(part.lists for part in parts)),
+        kernels=None,
+        fusions=next((part.fusions for part in parts if part.fusions is not None), None),
+        tensor_cores=all(part.tensor_cores for part in parts),
+        precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
+        accumulates_in=next(adding_low, FLOAT32),
+        bytes_per_mac=None,
+        parts=parts,
+    )
 
 
 def of_provider(provider: str) -> Target | None:

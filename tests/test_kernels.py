@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +11,7 @@ import pytest
 
 from amp_rewrite import kernels, targets
 from amp_rewrite.errors import KernelTableError
-from amp_rewrite.kernels import KernelTable
+from amp_rewrite.kernels import Kernel, KernelTable
 
 TOOL = Path(__file__).parent.parent / "tools" / "make_kernel_table.py"
 F16, F32, BF16 = "tensor(float16)", "tensor(float)", "tensor(bfloat16)"
@@ -112,27 +111,6 @@ def test_a_broken_table_is_one_error(
         KernelTable.load("Broken", "1.0")
 
 
-def test_merging_rows_keeps_exactly_the_combinations_that_exist(tool: ModuleType) -> None:
-    rows = [
-        (1, None, {"T": (a,), "U": (b,)})
-        for a, b in [(F32, F32), (F32, F16), (F16, F16), (BF16, BF16), (BF16, F32)]
-    ]
-    merged = tool.merge(rows)
-    combinations = {pair for _, _, t in merged for pair in itertools.product(t["T"], t["U"])}
-    assert combinations == {(r[2]["T"][0], r[2]["U"][0]) for r in rows}
-    assert len(merged) < len(rows)
-
-
-def test_rows_of_different_versions_or_constraints_stay_apart(tool: ModuleType) -> None:
-    rows = [
-        (1, 5, {"T": (F32,)}),
-        (6, None, {"T": (F16,)}),
-        (6, None, {}),
-        (6, None, {"U": (F16,)}),
-    ]
-    assert len(tool.merge(rows)) == len(rows)
-
-
 def test_a_made_table_reads_back_with_the_same_answers(tool: ModuleType, tmp_path: Path) -> None:
     row = {"provider": "P", "domain": "", "op": "MatMul", "since": 13, "until": None}
     rows = {
@@ -155,27 +133,81 @@ def test_a_made_table_reads_back_with_the_same_answers(tool: ModuleType, tmp_pat
     assert not table.has_kernel("", "MatMul", 13, {"T": BF16})
 
 
-def test_the_installed_runtime_can_be_asked(tool: ModuleType) -> None:
-    pytest.importorskip("onnxruntime")
-    answer = tool.ask_runtime()
-    assert any(k["op"] == "MatMul" and F32 in k["types"]["T"] for k in answer["kernels"])
-
-
-def test_a_runtime_that_dies_when_asked_is_one_line(
+def test_rows_that_cannot_be_read_are_one_line(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dying = tmp_path / "python"
-    dying.write_text("#!/bin/sh\nkill -SEGV $$\n")
-    dying.chmod(0o755)
-    with pytest.raises(KernelTableError, match=r"killed by signal 11; expected a runtime with"):
-        tool.ask_runtime(str(dying))
     assert tool.main(["--rows", str(tmp_path / "none.json"), "--version", "1"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_python_without_a_runtime_is_one_line(tool: ModuleType) -> None:
-    with pytest.raises(KernelTableError, match="cannot list its kernels; found no message"):
-        tool.ask_runtime("/bin/false")
+def table(since: int, until: int | None, **types: str) -> KernelTable:
+    """Return a table with one kernel of one operator."""
+    sets = [text.split() for text in types.values()]
+    rows = [[since, until, dict(zip(types, range(len(sets)), strict=True))]]
+    data = {"version": 1, "runtime": "r 1", "provider": "P", "types": sets}
+    return kernels.parse({**data, "kernels": {"": {"Op": rows}}})
+
+
+def kernel(one: KernelTable, other: KernelTable) -> Kernel | None:
+    return next(iter(one.common(other).kernels.get(("", "Op"), ())), None)
+
+
+def test_two_tables_have_the_types_in_common_that_both_admit() -> None:
+    found = kernel(table(7, None, T="a b", U="c"), table(7, None, T="b d"))
+    assert found is not None
+    assert dict(found.types) == {"T": {"b"}, "U": {"c"}}
+    assert kernel(table(7, None, T="a"), table(7, None, T="b")) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "served"),
+    [
+        ((7, None), (7, None), {7}),
+        ((7, 13), (9, None), {9}),
+        ((7, 13), (11, 20), {11, 12, 13}),
+        ((7, None), (9, None), set()),
+        ((7, 8), (9, 20), set()),
+    ],
+)
+def test_two_tables_have_the_versions_in_common_that_both_serve(
+    one: tuple[int, int | None], other: tuple[int, int | None], served: set[int]
+) -> None:
+    for pair in ((one, other), (other, one)):
+        found = kernel(*(table(*ends, T="a") for ends in pair))
+        assert {v for v in range(1, 25) if found is not None and found.serves(v)} == served
+
+
+def test_the_tables_of_targets_in_common_are_what_both_have() -> None:
+    both = kernels.table_of(targets.find("cuda,webgpu"))
+    assert both is kernels.table_of(targets.find("cuda,webgpu"))
+    assert both is not None
+    assert both.has_kernel("", "MatMul", 17, {"T": F16})
+    assert not both.has_kernel("", "LSTM", 14, {"T": F16})  # WebGPU has none
+    assert not both.has_kernel("", "MatMul", 17, {"T": BF16})
+    assert kernels.table_of(targets.find("schema")) is None
+    assert kernels.table_of(targets.find("schema,cuda")) is KernelTable.load(
+        "CUDAExecutionProvider"
+    )
+
+
+def test_a_table_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    text = {"version": 1, "runtime": "mine 2.0", "provider": "P", "types": [[F16]], "kernels": {}}
+    path.write_text(json.dumps(text))
+    first = kernels.table_of(targets.find(str(path)))
+    assert first is not None
+    assert first.version == "2.0"
+    assert first is kernels.table_of(targets.find(str(path)))
+    path.write_text(json.dumps({**text, "kernels": {"": {"Exp": [[13, None, {"T": 0}]]}}}))
+    second = kernels.table_of(targets.find(str(path)))
+    assert second is not None
+    assert second.has_kernel("", "Exp", 13, {"T": F16})
+    path.write_text(json.dumps({**text, "version": 7}))
+    with pytest.raises(KernelTableError, match="unknown kernel table format; found 7"):
+        kernels.table_of(targets.find(str(path)))
+    path.write_text(json.dumps({**text, "types": None}))
+    with pytest.raises(KernelTableError, match="cannot be read"):
+        kernels.table_of(targets.find(str(path)))
 
 
 def test_what_webgpu_registers_too_freely_is_corrected() -> None:
@@ -189,20 +221,3 @@ def test_what_webgpu_registers_too_freely_is_corrected() -> None:
         assert not table.has_kernel("", op, opset, {"T": F16, "V": F32})
     assert table.has_kernel("", "Resize", 18, {"T1": F16, "T2": F32})
     assert not table.has_kernel("", "Resize", 18, {"T1": F16, "T2": F16})
-
-
-def test_rows_of_variables_that_must_agree_are_split_by_type(tool: ModuleType) -> None:
-    row = {
-        "provider": "WebGpuExecutionProvider",
-        "domain": "",
-        "op": "BatchNormalization",
-        "since": 15,
-        "until": None,
-        "types": {"T": [F32, F16]},
-    }
-    assert [part["types"] for part in tool.split_agreeing(row)] == [
-        {"T": [F32], "T1": [F32], "T2": [F32]},
-        {"T": [F16], "T1": [F16], "T2": [F16]},
-    ]
-    other = {**row, "op": "Relu"}
-    assert list(tool.split_agreeing(other)) == [other]

@@ -14,7 +14,7 @@ import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.cli import main
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import KernelTableError, OptionError
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.ort import providers
 from amp_rewrite.ort.device import Device, device_of
@@ -122,7 +122,9 @@ def test_verify_adds_as_the_kernels_of_a_new_target_do() -> None:
 def test_a_target_without_tensor_cores_has_no_level_about_them() -> None:
     lists = amp.load_lists(target=NPU)
     assert lists.with_level("TENSOR_CORES_ONLY").entries == lists.entries
-    with pytest.raises(OptionError, match=r"float16 on target cuda or schema only; .* npu"):
+    with pytest.raises(
+        OptionError, match=r"float16 on target cuda or tensorrt or schema only; .* npu"
+    ):
         lists.with_level("UNSAFE_FORCE_ALL")
 
 
@@ -167,3 +169,70 @@ def test_no_other_file_knows_a_target_by_its_name() -> None:
         if isinstance(node, ast.Constant) and node.value in names - {None}
     }
     assert found - devices == {"targets.py"}
+
+
+@pytest.mark.usefixtures("npu")
+def test_several_targets_convert_what_all_of_them_support() -> None:
+    assert low_nodes(amp.rewrite(MODEL, target="npu,schema")) == {"product"}  # Exp overflows there
+    both = targets.find("npu, cuda")
+    assert both.precisions == ("float16", "bfloat16")
+    assert both.accumulates_in is FLOAT16
+    assert both.provider is None
+    assert both.parts == (ROW, targets.find("cuda"))
+    assert targets.find("npu,npu") is ROW
+
+
+@pytest.mark.usefixtures("npu")
+def test_several_targets_calibrate_into_an_overlay_of_all_their_lists(tmp_path: Path) -> None:
+    data = {"x": np.tile(np.array([1000.0, -1000.0], np.float32), (1, 128))}
+    overlay = tmp_path / "overlay.yaml"
+    amp.calibrate(MODEL, [data], target="npu,cuda").save(overlay)
+    assert "target: any\nextend: float16_npu,float16_cuda\n" in overlay.read_text("utf-8")
+    assert low_nodes(amp.rewrite(MODEL, target="npu,cuda", lists=overlay)) == set()
+
+
+def test_several_targets_need_a_precision_that_all_compute_in() -> None:
+    with pytest.raises(OptionError, match="cuda,webgpu does not compute in bfloat16"):
+        amp.rewrite(MODEL, target="cuda,webgpu", precision="bfloat16")
+
+
+def test_a_kernel_table_is_a_target(tmp_path: Path) -> None:
+    path = tmp_path / "npu.json"
+    path.write_text(json.dumps(KERNELS), "utf-8")
+    assert low_nodes(amp.rewrite(MODEL, target=str(path))) == {"product"}
+    found = targets.find(str(path))
+    assert (found.provider, found.lists, found.kernels) == (PROVIDER, "cuda", str(path))
+
+
+def test_the_table_of_a_known_provider_changes_its_kernels_alone(tmp_path: Path) -> None:
+    path = tmp_path / "webgpu.json"
+    path.write_text(json.dumps({**KERNELS, "provider": targets.WEBGPU}), "utf-8")
+    found, known = targets.find(str(path)), targets.find("webgpu")
+    assert (found.lists, found.accumulates_in) == (known.lists, known.accumulates_in)
+    # The sums are those that were measured: the product over 256 terms is short enough.
+    assert low_nodes(amp.rewrite(MODEL, target=str(path))) == {"product"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_a_target_that_is_no_table_is_one_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(text, "utf-8")
+    for name in (path, tmp_path / "none.json"):
+        with pytest.raises(KernelTableError, match="the kernel table cannot be read"):
+            targets.find(str(name))
+
+
+@pytest.mark.parametrize("name", ["cuda,", ",", "cuda,tpu", "", "cuda webgpu"])
+def test_a_wrong_name_among_several_targets_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="unknown target"):
+        targets.find(name)
+
+
+@pytest.mark.parametrize("name", ["directml", "coreml"])
+def test_targets_from_published_tables_convert_short_sums(name: str) -> None:
+    assert low_nodes(amp.rewrite(MODEL, target=name)) == {"product"}
+    long = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N,2048] x, float[2048,4] w) =>'
+        " (float[N,4] y) { [long] y = MatMul(x, w) }"
+    )
+    assert low_nodes(amp.rewrite(long, target=name)) == set()

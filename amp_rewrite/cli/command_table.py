@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "check-lists": (
         "Check op lists against schemas and kernel tables, and models against the lists."
     ),
+    "kernels": "Write the kernels that PROVIDER of ONNX Runtime has as a table, for --target.",
     "run": ("Run MODEL on an execution provider; say how long it takes and which nodes it took."),
     "train-step": (
         "Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."

@@ -62,13 +62,15 @@ def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
     """Return how a target's kernels add up, of the operators that keep partial sums in `low`.
 
     Args:
-        target: The target.
+        target: The target; of several, the sums of any that are low.
         low: The type.
         opset: That of the model. For one that is too old there are none: its sums are float32.
     """
     if opset < OLDEST_OPSET:
         return {}
-    table = load(target.kernels)
+    if target.parts:
+        return {op: sums for part in target.parts for op, sums in kept_low(part, low).items()}
+    table = load(target.provider)
     if table is None:
         return dict.fromkeys(_RULES, (None,)) if target.accumulates_in is low else {}
     measured = {op: table.sums.get(("", op), ()) for op in _RULES}

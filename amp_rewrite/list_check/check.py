@@ -18,7 +18,7 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES, with_element
-from amp_rewrite.kernels import Kernel, KernelTable
+from amp_rewrite.kernels import Kernel, KernelTable, table_of
 from amp_rewrite.list_check import models as model_check
 from amp_rewrite.list_check.report import CheckReport, Finding, Severity
 from amp_rewrite.list_check.runtime_operators import runtime_operators
@@ -72,7 +72,7 @@ class _Checked:
     """One list file with what it extends."""
 
     def __init__(self, item: str | Path) -> None:
-        merged = list_files.read([item], precision=None, target=None, parse=parse.parse)
+        merged = list_files.read([item], precision=None, targets=None, parse=parse.parse)
         self.name = merged.shown
         self.problems = merged.problems
         self.precision, self.target = merged.precision, merged.target
@@ -114,13 +114,12 @@ class _Checked:
         """Yield entries whose `no_kernel` disagrees with the kernel table of their target."""
         if "any" in (self.target, self.precision):
             return
-        provider = targets.find(self.target).kernels
-        if provider is None:
-            return
         try:
-            table = KernelTable.load(provider)
+            table = table_of(targets.find(self.target))
         except KernelTableError as error:
             yield Finding.at(self.name, str(error), Severity.WARNING)
+            return
+        if table is None:
             return
         for entry in self.lists.entries:
             if entry.list in list_files.PAINTED:

@@ -25,9 +25,10 @@ def overlay_text(
     One `--lists` is then enough. Where several list files were given the head extends nothing, and
     the comments say which files to lay it over.
     """
-    owner = targets.find(options.target).lists
-    head = {"version": _VERSION, "precision": options.precision, "target": owner}
-    base = _base(options, owner)
+    owners = targets.find(options.target).list_owners
+    about = owners[0] if len(owners) == 1 else "any"
+    head = {"version": _VERSION, "precision": options.precision, "target": about}
+    base = _base(options, owners)
     notes = [*comments]
     if base is None:
         notes.append("Lay it over the lists that it was found with: --lists FIRST --lists THIS")
@@ -56,11 +57,11 @@ def _entry(rule: NodeRule) -> dict[str, str]:
     return entry
 
 
-def _base(options: RewriteOptions, owner: str) -> str | None:
+def _base(options: RewriteOptions, owners: Sequence[str]) -> str | None:
     """Return what to extend: the built-in lists, or the one file that was given."""
     lists = options.lists
     if lists is None:
-        return f"{options.precision}_{owner}"
+        return ",".join(f"{options.precision}_{owner}" for owner in owners)
     if isinstance(lists, OpLists):
         return None
     given = [lists] if isinstance(lists, str | os.PathLike) else [*lists]

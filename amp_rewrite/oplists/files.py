@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_rewrite import targets
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import compiled
+from amp_rewrite.oplists.common import common_entries
 from amp_rewrite.oplists.entries import Entry, ListFile, ListName, NodeRule, NoKernel, Removal
 
 Parse = Callable[[str, str], ListFile]
@@ -51,7 +52,7 @@ def read(
     given: Sequence[str | Path],
     *,
     precision: str | None,
-    target: str | None,
+    targets: Collection[str] | None,
     parse: Parse = compiled.list_file,
 ) -> Merged:
     """Return the given files, a later one laid over the earlier ones.
@@ -61,9 +62,10 @@ def read(
     file of another one does not inherit it.
 
     Args:
-        given: Paths, or names of built-in lists.
+        given: Paths, or names of built-in lists; several names with commas between stand for what
+            all of them allow.
         precision: The precision that the files must be about; None accepts any.
-        target: The target likewise, as the files name it.
+        targets: The targets likewise, as the files name them.
         parse: What reads a file.
     """
     stack = _Stack(parse)
@@ -72,7 +74,7 @@ def read(
         source = _locate(item)
         shown = source.shown
         stack.include(source, extended_by=())
-        stack.require(source, precision, target)
+        stack.require(source, None if precision is None else {precision}, targets)
     return Merged(
         tuple(stack.entries),
         tuple(stack.node_rules),
@@ -85,13 +87,16 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a list file is: a built-in one by name, or a path."""
+    """Where a list file is: a built-in one by name, several by their names, or a path."""
 
     name: str
     path: Path | None
+    parts: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
+        if self.parts:
+            return " and ".join(f"lists/{name}.yaml" for name in self.parts)
         return f"lists/{self.name}.yaml" if self.path is None else self.name
 
     def text(self) -> str:
@@ -103,6 +108,9 @@ class _Source:
 def _locate(item: str | Path, folder: Path | None = None) -> _Source:
     if isinstance(item, str) and item in builtin_names() and not Path(item).is_file():
         return _Source(item, None)
+    parts = tuple(str(item).split(","))
+    if len(parts) > 1 and set(parts) <= {*builtin_names()}:
+        return _Source(str(item), None, parts)
     path = Path(item) if folder is None else folder / item
     return _Source(str(path), path)
 
@@ -127,6 +135,9 @@ class _Stack:
             return
         if source.shown in self.about:
             return
+        if source.parts:
+            self.include_common(source)
+            return
         try:
             parsed = self.parse(source.text(), source.shown)
         except (OSError, ValueError) as error:  # not text, or no file name
@@ -141,14 +152,30 @@ class _Stack:
         self.about[source.shown] = (parsed.precision, parsed.target)
         self.apply(parsed)
 
-    def require(self, source: _Source, precision: str | None, target: str | None) -> None:
+    def include_common(self, source: _Source) -> None:
+        """Apply what all of the built-in lists that a source names allow."""
+        lists = [read([n], precision=None, targets=None, parse=self.parse) for n in source.parts]
+        for merged in lists:
+            self.problems.extend(merged.problems)
+            self.files.extend(file for file in merged.files if file not in self.files)
+        precisions = {merged.precision for merged in lists}
+        if len(precisions) > 1:
+            found = " and ".join(sorted(precisions))
+            self.problem(source.shown, "the lists are for several precisions", found, "one")
+        self.about[source.shown] = (lists[0].precision, "any")
+        self.add(common_entries([merged.entries for merged in lists]))
+
+    def require(
+        self, source: _Source, precisions: Collection[str] | None, targets: Collection[str] | None
+    ) -> None:
         """Note a problem if a given file is about another precision or target."""
         said = self.about.get(source.shown, ("any", "any"))
         for what, found, expected in zip(
-            ("precision", "target"), said, (precision, target), strict=True
+            ("precision", "target"), said, (precisions, targets), strict=True
         ):
-            if expected is not None and found not in (expected, "any"):
-                self.problem(source.shown, f"the list is for another {what}", found, expected)
+            if expected is not None and found not in (*expected, "any"):
+                wanted = " or ".join(expected)
+                self.problem(source.shown, f"the list is for another {what}", found, wanted)
 
     def problem(self, where: str, what: str, found: str, expected: str) -> None:
         self.problems.append(ListError(what, where=where, found=found, expected=expected))

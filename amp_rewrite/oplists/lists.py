@@ -237,9 +237,9 @@ def load_lists(
     """
     precision, chosen = low_dtype(precision).name, targets.find(target)
     chosen.check_precision(precision)
-    owner = chosen.lists
-    given = _paths(paths) or [f"{precision}_{owner}"]
-    merged = list_files.read(given, precision=precision, target=owner)
+    owners = chosen.list_owners
+    given = _paths(paths) or [",".join(f"{precision}_{owner}" for owner in owners)]
+    merged = list_files.read(given, precision=precision, targets=owners)
     if merged.problems:
         raise merged.problems[0]
     lists = OpLists(

@@ -21,8 +21,12 @@ def is_plugin(provider: str) -> bool:
     return target is not None and target.plugin is not None
 
 
-def devices_of(provider: str) -> list[Any]:
+def devices_of(provider: str, package: str | None = None) -> list[Any]:
     """Return the OrtEpDevices of a provider, which is registered if it is a plugin.
+
+    Args:
+        provider: The provider.
+        package: The package that brings it; by default the one that its target names.
 
     Raises:
         OptionError: ONNX Runtime takes no plugins, the package is not installed, or the machine
@@ -38,8 +42,9 @@ def devices_of(provider: str) -> list[Any]:
         )
     target = of_provider(provider)
     found = _known_devices(provider)
-    if not found and target is not None and target.plugin is not None:
-        _register(target.plugin)
+    plugin = package or (None if target is None else target.plugin)
+    if not found and plugin is not None:
+        _register(plugin)
         found = _known_devices(provider)
     if not found:
         raise OptionError(

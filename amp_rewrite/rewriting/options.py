@@ -44,7 +44,8 @@ class RewriteOptions:
     Attributes:
         precision: "float16" or "bfloat16".
         target: What the result is for: a target with an execution provider makes low only what
-            that has kernels for; "schema" whatever the ONNX schemas admit.
+            that has kernels for; "schema" whatever the ONNX schemas admit. The path of a kernel
+            table (.json), or several targets with commas between: what all of them support.
         lists: Op lists: None for the built-in ones of precision and target, a YAML file, several
             files of which later ones overlay earlier ones, or an OpLists.
         level: Its letter case does not matter; the environment variable AMP_REWRITE_LEVEL applies
@@ -71,7 +72,9 @@ class RewriteOptions:
     """
 
     precision: Precision = field(default="float16", metadata=_shown("float16 or bfloat16."))
-    target: targets.TargetName = field(default=targets.DEFAULT, metadata=_shown(targets.in_words()))
+    target: targets.TargetChoice = field(
+        default=targets.DEFAULT, metadata=_shown(targets.in_words())
+    )
     lists: Lists = field(
         default=None,
         metadata=_shown(
@@ -218,7 +221,7 @@ class RewriteOptions:
 class StepChanges(TypedDict, total=False):
     """The options of RewriteOptions as keyword arguments, but for the precision."""
 
-    target: targets.TargetName
+    target: targets.TargetChoice
     lists: Lists
     level: Level
     keep_io_types: bool | Names

@@ -13,7 +13,7 @@ from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.patterns import scaled_products
 from amp_rewrite.graph.step_metadata import state_names
-from amp_rewrite.kernels import KernelTable
+from amp_rewrite.kernels import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.groups import fused_groups, fused_scales
@@ -25,7 +25,7 @@ from amp_rewrite.rewriting.options import RewriteOptions
 def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> PaintContext:
     """Return what the painting of a model knows; `lists` are those of `lists_of`."""
     target = targets.find(options.target)
-    kernels = None if target.kernels is None else KernelTable.load(target.kernels)
+    kernels = table_of(target)
     tie = None if kernels is None else kernel_ties(kernels, options.low)
     type_graph = build_type_graph(model, tie)
     table = fusions.load(target.fusions)

@@ -18,6 +18,7 @@ NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/shards.md": ["torchrun"],
+    "docs/tensorrt.md": ["trtexec", "pip install"],
     "docs/webgpu.md": ["amp-rewrite run", "scaled = amp.LossScaleOptimizer", "pip install"],
 }
 """Page -> how the blocks begin that stay as they are: they install packages, or need a device."""

@@ -16,6 +16,7 @@ from amp_rewrite.kernels import KernelTable
 from amp_rewrite.list_check.check import CheckReport, Finding, Severity, check_lists, has_low_kernel
 from amp_rewrite.list_check.runtime_operators import RuntimeOperators, runtime_operators
 from amp_rewrite.oplists.entries import Entry, ListName
+from amp_rewrite.oplists.files import builtin_names
 
 ROOT = Path(__file__).parents[2]
 BASE = "version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n"
@@ -54,12 +55,15 @@ def test_the_built_in_lists_hold() -> None:
     assert report.lists == (
         "lists/bfloat16_cpu.yaml",
         "lists/bfloat16_cuda.yaml",
+        "lists/bfloat16_tensorrt.yaml",
         "lists/float16_cpu.yaml",
         "lists/float16_cuda.yaml",
+        "lists/float16_directml.yaml",
+        "lists/float16_tensorrt.yaml",
         "lists/float16_webgpu.yaml",
     )
     assert report.exit_status == 0
-    assert report.to_text() == "5 lists and no models checked: no errors, no warnings"
+    assert report.to_text() == "8 lists and no models checked: no errors, no warnings"
     assert report.to_github() == ""
 
 
@@ -212,7 +216,7 @@ def test_an_unreadable_model_is_a_finding(tmp_path: Path, content: bytes | None)
 def test_a_positional_onnx_file_is_a_model(tmp_path: Path) -> None:
     report = check_lists([str(tmp_path / "m.ONNX")])
     assert report.models == (str(tmp_path / "m.ONNX"),)
-    assert len(report.lists) == 5
+    assert len(report.lists) == len(builtin_names())
 
 
 def test_json_and_github_carry_the_same_findings() -> None:

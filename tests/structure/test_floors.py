@@ -30,6 +30,7 @@ FLOORS = (
     "ort",
     "oplists",
     "kernels",
+    "kernel_rows",
     "accumulation",
     "fusions",
     "list_check",

@@ -15,7 +15,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.keys import PART_KEY, SOURCE_KEY
 from amp_rewrite.graph.ports import opset_of
-from amp_rewrite.kernels import KernelTable
+from amp_rewrite.kernels import KernelTable, table_of
 from amp_rewrite.targets import Target
 from amp_rewrite.training.prepare import record_types
 
@@ -24,9 +24,9 @@ _SCOPE = "missing_kernels"
 
 def lower_missing(model: ir.Model, target: Target) -> None:
     """Replace nodes of the main graph for which the target has no kernel, in place."""
-    if target.kernels is None:
+    table = table_of(target)
+    if table is None:
         return
-    table = KernelTable.load(target.kernels)
     nodes = [n for n in model.graph if n.domain == "" and n.op_type in _RULES]
     missing = [node for node in nodes if not _has_kernel(table, model, node)]
     if not missing:

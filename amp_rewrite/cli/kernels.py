@@ -1,0 +1,36 @@
+"""`amp-rewrite kernels`: write down which kernels an execution provider has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amp_rewrite import targets
+from amp_rewrite.cli import common
+from amp_rewrite.kernel_rows import ask_runtime, table_for, to_text
+from amp_rewrite.report.write_text import write_text
+
+
+def kernels(
+    provider: Annotated[str, typer.Argument(help="Execution provider, or the name of its target.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The table, for --target; ends in .json.")
+    ],
+    package: Annotated[
+        str | None,
+        typer.Option(
+            help="Python package that brings the provider and has get_library_path(), if no "
+            "target knows the provider."
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Write the kernels that PROVIDER of ONNX Runtime has as a table, for --target."""
+    targets.check_table_name(str(output))
+    named = targets.provider_named(provider)
+    table = table_for(ask_runtime(named, package), named)
+    write_text(output, to_text(table).rstrip("\n"))
+    count = sum(map(len, table["kernels"].values()))
+    common.console(quiet=quiet).print(f"{count} operators of {table['runtime']} -> {output}")

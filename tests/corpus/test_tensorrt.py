@@ -1,0 +1,96 @@
+"""TensorRT takes what it took before: rewritten models are parsed and built as their originals."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import onnx.backend.test.case.node
+import pytest
+import tensorrt_judge
+from catalog import REAL
+
+import amp_rewrite as amp
+from amp_rewrite.dtypes import Precision
+from amp_rewrite.oplists import ListName, OpLists
+from amp_rewrite.oplists.files import PAINTED
+
+PRECISIONS: tuple[Precision, ...] = ("float16", "bfloat16")
+OPSET = 22
+"""The opset from which on bfloat16 is in the schema of Conv."""
+
+LARGEST = 200_000_000
+"""The largest model that is held in memory, in bytes."""
+
+
+@pytest.fixture(scope="module")
+def judge() -> tensorrt_judge.Judge:
+    try:
+        return tensorrt_judge.Judge()
+    except ImportError as error:
+        pytest.skip(f"TensorRT-RTX is not installed: {error}")
+
+
+@cache
+def cases() -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
+        found = onnx.backend.test.case.node.collect_testcases(None)
+    return [case for case in found if case.model is not None]
+
+
+def all_allowed(precision: Precision) -> OpLists:
+    """Return lists that paint whatever has a kernel, so that every row of the table is met."""
+    lists = amp.load_lists(precision=precision, target="tensorrt")
+    painted = PAINTED | {ListName.DENY}
+    return replace(
+        lists,
+        entries=tuple(
+            replace(e, list=ListName.ALLOW) if e.list in painted else e for e in lists.entries
+        ),
+    )
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_backend_cases_parse_wherever_their_originals_do(
+    judge: tensorrt_judge.Judge, precision: Precision, allowed: bool
+) -> None:
+    lists = all_allowed(precision) if allowed else None
+    lost: list[str] = []
+    converted = 0
+    for case in cases():
+        if not judge.judge(case.model.SerializeToString()).parsed:
+            continue
+        result = amp.rewrite(case.model, target="tensorrt", precision=precision, lists=lists)
+        converted += result.report.summary.nodes_converted > 0
+        verdict = judge.judge(amp.to_proto(result.model).SerializeToString())
+        if not verdict.parsed:
+            lost.append(f"{case.name}: {verdict.error}")
+    assert not lost
+    assert converted > (600 if allowed else 150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", REAL)
+def test_models_of_the_corpus_are_built_wherever_their_originals_are(
+    judge: tensorrt_judge.Judge, corpus: Any, name: str, precision: Precision
+) -> None:
+    path = corpus.path(name)
+    if path.stat().st_size > LARGEST:
+        pytest.skip(f"{path.stat().st_size} bytes")
+    shapes = {key: shape for key, (shape, _) in corpus.spec(name).items()}
+    source = amp.load(path) if precision == "float16" else amp.raise_opset(path, OPSET).model
+    before = amp.to_proto(source).SerializeToString()
+    original = judge.judge(before, build=True, path=str(path), shapes=shapes)
+    if not original.parsed:
+        pytest.skip(f"the float32 original does not parse: {original.error}")
+    result = amp.rewrite(source, target="tensorrt", precision=precision)
+    model = amp.to_proto(result.model).SerializeToString()
+    verdict = judge.judge(model, build=bool(original.built), shapes=shapes)
+    assert verdict.parsed, verdict.error
+    if original.built:
+        assert verdict.built, verdict.error
