@@ -9,6 +9,7 @@ from typing import NamedTuple
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.report.quantities import counted
 from amp_rewrite.report.records import Report
+from amp_rewrite.targets import DEFAULT
 
 
 class NextStep(NamedTuple):
@@ -54,7 +55,7 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
 
 def _options(report: Report) -> str:
     """Return the options without which a command would be about another rewrite."""
-    given = {"--precision": (report.precision, "float16"), "--target": (report.target, "cuda")}
+    given = {"--precision": (report.precision, "float16"), "--target": (report.target, DEFAULT)}
     return "".join(f" {name} {value}" for name, (value, usual) in given.items() if value != usual)
 
 
