@@ -21,7 +21,7 @@ from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.sizes import Sizes
+from amp_rewrite.graph.sizes import Shape, Sizes
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
@@ -125,9 +125,22 @@ class RewriteResult:
         from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
 
         shapes = inferred_shapes(self.model, dims or {})
-        names = ((v, self.plan.inner.get(v, name)) for v, name in enumerate(self.flat.value_names))
+        return self._reported(self._sizes(shapes, self.plan.inner))
+
+    def report_of_run(self, shapes: Mapping[str, Shape]) -> Report:
+        """Return the report with the sizes that casts and regions had in a run of the model.
+
+        Args:
+            shapes: The shapes of the values of the main graph by name, as the model before the
+                rewrite calls them; those of others are what the file records.
+        """
+        return self._reported(self._sizes(shapes, {}))
+
+    def _sizes(self, shapes: Mapping[str, Shape], renamed: Mapping[int, str]) -> Sizes:
+        """Return the sizes of values by shapes of the main graph's; `renamed` are other names."""
+        names = ((v, renamed.get(v, name)) for v, name in enumerate(self.flat.value_names))
         known = {v: shapes[n] for v, n in names if self.flat.home[v] == MAIN and n in shapes}
-        return self._reported(Sizes(self.flat, known))
+        return Sizes(self.flat, known)
 
     def _reported(self, sizes: Sizes | None = None) -> Report:
         from amp_rewrite.report.build_report import build_report

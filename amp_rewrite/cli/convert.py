@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,7 @@ from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
 
 if TYPE_CHECKING:
+    from amp_rewrite.api import RewriteResult
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.conversion import Conversion
     from amp_rewrite.numerics.raise_opset import RaisedModel
@@ -91,7 +92,7 @@ def convert(
             result = rewrite(source, options) if made is None else made.result
         except StrictError as error:
             result, missing = error.result, error
-        found = result.report_of_sizes(lengths) if explain_casts else result.report
+        found = _report(result, made, lengths, explain_casts=explain_casts)
         found = found if raised is None else _with_gain(raised, found, model, options)
         holds = missing is None and (made is None or made.ok)
         written = not dry_run and missing is None and (holds or write_failed)
@@ -110,6 +111,19 @@ def convert(
         raise missing
     if not holds:
         raise typer.Exit(common.NOT_STRICT if options.strict else common.FAILED)
+
+
+def _report(
+    result: RewriteResult,
+    made: Conversion | None,
+    lengths: Mapping[str, int],
+    *,
+    explain_casts: bool,
+) -> Report:
+    """Return the report, with the sizes of the lengths given, else of the verified run, if any."""
+    if lengths or (explain_casts and made is None):
+        return result.report_of_sizes(lengths)
+    return result.report if made is None else made.report
 
 
 def _check_paths(model: Path, output: Path, report: Path | None, html: Path | None) -> None:

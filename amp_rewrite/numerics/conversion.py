@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from amp_rewrite.api import RewriteResult
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
@@ -24,12 +27,19 @@ class Conversion:
         verification: How far it is from the original.
         calibration: What the data's ranges forbid; None without data.
         tuning: What else had to stay float32; None if the calibrated model holds, or without data.
+        shapes: The shapes of the first verified batch, by the names of values.
     """
 
     result: RewriteResult
     verification: VerifyReport
     calibration: Calibration | None
     tuning: Tuning | None
+    shapes: Mapping[str, Shape]
+
+    @cached_property
+    def report(self) -> Report:
+        """The report of the rewrite, with the bytes that casts and regions moved on that batch."""
+        return self.result.report_of_run(self.shapes)
 
     @property
     def ok(self) -> bool:
@@ -55,7 +65,7 @@ class Conversion:
             "tuned": None if self.tuning is None else list(self.tuning.keep),
             "verification": self.verification.to_dict(),
         }
-        return {**(report or self.result.report).to_dict(), "verdict": verdict}
+        return {**(report or self.report).to_dict(), "verdict": verdict}
 
     def to_json(self, report: Report | None = None) -> str:
         """Return the same as JSON text."""

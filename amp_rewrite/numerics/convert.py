@@ -115,9 +115,11 @@ class _Job:
         self.progress("rewriting")
         result = rewrite(self.model, options)
         self.progress("verifying")
-        return Conversion(result, self._verified(result), calibration, tuning)
+        run = self._verification(result)
+        report = verified(run, self.data, stress=self.stress, input_ranges=self.options.ranges)
+        return Conversion(result, report, calibration, tuning, run.shapes)
 
-    def _verified(self, result: RewriteResult) -> VerifyReport:
+    def _verification(self, result: RewriteResult) -> Verification:
         low = self.options.low
         tolerances = (
             Tolerances.of(low)
@@ -126,8 +128,7 @@ class _Job:
         )
         target = targets.find(self.options.target)
         before, after = load(self.model), load(result.model)
-        run = Verification(before, after, tolerances, target, threads=0, inside=True)
-        return verified(run, self.data, stress=self.stress, input_ranges=self.options.ranges)
+        return Verification(before, after, tolerances, target, threads=0, inside=True)
 
     def _tuned(self, options: RewriteOptions, data: Data) -> Tuning:
         metric = "cosine" if self.rtol is None else "max-relative"

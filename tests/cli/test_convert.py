@@ -146,3 +146,19 @@ def test_an_interruption_leaves_nothing_behind(
     assert convert(folder, "good", "--data", folder / "data", "--report", report) == 130
     assert "interrupted" in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_sizes_are_those_of_the_verified_run_unless_lengths_are_given(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = onnx.load(folder / "good.onnx")
+    for end in (*model.graph.input, *model.graph.output):
+        end.type.tensor_type.shape.dim[0].dim_param = "N"
+    onnx.save(model, folder / "free.onnx")
+    assert convert(folder, "free", "--data", folder / "data") == 0
+    assert f"casts move {2 * 2 * 4 * 6} bytes a run" in capsys.readouterr().out
+    given = ("--explain-casts", "--dim", "N=10")
+    assert convert(folder, "free", "--data", folder / "data", *given) == 0
+    assert f"casts move {2 * 10 * 4 * 6} bytes a run" in capsys.readouterr().out
+    assert convert(folder, "free", "--data", folder / "data", "--explain-casts") == 0
+    assert f"casts move {2 * 2 * 4 * 6} bytes a run" in capsys.readouterr().out

@@ -225,3 +225,32 @@ def test_no_data_and_wrong_data_are_refused(tmp_path: Path) -> None:
         amp.convert(model(), tmp_path / "absent.npz")
     with pytest.raises(DataError, match="lack the input 'x'"):
         amp.convert(model(), {"z": np.ones(3)})
+
+
+def chosen_rows() -> onnx.ModelProto:
+    """Return a product of the rows that a mask chooses: how many, no shape inference tells."""
+    weights = ",".join(["0.25"] * 16)
+    return onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 18]>
+        g (float[N,4] x, bool[N] mask) => (float[M,4] y) <float[4,4] w = {{{weights}}}> {{
+          [chosen] rows = Compress<axis = 0>(x, mask) [root] r = Sqrt(rows)
+          [e] e = Exp(r) [product] y = MatMul(e, w) }}"""
+    )
+
+
+def test_the_report_has_the_bytes_that_casts_moved_on_the_first_batch() -> None:
+    masks = [np.arange(8) < 6, np.ones(8, np.bool_)]
+    data = [{"x": np.ones((8, 4), np.float32), "mask": mask} for mask in masks]
+    found = amp.convert(chosen_rows(), data)
+    assert found.result.report.summary.casts_of_unknown_size == 2
+    assert found.result.report_of_sizes({"N": 8}).summary.casts_of_unknown_size == 2
+    summary = found.report.summary
+    assert (summary.cast_bytes, summary.casts_of_unknown_size) == (2 * 6 * 4 * (4 + 2), 0)
+    (region,) = found.report.regions
+    assert region.multiply_accumulates == 6 * 4 * 4
+    assert json.loads(found.to_json())["summary"]["cast_bytes"] == summary.cast_bytes
+
+
+def test_sizes_come_from_made_up_inputs_where_there_are_no_data() -> None:
+    found = amp.convert(chosen_rows(), stress=False)
+    assert found.report.summary.casts_of_unknown_size == 0

@@ -67,3 +67,12 @@ def test_a_model_without_casts_has_an_empty_table() -> None:
 def test_an_unknown_dimension_is_an_error(result: amp.RewriteResult) -> None:
     with pytest.raises(OptionError, match="of this name; found 'M'; expected 'N' or 'batch'"):
         result.report_of_sizes({"M": 2})
+
+
+def test_the_shapes_of_a_run_tell_what_it_moved(result: amp.RewriteResult) -> None:
+    shapes = {"x": (16, 4), "a": (16, 4), "h": (16, 4), "y": (16, 4), "z": (2, 2, 4)}
+    lines = explain_casts(result.report_of_run({**shapes, "u": (2, 2, 4)})).splitlines()
+    inferred = explain_casts(result.report_of_sizes({"N": 16, "batch": 2})).splitlines()
+    assert lines == inferred
+    assert result.report_of_run(shapes).summary.casts_of_unknown_size == 1
+    assert result.report_of_run(shapes).summary.cast_bytes == 384 + 384 + 96

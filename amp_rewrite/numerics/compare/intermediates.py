@@ -19,6 +19,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.batches import Array
 from amp_rewrite.numerics.compare.distance import DISTANCE, is_float
 from amp_rewrite.numerics.compare.stress_report import Departure
@@ -102,6 +103,7 @@ class IntermediateComparer:
     Attributes:
         pairs: Name in the rewritten model -> name in the original of what is compared.
         sizes: Name in the rewritten model -> bytes that it takes in the original, as of late.
+        shapes: Name in the original -> the shape of the value for the first feed.
     """
 
     def __init__(self, original: ir.Model, rewritten: ir.Model) -> None:
@@ -109,12 +111,13 @@ class IntermediateComparer:
         self._graph = rewritten.graph
         self.pairs = counterparts(original, rewritten)
         self.sizes: dict[str, int] = {}
+        self.shapes: dict[str, Shape] = {}
         self._deviations = {name: _Deviation() for name in self.pairs}
 
     def fresh(self) -> IntermediateComparer:
         """Return a comparer of the same models that has seen nothing."""
         other = copy.copy(self)
-        other.sizes = {}
+        other.sizes, other.shapes = {}, {}
         other._deviations = {name: _Deviation() for name in self.pairs}
         return other
 
@@ -133,6 +136,7 @@ class IntermediateComparer:
             for name in chunk:
                 a, b = before[self.pairs[name]], after[name]
                 self.sizes[name] = int(np.asarray(a).nbytes)
+                self.shapes.setdefault(self.pairs[name], np.shape(a))
                 if a.shape == b.shape and is_float(a) and is_float(b):
                     self._deviations[name].add(a, b)
 

@@ -19,6 +19,7 @@ from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.batches import Feeds
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
@@ -85,6 +86,7 @@ class Verification:
         self.asked = False
         self.count = 0
         self.seconds = 0.0
+        self._ends: dict[str, Shape] = {}
 
     def device(self, providers: tuple[str, ...], *, asked: bool = False) -> None:
         """Load the rewritten model itself on execution providers.
@@ -102,6 +104,11 @@ class Verification:
             )
         except RunError as error:
             self.device_error = error.found or error.what
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """The shapes of the values of the original for the first feed, by name."""
+        return self._ends if self.inside is None else {**self.inside.shapes, **self._ends}
 
     def run_original(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
         """Return values of the original, its outputs by default."""
@@ -123,6 +130,7 @@ class Verification:
         start = time.perf_counter()
         expected, found = self.run_original(feeds), self.run_rewritten(feeds)
         self.seconds = time.perf_counter() - start
+        self._note_shapes({**feeds, **expected})
         for name, comparer in self.outputs.items():
             comparer.add(expected[name], found[name])
         if inside and self.inside is not None:
@@ -130,6 +138,12 @@ class Verification:
         if self.on_device is not None and self.device_error is None:
             fitted = _fitted(feeds, self.rewritten.inputs)
             self._add_device(self.on_device, fitted, expected, found)
+
+    def _note_shapes(self, ends: Mapping[str, Any]) -> None:
+        """Remember the shapes of inputs and outputs; sequences have none."""
+        for name, value in ends.items():
+            if not isinstance(value, list):
+                self._ends.setdefault(name, np.shape(value))
 
     def _add_device(
         self,
