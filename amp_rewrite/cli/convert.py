@@ -15,7 +15,6 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
@@ -79,19 +78,23 @@ def convert(
     """
     _check_paths(model, output, report, html)
     lengths = common.lengths(dim, explain_casts=explain_casts)
-    by_default = options.strict and not _is_step(model)
-    verifies = bool(data) or (by_default if stress is None else stress)
+    by_default = options.strict and stress is None
+    verifies = bool(data or stress or by_default)
     _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
     made, missing = None, None
     with late_bar(quiet=quiet) as bar:
         raised = None if opset is None else _raised(model, opset, options)
         source = model if raised is None else raised.model
         try:
-            if verifies:
-                made = _verified(source, data, options, rtol, budget, stress, bar.step)
+            if data or stress:
+                made = _converted(source, data, options, rtol, budget, stress, bar.step)
             result = rewrite(source, options) if made is None else made.result
+            if made is None and by_default and not step_description(result.flat):
+                made = _judged(source, result, options, rtol, bar.step)
         except StrictError as error:
             result, missing = error.result, error
+        verifies = made is not None or missing is not None
+        _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
         found = _report(result, made, lengths, explain_casts=explain_casts)
         found = found if raised is None else _with_gain(raised, found, model, options)
         holds = missing is None and (made is None or made.ok)
@@ -158,11 +161,6 @@ def _check_verdict_options(rtol: float | None, *, verifies: bool, write_failed: 
             )
 
 
-def _is_step(model: Path) -> bool:
-    """Tell whether a model is a training step, of which made-up states prove nothing."""
-    return bool(step_description(read_flat(model)))
-
-
 def _raised(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
     """Move the model to a newer opset; what runs models is loaded for that alone."""
     from amp_rewrite.numerics.raise_opset import raise_opset
@@ -176,7 +174,7 @@ def _with_gain(raised: RaisedModel, report: Report, model: Path, options: Rewrit
     return with_gain(raised, report, model, options)
 
 
-def _verified(
+def _converted(
     model: Source,
     data: list[Path] | None,
     options: RewriteOptions,
@@ -189,19 +187,30 @@ def _verified(
     from amp_rewrite.cli.progress import seconds
     from amp_rewrite.numerics.convert import convert as run
 
+    return run(
+        model,
+        data or None,
+        options,
+        rtol=rtol,
+        budget=seconds(budget),
+        stress=stress,
+        progress=step,
+    )
+
+
+def _judged(
+    model: Source,
+    result: RewriteResult,
+    options: RewriteOptions,
+    rtol: float | None,
+    step: Callable[[str], None],
+) -> Conversion:
+    """Return the verdict that --strict asks for."""
+    from amp_rewrite.numerics.convert import judge
+
     try:
-        return run(
-            model,
-            data or None,
-            options,
-            rtol=rtol,
-            budget=seconds(budget),
-            stress=stress,
-            progress=step,
-        )
+        return judge(model, result, options, rtol=rtol, progress=step)
     except RuntimeMissingError as error:
-        if data or stress:
-            raise
         raise RuntimeMissingError(
             "--strict verifies the result, for which ONNX Runtime is not installed",
             remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",

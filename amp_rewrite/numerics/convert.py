@@ -76,6 +76,30 @@ def convert(
     return job.run()
 
 
+def judge(
+    model: Source,
+    result: RewriteResult,
+    options: RewriteOptions,
+    *,
+    rtol: float | None = None,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Return a rewrite with its verdict on made-up and stress inputs.
+
+    Args:
+        model: The model that was rewritten.
+        result: What became of it.
+        options: How it was rewritten.
+        rtol: The largest error of an output, as for `convert`.
+        progress: Called at the beginning.
+
+    Raises:
+        AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
+    """
+    _check(rtol, BUDGET)
+    return _Job(model, None, options, rtol, BUDGET, True, progress or _silent).judged(result)
+
+
 class _Job:
     """One call of `convert`."""
 
@@ -96,24 +120,32 @@ class _Job:
     def run(self) -> Conversion:
         """Take the steps that are needed."""
         if self.data is None:
-            return self._judged(self.options, None, None)
+            return self._rewritten(self.options, None, None)
         self.progress("calibrating")
         lenient = replace(self.options, strict=False)
         calibration = calibrate(self.model, self.data, lenient)
         options = _with_rules(self.options, calibration.rules)
         options = replace(options, keep_io_types=_kept(self.options, calibration.ends))
-        first = self._judged(options, calibration, None)
+        first = self._rewritten(options, calibration, None)
         if not _fails_on_data(first.verification):
             return first
         tuning = self._tuned(replace(options, strict=False), self.data)
-        return self._judged(_with_rules(options, tuning.rules), calibration, tuning)
+        return self._rewritten(_with_rules(options, tuning.rules), calibration, tuning)
 
-    def _judged(
+    def _rewritten(
         self, options: RewriteOptions, calibration: Calibration | None, tuning: Tuning | None
     ) -> Conversion:
         """Rewrite and verify."""
         self.progress("rewriting")
-        result = rewrite(self.model, options)
+        return self.judged(rewrite(self.model, options), calibration, tuning)
+
+    def judged(
+        self,
+        result: RewriteResult,
+        calibration: Calibration | None = None,
+        tuning: Tuning | None = None,
+    ) -> Conversion:
+        """Verify what was rewritten."""
         self.progress("verifying")
         run = self._verification(result)
         report = verified(run, self.data, stress=self.stress, input_ranges=self.options.ranges)

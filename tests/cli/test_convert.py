@@ -10,6 +10,9 @@ import onnx
 import pytest
 
 from amp_rewrite.cli import main
+from amp_rewrite.graph.io import read_flat
+from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.ranges import calibrate
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
@@ -87,6 +90,28 @@ def test_strict_verifies_with_stress_inputs(
     assert not (folder / "out.onnx").exists()
     assert convert(folder, "risky", "--strict", "--no-stress") == 0
     assert "holds" not in capsys.readouterr().out
+
+
+def test_strict_reads_a_model_once_and_verifies_no_training_step(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = onnx.load(folder / "good.onnx")
+    model.metadata_props.add(key=STEP_KEY, value=json.dumps({"inputs": ["x"]}))
+    onnx.save(model, folder / "step.onnx")
+    numbered, number_model = list[onnx.ModelProto](), read_flat.number_model
+
+    def counting(proto: onnx.ModelProto, base_dir: str | None) -> FlatProto:
+        numbered.append(proto)
+        return number_model(proto, base_dir)
+
+    monkeypatch.setattr(read_flat, "number_model", counting)
+    assert convert(folder, "step", "--strict") == 0
+    assert len(numbered) == 1
+    assert "holds" not in capsys.readouterr().out
+    (folder / "out.onnx").unlink()
+    assert convert(folder, "step", "--strict", "--rtol", "0.01") == 1
+    assert "--rtol is about a verdict" in capsys.readouterr().err
+    assert not (folder / "out.onnx").exists()
 
 
 def test_a_dry_run_has_a_verdict_and_writes_nothing(
