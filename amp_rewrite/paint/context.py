@@ -12,21 +12,17 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
-from amp_rewrite.graph.flat import Array, Attribute, Tensor
-from amp_rewrite.graph.intervals.interval import Interval
-from amp_rewrite.graph.intervals.propagate import Intervals, intervals_of
-from amp_rewrite.graph.magnitudes.estimates import Estimates, estimates_of
+from amp_rewrite.graph.flat import Array, Attribute
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
-from amp_rewrite.graph.weight_stats import MeasuredConstants, WeightStats
 from amp_rewrite.kernels import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
-from amp_rewrite.paint.beyond_range import Beyond, beyond_range, may_leave_range
 from amp_rewrite.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
+from amp_rewrite.paint.value_facts import ValueFacts
 
 _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant"}
 """What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
@@ -75,9 +71,8 @@ class PaintContext:
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
         excluded: Vertices that must stay float32, with the mark that says why.
-        input_intervals: Graph input -> what the user says of its elements.
         joined: Vertices that become low with their group, with the mark that says so.
-        measured: The statistics of the constants looked at.
+        values: What is known of the numbers that values hold.
     """
 
     type_graph: TypeGraph
@@ -95,48 +90,16 @@ class PaintContext:
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
-    input_intervals: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
-    measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
+    values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
     _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
-    _intervals: list[Intervals] = field(default_factory=list[Intervals], repr=False)
-    _beyond: list[Mapping[int, Beyond]] = field(
-        default_factory=list[Mapping[int, Beyond]], repr=False
-    )
-    _estimates: list[Estimates] = field(default_factory=list[Estimates], repr=False)
 
     @cached_property
     def clusters(self) -> tuple[Cluster, ...]:
         """The clusters of operators that handle one sequence."""
         return sequence_clusters(self.type_graph)
-
-    @property
-    def intervals(self) -> Intervals:
-        """What the elements of every value are bound to be; computed when first asked for."""
-        if not self._intervals:
-            made = intervals_of(self.type_graph, self.measured, self.input_intervals)
-            self._intervals.append(made)
-        return self._intervals[0]
-
-    @property
-    def estimates(self) -> Estimates:
-        """How large the elements of every value are likely to be; made when first asked for."""
-        if not self._estimates:
-            made = estimates_of(self.type_graph, self.intervals, self.variables)
-            self._estimates.append(made)
-        return self._estimates[0]
-
-    @property
-    def beyond(self) -> Mapping[int, Beyond]:
-        """The values that leave the range of the low type, for certain or by an estimate."""
-        if not self._beyond:
-            made: Mapping[int, Beyond] = {}
-            if may_leave_range(self.low):
-                made = beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
-            self._beyond.append(made)
-        return self._beyond[0]
 
     def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices stay float32 as well."""
@@ -145,15 +108,6 @@ class PaintContext:
     def joining(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices become low as well, unless they are excluded."""
         return replace(self, joined={**self.joined, **marks})
-
-    def stats(self, value: int, tensor: Tensor) -> WeightStats:
-        """Return the statistics of a constant with these contents."""
-        return self.measured.stats(value, lambda: self.type_graph.flat.elements(tensor))
-
-    def measure_all(self, tensors: Mapping[int, Tensor]) -> None:
-        """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
-        elements = self.type_graph.flat.elements
-        self.measured.measure_all({value: elements(t) for value, t in tensors.items()})
 
     def entry(self, node: int) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""

@@ -134,7 +134,7 @@ def _stored(context: PaintContext, plan: CastPlan) -> Iterator[StoredRecord]:
 
 def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
     for weight in plan.weights:
-        stats = context.stats(weight.value, weight.tensor)
+        stats = context.values.stats(weight.value, weight.tensor)
         if stats.overflow(weight.dtype):
             action = "saturated" if weight.saturate else "unbounded"
             yield _range(context, weight, stats.overflow(weight.dtype), action)
@@ -142,14 +142,14 @@ def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
 
 def _flushed(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
     for weight in plan.weights:
-        stats = context.stats(weight.value, weight.tensor)
+        stats = context.values.stats(weight.value, weight.tensor)
         if stats.flushed_to_zero(weight.dtype):
             yield _range(context, weight, stats.flushed_to_zero(weight.dtype), "flushed")
 
 
 def _range(context: PaintContext, weight: PlannedWeight, count: int, action: str) -> RangeRecord:
     graph = context.type_graph
-    largest = context.stats(weight.value, weight.tensor).max_abs
+    largest = context.values.stats(weight.value, weight.tensor).max_abs
     consumers = tuple(dict.fromkeys(use.name(graph) for use in weight.uses))
     return RangeRecord(graph.flat.value_names[weight.value], count, largest, action, consumers)
 
@@ -163,7 +163,7 @@ def _kept(context: PaintContext, reason: Reason) -> Iterator[RangeRecord]:
             consumers.setdefault(mark.constant, []).append(type_graph.name(vertex))
     for value, names in consumers.items():
         tensor = filled_tensor(type_graph, value) or default_tensor(type_graph, value)
-        stats = WeightStats() if tensor is None else context.stats(value, tensor)
+        stats = WeightStats() if tensor is None else context.values.stats(value, tensor)
         count = stats.overflow(low) or stats.flushed_to_zero(low)
         yield RangeRecord(
             type_graph.flat.value_names[value], count, stats.max_abs, "kept", tuple(names)

@@ -82,7 +82,7 @@ class Recorder:
 
     def _bound(self, node: int, vertex: int) -> float | None:
         """Return what no result of a vertex exceeds in magnitude, or None."""
-        graph, intervals = self.context.type_graph, self.context.intervals
+        graph, intervals = self.context.type_graph, self.context.values.intervals
         writes = graph.writes[graph.flat.output_start[node] : graph.flat.output_start[node + 1]]
         results = zip(graph.flat.outputs_of(node), writes, strict=True)
         bounds = [intervals[v].magnitude for v, written in results if written == vertex]

@@ -272,7 +272,7 @@ class _Planner:
     def _weight(self, value: int, tensor: Tensor, uses: list[Use], name: str) -> PlannedWeight:
         total = len(self.flat.uses(value)) + self.outputs[value]
         vertices = [use.vertex for use in uses if use.vertex != ABSENT]
-        stats = self.context.stats(value, tensor)
+        stats = self.context.values.stats(value, tensor)
         return PlannedWeight(
             value,
             tensor,

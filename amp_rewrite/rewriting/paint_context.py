@@ -18,6 +18,7 @@ from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.groups import fused_groups, fused_scales
 from amp_rewrite.paint.ties import kernel_ties
+from amp_rewrite.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.input_ranges import input_intervals
 from amp_rewrite.rewriting.options import RewriteOptions
 
@@ -30,6 +31,8 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     type_graph = build_type_graph(model, tie)
     table = fusions.load(target.fusions)
     names = {*options.variables, *state_names(model)}
+    variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
+    inputs = input_intervals(options.ranges, type_graph)
     return PaintContext(
         type_graph,
         lists,
@@ -37,7 +40,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         kernels,
         options.rules,
         infer_after_allow=options.infer_after_allow,
-        variables=frozenset(v for v in model.main.inputs if model.value_names[v] in names),
+        variables=variables,
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
@@ -47,7 +50,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         scaled_operands=fused_scales(
             type_graph, table.get(scaled_products.NAME), kernels, options.low
         ),
-        input_intervals=input_intervals(options.ranges, type_graph),
+        values=ValueFacts(type_graph, options.low, inputs, variables),
     )
 
 

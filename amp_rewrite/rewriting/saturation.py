@@ -35,5 +35,5 @@ def fill_saturation(context: PaintContext, vertex: int) -> float:
     tensor = filled_tensor(graph, value)
     if tensor is None:
         return 0.0
-    stats = context.stats(value, tensor)
+    stats = context.values.stats(value, tensor)
     return saturation(graph, stats, [vertex], context.low)

@@ -24,6 +24,7 @@ from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.paint.pipeline import paint_once
 from amp_rewrite.paint.ties import kernel_ties
+from amp_rewrite.paint.value_facts import ValueFacts
 
 CASES = {c["name"]: c for c in painting_cases.document()["cases"] if "expect_error" not in c}
 CHUNKS = 6
@@ -38,7 +39,10 @@ def differences(model: Any, lists: OpLists, precision: str, target: str, **optio
     variables = options.pop("variables", ())
     flat = type_graph.flat
     inputs = frozenset(v for v in flat.main.inputs if flat.value_names[v] in variables)
-    context = PaintContext(type_graph, lists, low, kernels, variables=inputs, **options)
+    values = ValueFacts(type_graph, low, variables=inputs)
+    context = PaintContext(
+        type_graph, lists, low, kernels, variables=inputs, values=values, **options
+    )
     found, expected = set(paint_once(context).allowed()), NaivePainter(context).paint()
     name = type_graph.name
     return sorted(map(name, found - expected)), sorted(map(name, expected - found))

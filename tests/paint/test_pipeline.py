@@ -14,6 +14,7 @@ from amp_rewrite.paint.painting import Mark, Painting
 from amp_rewrite.paint.passes.keep_parts import KeepParts
 from amp_rewrite.paint.passes.move_casts import MoveCasts
 from amp_rewrite.paint.pipeline import COLORING, KEEPING, SEEDING, PaintPass, paint, paint_once
+from amp_rewrite.paint.value_facts import ValueFacts
 
 OVERFLOWS = """g (float[4,4] x) => (float[4,4] y)
 <float c = {1048576}> {
@@ -39,7 +40,9 @@ GRADIENT = step(
 
 def context_of(source: str | onnx.ModelProto) -> PaintContext:
     model = parse(source) if isinstance(source, str) else source
-    return PaintContext(build_type_graph(load(model)), lists_of("float16"), FLOAT16)
+    type_graph = build_type_graph(load(model))
+    values = ValueFacts(type_graph, FLOAT16)
+    return PaintContext(type_graph, lists_of("float16"), FLOAT16, values=values)
 
 
 def _excluded(context: PaintContext, painting: Painting) -> dict[int, Mark]:

@@ -107,7 +107,7 @@ class _Search:
         return max((self._magnitude(value) for value in made), default=0.0)
 
     def _magnitude(self, value: int) -> float:
-        return self._context.intervals[value].magnitude
+        return self._context.values.intervals[value].magnitude
 
 
 def _float_inputs(context: PaintContext) -> Mapping[int, Fact]:

@@ -26,7 +26,7 @@ class KeepInRange:
         """Return the painting without such vertices; a mark names the value and what it reaches."""
         marks: dict[int, Mark] = {}
         hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
-        for value, beyond in context.beyond.items():
+        for value, beyond in context.values.beyond.items():
             if value in hidden:
                 continue
             mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)

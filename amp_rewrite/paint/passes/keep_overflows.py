@@ -95,9 +95,9 @@ class _Search:
         found = [
             c for c in _read_constants(self.type_graph) if any(concerned[v] for v in c.readers)
         ]
-        self.context.measure_all({value: tensor for value, tensor, _ in found})
+        self.context.values.measure_all({value: tensor for value, tensor, _ in found})
         for value, tensor, readers in found:
-            stats = self.context.stats(value, tensor)
+            stats = self.context.values.stats(value, tensor)
             if not stats.overflow(low):
                 continue
             least = _overflows_below_only(self.type_graph.flat.elements(tensor), low)
@@ -116,7 +116,7 @@ class _Search:
             tensor = default_tensor(self.type_graph, value) if readers else None
             if tensor is None:
                 continue
-            stats = self.context.stats(value, tensor)
+            stats = self.context.values.stats(value, tensor)
             if stats.overflow(self.context.low):
                 self.marks |= dict.fromkeys(readers, self._mark(value, stats))
 

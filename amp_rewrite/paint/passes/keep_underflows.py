@@ -69,7 +69,7 @@ class _Search:
 
     @cached_property
     def _guards(self) -> Mapping[int, float]:
-        return guards_of(self._graph, self.context.intervals)
+        return guards_of(self._graph, self.context.values.intervals)
 
     @cached_property
     def _vanishing(self) -> float:
@@ -83,7 +83,7 @@ class _Search:
             if value is not None and self._is_faint(value):
                 is_divisor = (self._op_type(vertex), index) == ("Div", 1)
                 role = "divides" if is_divisor else "multiplies"
-                magnitude = self.context.intervals[value].magnitude
+                magnitude = self.context.values.magnitude(value)
                 self._keep_back(vertex, value, self._is_faint, self._lost(magnitude, role))
 
     def pole(self, vertex: int, index: int) -> None:
@@ -103,7 +103,7 @@ class _Search:
 
     def _is_faint(self, value: int) -> bool:
         """Tell whether rounding takes more of all elements than the tolerance of the low type."""
-        magnitude = self.context.intervals[value].magnitude
+        magnitude = self.context.values.magnitude(value)
         return 0 < magnitude * self.context.low.rtol < self._vanishing
 
     def _is_in_vain(self, value: int) -> bool:
@@ -114,7 +114,7 @@ class _Search:
         graph = self._graph
         if graph.flat.producer[value] != ABSENT and graph.is_float32(value):
             return self._guards.get(value, 0.0)
-        return self.context.intervals[value].away
+        return self.context.values.intervals[value].away
 
     def _quotient(self, vertex: int, guard: float) -> float:
         """Return what the result of a vertex reaches at the guard; 0 for what does not divide."""
@@ -124,7 +124,7 @@ class _Search:
         if called not in ("Div", "Pow"):  # operators: those that divide by more than one
             return 0.0
         first, second = self._graph.flat.inputs_of(self._graph.nodes[vertex])
-        known = self.context.intervals[first if called == "Div" else second]
+        known = self.context.values.intervals[first if called == "Div" else second]
         if called == "Div":
             return known.away / guard
         return i.raised(guard, known.high) if known.is_point and known.high < 0 else 0.0

@@ -13,6 +13,7 @@ from amp_rewrite.oplists import load_lists
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.paint.pipeline import paint
+from amp_rewrite.paint.value_facts import ValueFacts
 
 SQUARE = f"float[4,4] w = {{{','.join(['0.5'] * 16)}}}"
 
@@ -26,7 +27,8 @@ def model(body, constants="float eps = {1e-12}"):
 def marks(source, low=FLOAT16):
     """Return node -> mark of what the painting excludes."""
     type_graph = build_type_graph(load(source))
-    painted = paint(PaintContext(type_graph, load_lists(precision=low.name, environ={}), low))
+    lists, values = load_lists(precision=low.name, environ={}), ValueFacts(type_graph, low)
+    painted = paint(PaintContext(type_graph, lists, low, values=values))
     assert not any(painted.painting.is_allow(vertex) for vertex in painted.context.excluded)
     return {type_graph.node_name(v): mark for v, mark in painted.context.excluded.items()}
 
