@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
+    from amp_rewrite import callbacks as callbacks
     from amp_rewrite import distributed as distributed
     from amp_rewrite import errors as errors
     from amp_rewrite import loss_scaling as loss_scaling
     from amp_rewrite import losses as losses
+    from amp_rewrite import metrics as metrics
     from amp_rewrite import optimizers as optimizers
     from amp_rewrite.api import RewriteResult as RewriteResult
     from amp_rewrite.api import rewrite as rewrite
@@ -64,6 +66,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.rewriting.options import RewriteOptions as RewriteOptions
     from amp_rewrite.train import TrainingSession as TrainingSession
     from amp_rewrite.train import build_step as build_step
+    from amp_rewrite.train.loop.trainer import Trainer as Trainer
     from amp_rewrite.training.freeze import freeze as freeze
     from amp_rewrite.training.freeze import frozen as frozen
     from amp_rewrite.training.freeze import unfreeze as unfreeze
@@ -77,7 +80,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
     from importlib import import_module
 
     _NAMES = {
-        "": "distributed errors loss_scaling losses optimizers",
+        "": "callbacks distributed errors loss_scaling losses metrics optimizers",
         "api": "RewriteResult rewrite",
         "distributed": "CrossShardOptimizer",
         "emulate": "Evaluator evaluate",
@@ -111,6 +114,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "report.records": "Report",
         "rewriting.options": "RewriteOptions",
         "train": "TrainingSession build_step",
+        "train.loop.trainer": "Trainer",
         "training.freeze": "freeze frozen unfreeze",
         "training.training_graph": "GraphValue value",
         "training_info": "lower_training_operators read_training_info write_training_info",

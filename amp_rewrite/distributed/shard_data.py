@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from amp_rewrite.distributed.collective import Array
 from amp_rewrite.errors import DataError
 from amp_rewrite.train.data.data_set import DataSet
+from amp_rewrite.train.data.examples import Batch, Examples
 
 
 def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str, Array]:
@@ -33,7 +34,7 @@ def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str,
 
 
 class ShardedData(DataSet):
-    """A data set whose batches are one shard's parts of the global batches.
+    """A data set whose batches are one shard's parts of the global batches; it reads no others.
 
     Every global batch is divided evenly. Of a smaller last one, examples that are left over are
     left out (fewer than there are shards; with shuffling other ones in each epoch), so that every
@@ -42,7 +43,7 @@ class ShardedData(DataSet):
 
     def __init__(self, data: DataSet, rank: int, size: int) -> None:
         """Keep the whole; see `Shards.data`."""
-        super().__init__(data.arrays, data.where)
+        super().__init__(data.arrays, data.where, mapped=data.mapped)
         self._rank, self._shards = rank, size
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int:
@@ -51,7 +52,7 @@ class ShardedData(DataSet):
         Raises:
             DataError: The batch is no multiple of the number of shards.
         """
-        self._check(batch)
+        _check_divides(batch, self._shards)
         whole, rest = divmod(self.size, batch)
         return whole + (rest >= self._shards and not drop_last)
 
@@ -74,48 +75,115 @@ class ShardedData(DataSet):
         Raises:
             DataError: The batch is no multiple of the number of shards.
         """
-        self._check(batch)
-        for whole in super().batches(batch, order=order, start=start, drop_last=drop_last):
-            length = max(len(a) for a in whole.values() if a.ndim)
-            even = length - length % self._shards
-            kept = {name: a[:even] if a.ndim else a for name, a in whole.items()}
-            yield part_of_batch(kept, self._rank, self._shards)
+        _check_divides(batch, self._shards)
+        return super().batches(batch, order=order, start=start, drop_last=drop_last)
 
-    def _check(self, batch: int) -> None:
-        if batch % self._shards:
-            raise DataError(
-                "the batch cannot be divided evenly among the shards",
-                found=f"{batch} examples",
-                expected=f"a multiple of {self._shards}",
-                remedy="choose another global batch or another number of shards",
-            )
+    def _own(self, first: int, stop: int) -> tuple[int, int]:
+        own = (stop - first) // self._shards
+        return first + self._rank * own, first + (self._rank + 1) * own
 
 
-class WholeData(DataSet):
-    """A data set of which every shard sees everything, in batches of the size of its parts."""
+class ShardedExamples(Examples):
+    """One shard's parts of the batches of any examples; every shard reads them all."""
 
-    def __init__(self, data: DataSet, size: int) -> None:
-        """Keep the data; see `Shards.held_out`."""
-        super().__init__(data.arrays, data.where)
-        self._shards = size
+    def __init__(self, whole: Examples, rank: int, size: int) -> None:
+        """Keep the whole; see `Shards.data`."""
+        self.where = whole.where
+        self._whole, self._rank, self._shards = whole, rank, size
 
-    def of(self, arrays: Mapping[str, Array]) -> DataSet:
-        """Return other examples that are cut into batches alike."""
-        return WholeData(DataSet(arrays, self.where), self._shards)
+    @property
+    def size(self) -> int | None:
+        """The number of examples of all shards."""
+        return self._whole.size
 
-    def steps(self, batch: int, *, drop_last: bool = False) -> int:
-        """Return the number of batches, each as large as one shard's part of a global batch."""
-        return super().steps(max(1, batch // self._shards), drop_last=drop_last)
+    @property
+    def signature(self) -> str:
+        """That of the whole."""
+        return self._whole.signature
 
-    def batches(
+    def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
+        """Return the number of global batches of an epoch."""
+        return self._whole.steps(batch, drop_last=drop_last)
+
+    def epoch(
         self,
         batch: int,
         *,
-        order: Sequence[int] | Array | None = None,
+        number: int = 0,
+        seed: int | None = None,
         start: int = 0,
         drop_last: bool = False,
-    ) -> Iterator[dict[str, Array]]:
-        """Yield batches; see `DataSet` and `steps`."""
-        whole = DataSet(self.arrays, self.where)
-        own = max(1, batch // self._shards)
-        return whole.batches(own, order=order, start=start, drop_last=drop_last)
+    ) -> Iterator[Batch]:
+        """Yield this shard's part of each batch of one epoch; see `Examples`.
+
+        Raises:
+            DataError: The batch is no multiple of the number of shards.
+        """
+        if self._whole.size is not None:
+            _check_divides(batch, self._shards)
+        batches = self._whole.epoch(
+            batch, number=number, seed=seed, start=start, drop_last=drop_last
+        )
+        for whole in batches:
+            length = max(len(array) for array in whole.values() if array.ndim)
+            even = length - length % self._shards
+            if even:
+                kept = {
+                    name: array[:even] if array.ndim else array for name, array in whole.items()
+                }
+                yield part_of_batch(kept, self._rank, self._shards)
+
+
+class WholeExamples(Examples):
+    """Examples of which every shard sees all, in batches of the size of its parts."""
+
+    def __init__(self, whole: Examples, size: int) -> None:
+        """Keep the examples; see `Shards.held_out`."""
+        self.where = whole.where
+        self._whole, self._shards = whole, size
+
+    @property
+    def size(self) -> int | None:
+        """The number of examples."""
+        return self._whole.size
+
+    @property
+    def arrays(self) -> dict[str, Array] | None:
+        """All examples, if they are in memory."""
+        return self._whole.arrays
+
+    @property
+    def signature(self) -> str:
+        """That of the whole."""
+        return self._whole.signature
+
+    def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
+        """Return the number of batches, each as large as one shard's part of a global batch."""
+        return self._whole.steps(self._part(batch), drop_last=drop_last)
+
+    def epoch(
+        self,
+        batch: int,
+        *,
+        number: int = 0,
+        seed: int | None = None,
+        start: int = 0,
+        drop_last: bool = False,
+    ) -> Iterator[Batch]:
+        """Yield batches; see `Examples` and `steps`."""
+        return self._whole.epoch(
+            self._part(batch), number=number, seed=seed, start=start, drop_last=drop_last
+        )
+
+    def _part(self, batch: int) -> int:
+        return max(1, batch // self._shards)
+
+
+def _check_divides(batch: int, shards: int) -> None:
+    if batch % shards:
+        raise DataError(
+            "the batch cannot be divided evenly among the shards",
+            found=f"{batch} examples",
+            expected=f"a multiple of {shards}",
+            remedy="choose another global batch or another number of shards",
+        )

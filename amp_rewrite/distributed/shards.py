@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from amp_rewrite.distributed import mpi_engine, torch_engine
 from amp_rewrite.distributed.collective import Array, Collective, gather_text
 from amp_rewrite.distributed.session_sharding import SessionSharding
-from amp_rewrite.distributed.shard_data import ShardedData, WholeData, part_of_batch
+from amp_rewrite.distributed.shard_data import (
+    ShardedData,
+    ShardedExamples,
+    WholeExamples,
+    part_of_batch,
+)
 from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.errors import AmpError, OptionError, ShardError
+from amp_rewrite.train.data.as_examples import as_examples
 from amp_rewrite.train.data.data_set import DataSet
 from amp_rewrite.train.session.sharding import ShardContext, Sharding
 from amp_rewrite.training.replicas import Groups
@@ -66,20 +71,26 @@ class Shards(ShardContext):
         """
         return part_of_batch(batch, self.rank, self.size)
 
-    def data(self, data: DataSet | Mapping[str, Array] | str | os.PathLike[str]) -> ShardedData:
-        """Return a data set whose batches are this shard's parts of the global ones.
+    def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples:
+        """Return examples whose batches are this shard's parts of the global ones.
+
+        Of arrays, in memory or in a folder of .npy files, a shard reads its own part alone.
 
         Args:
-            data: A data set, arrays by input name, or an .npz file.
+            data: A file or folder, arrays by input name, or an iterable of global batches.
+            names: The inputs of the step, for batches that are tuples.
 
         Raises:
-            DataError: The file cannot be read, or does not hold a data set.
+            DataError: It is none of these, or cannot be read.
         """
-        return ShardedData(_data_set(data), self.rank, self.size)
+        whole = as_examples(data, names)
+        if isinstance(whole, DataSet):
+            return ShardedData(whole, self.rank, self.size)
+        return ShardedExamples(whole, self.rank, self.size)
 
-    def held_out(self, data: DataSet | Mapping[str, Array] | str | os.PathLike[str]) -> WholeData:
+    def held_out(self, data: Any, names: Sequence[str] = ()) -> WholeExamples:
         """Return data, as for `data`, to evaluate on: every shard sees all, and finds the same."""
-        return WholeData(_data_set(data), self.size)
+        return WholeExamples(as_examples(data, names), self.size)
 
     def compare(self, what: str, text: str) -> None:
         """Check that a text is the same on all shards; all of them must call it.
@@ -134,12 +145,6 @@ class Shards(ShardContext):
             self.close()
         elif not (isinstance(error, SystemExit) and not error.code):
             self.fail(error)
-
-
-def _data_set(data: DataSet | Mapping[str, Array] | str | os.PathLike[str]) -> DataSet:
-    if isinstance(data, str | os.PathLike):
-        return DataSet.read(data)
-    return data if isinstance(data, DataSet) else DataSet(data)
 
 
 def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:

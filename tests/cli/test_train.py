@@ -2,6 +2,10 @@
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import onnx
@@ -259,3 +263,109 @@ def test_data_of_another_type_are_not_cast(classes, kind):
     np.savez("data.npz", x=classes["x"].astype(kind), t=classes["t"])
     with pytest.raises(AmpError, match=rf"'x' has the wrong element type; found {kind.__name__}"):
         command()
+
+
+def test_metrics_the_best_checkpoint_and_event_files(folder):
+    pytest.importorskip("tensorboardX")
+    loss = amp.value(model_of(CLASSIFIER), "loss")
+    save(build_step(amp.optimizers.Adam(0.01).minimize(loss)), "classes.onnx")
+    x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    np.savez("data.npz", x=x, t=x[:, :3].argmax(-1))
+    result = command(
+        "--epochs", "3", "--batch", "8", "--eval", "data.npz", "--metric", "top-2:logits:t",
+        "--metric", "perplexity", "--metrics", "m.csv", "--best", "best.safetensors",
+        "--tensorboard", "events", step="classes.onnx",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "top 2 accuracy" in result.stdout
+    evaluated = [row for row in rows_of(folder / "m.csv") if row["eval_loss"]]
+    assert [float(row["eval_perplexity"]) for row in evaluated] == pytest.approx(
+        [np.exp(float(row["eval_loss"])) for row in evaluated], rel=1e-4
+    )
+    assert read_checkpoint("best.safetensors").progress["step"] in (5, 10, 15)
+    curves = scalars(next((folder / "events").iterdir()))
+    assert set(curves) == {
+        "training/loss",
+        "evaluation/loss",
+        "evaluation/top_2_accuracy",
+        "evaluation/perplexity",
+    }
+    assert [step for step, _ in curves["training/loss"]] == list(range(1, 16))
+    for (_, found), row in zip(curves["evaluation/loss"], evaluated, strict=True):
+        assert found == pytest.approx(float(row["eval_loss"]), rel=1e-6)
+
+
+def scalars(path):
+    """Return tag -> (step, value) of an event file: length, checksum, Event, checksum, ..."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    content, found = path.read_bytes(), {}
+    while content:
+        length = int.from_bytes(content[:8], "little")
+        event = Event.FromString(content[12 : 12 + length])
+        for value in event.summary.value:
+            found.setdefault(value.tag, []).append((event.step, value.simple_value))
+        content = content[16 + length :]
+    return found
+
+
+def test_patience_ends_training_and_says_why(folder):
+    words = ("--epochs", "50", "--eval", "held.npz", "--patience", "1", "--learning-rate", "9")
+    result = command(*words)
+    assert result.exit_code == 0, result.output
+    assert "stopped: eval_loss was not better than" in " ".join(result.stdout.split())
+
+
+def test_a_folder_and_a_parquet_file_train_as_the_archive_does(folder):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    data = dict(np.load("data.npz"))
+    (folder / "arrays").mkdir()
+    columns = {}
+    for name, array in data.items():
+        np.save(folder / "arrays" / f"{name}.npy", array)
+        columns[name] = pa.FixedShapeTensorArray.from_numpy_ndarray(array)
+    parquet.write_table(pa.table(columns), "data.parquet")
+    found = []
+    for source in ("data.npz", "arrays", "data.parquet"):
+        arguments = ["step.onnx", "--data", source, "--no-shuffle", "--batch", "8"]
+        result = CliRunner().invoke(APP, [*arguments, "--checkpoint", "c.safetensors"])
+        assert result.exit_code == 0, result.output
+        found.append(read_checkpoint("c.safetensors").tensors)
+    for tensors in found[1:]:
+        for name, array in found[0].items():
+            np.testing.assert_array_equal(tensors[name], array)
+
+
+def test_best_without_held_out_data_is_an_error(folder):
+    with pytest.raises(AmpError, match="watch evaluations; name data by --eval"):
+        command("--best", "b.safetensors")
+
+
+def test_ctrl_c_saves_and_ends_with_130(folder):
+    """A process is interrupted in the middle of an epoch, and goes on to the same end."""
+    words = ["train", "step.onnx", "--data", "data.npz", "--batch", "1", "--learning-rate", "1e-6"]
+    process = [sys.executable, "-m", "amp_rewrite", *words, "--checkpoint", "c.safetensors"]
+    running = subprocess.Popen(
+        [*process, "--metrics", "m.csv", "--epochs", "100000"], stderr=subprocess.PIPE, text=True
+    )
+    log = folder / "m.csv"
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 60)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "c.safetensors has the state; go on with --resume" in " ".join(said.split())
+    epochs = str(read_checkpoint("c.safetensors").progress["epoch"] + 2)
+    subprocess.run([*process, "--resume", "--epochs", epochs], check=True)
+    resumed = read_checkpoint("c.safetensors").tensors
+    subprocess.run([*process, "--epochs", epochs], check=True)
+    for name, array in read_checkpoint("c.safetensors").tensors.items():
+        np.testing.assert_array_equal(resumed[name], array)
+
+
+def wait_until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)

@@ -16,6 +16,7 @@ from twin import Done, Twin, arrays
 import amp_rewrite as amp
 from amp_rewrite.distributed import (
     CrossShardOptimizer,
+    ShardedData,
     ShardError,
     ShardOptions,
     Shards,
@@ -346,10 +347,11 @@ def test_batches_of_data_are_parts_of_the_global_ones():
         shards = Shards(Twin(), ShardOptions())
         shards.rank = rank
         own = shards.data(data)
+        assert isinstance(own, ShardedData)
         assert own.steps(4) == 3
         assert own.steps(4, drop_last=True) == 2
         parts.append([b["x"].tolist() for b in own.batches(4, order=np.arange(11)[::-1])])
-        assert [len(b["x"]) for b in shards.held_out(data).batches(4)] == [2, 2, 2, 2, 2, 1]
+        assert [len(b["x"]) for b in shards.held_out(data).epoch(4)] == [2, 2, 2, 2, 2, 1]
     assert parts == [[[10, 9], [6, 5], [2]], [[8, 7], [4, 3], [1]]]
 
 

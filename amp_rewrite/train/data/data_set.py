@@ -1,45 +1,47 @@
-"""A data set in memory, cut into shuffled batches that can be found again after an interruption."""
+"""Arrays of examples, in memory or mapped from files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.batches import read_batch
-
-Array = np.ndarray[Any, Any]
+from amp_rewrite.train.data.examples import Array, Examples
 
 _HASHED = 1 << 20
 """Elements of an array that its signature looks at."""
 
 
-class DataSet:
+class DataSet(Examples):
     """Arrays whose first dimension runs over examples.
 
     Attributes:
         arrays: Input name -> array; one without dimensions goes into every batch as it is.
         size: The number of examples.
         where: The file, or None.
+        mapped: Whether the arrays are mapped from files, and read when a batch needs them.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], where: object = None) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Array], where: object = None, *, mapped: bool = False
+    ) -> None:
         """Check that the arrays have one length.
 
         Args:
             arrays: Input name -> array.
             where: The file, for errors.
+            mapped: See the attribute.
 
         Raises:
             DataError: There is no example, or lengths differ.
         """
-        self.where = where
-        self.arrays = {name: np.asarray(array) for name, array in arrays.items()}
-        lengths = {name: len(array) for name, array in self.arrays.items() if array.ndim}
+        self.where, self.mapped = where, mapped
+        self._arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        lengths = {name: len(array) for name, array in self._arrays.items() if array.ndim}
         if not lengths or not max(lengths.values()):
             raise DataError("the data hold no examples", where=where, found=", ".join(arrays))
         if len(set(lengths.values())) > 1:
@@ -49,7 +51,17 @@ class DataSet:
                 found=", ".join(f"{name}: {n}" for name, n in lengths.items()),
                 expected="one length",
             )
-        self.size = next(iter(lengths.values()))
+        self._size = next(iter(lengths.values()))
+
+    @property
+    def size(self) -> int:
+        """The number of examples."""
+        return self._size
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Input name -> array."""
+        return self._arrays
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> DataSet:
@@ -65,10 +77,6 @@ class DataSet:
         """The names, types and shapes of the arrays, and a hash of their first bytes."""
         parts = [f"{n} {a.dtype} {list(a.shape)} {_hash(a)}" for n, a in self.arrays.items()]
         return ", ".join(sorted(parts))
-
-    def of(self, arrays: Mapping[str, Array]) -> DataSet:
-        """Return other examples that are cut into batches alike."""
-        return DataSet(arrays, self.where)
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int:
         """Return the number of batches of an epoch, with or without the smaller one at its end."""
@@ -91,10 +99,26 @@ class DataSet:
             drop_last: Leave the last one out if it is smaller.
         """
         for index in range(start, self.steps(batch, drop_last=drop_last)):
-            first = index * batch
-            stop = min(first + batch, self.size)
+            first, stop = self._own(index * batch, min((index + 1) * batch, self.size))
             chosen = slice(first, stop) if order is None else order[first:stop]
             yield {name: a[chosen] if a.ndim else a for name, a in self.arrays.items()}
+
+    def epoch(
+        self,
+        batch: int,
+        *,
+        number: int = 0,
+        seed: int | None = None,
+        start: int = 0,
+        drop_last: bool = False,
+    ) -> Iterator[dict[str, Array]]:
+        """Yield the batches of one epoch; see `Examples`."""
+        order = None if seed is None else self.shuffled(seed, number)
+        return self.batches(batch, order=order, start=start, drop_last=drop_last)
+
+    def _own(self, first: int, stop: int) -> tuple[int, int]:
+        """Return which examples of a batch are read, of those from `first` to before `stop`."""
+        return first, stop
 
     def shuffled(self, seed: int, epoch: int) -> Array:
         """Return the order of the examples in an epoch: a function of seed and epoch alone."""

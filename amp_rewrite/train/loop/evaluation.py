@@ -1,69 +1,82 @@
-"""Evaluate a session on held-out data."""
+"""Evaluate a session on held-out examples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
 
 from amp_rewrite.errors import DataError, FeedError, FetchError
+from amp_rewrite.metrics.accuracy import Accuracy
+from amp_rewrite.metrics.metric import Metric, number_of_examples
+from amp_rewrite.train.data.examples import Batch, Examples
+from amp_rewrite.train.session.training_session import TrainingSession
 from amp_rewrite.train.step.step_info import LOSS
 
-if TYPE_CHECKING:
-    from amp_rewrite.train.data.data_set import DataSet
-    from amp_rewrite.train.session.training_session import TrainingSession
 
-Array = np.ndarray[Any, Any]
+def evaluate(
+    session: TrainingSession,
+    data: Examples,
+    batch: int,
+    metrics: Sequence[Metric] | None = None,
+) -> dict[str, float]:
+    """Return the mean loss over examples in inference mode, and metrics.
 
-
-def evaluate(session: TrainingSession, data: DataSet, batch: int) -> dict[str, float]:
-    """Return the mean loss over a data set in inference mode, and the accuracy if it is known.
-
-    If the model has a batch of a fixed size, examples that do not fill one are left out. The
-    accuracy is known if the step says which values are the logits and the labels.
+    If the model has a batch of a fixed size, examples that do not fill one are left out.
 
     Args:
         session: The session; its state does not change.
         data: Held-out examples.
         batch: How many to run at once.
+        metrics: What to measure; None is the accuracy if the step says which values are the logits
+            and the labels.
 
     Returns:
-        "eval_loss", and "eval_accuracy" if it is known.
+        "eval_loss", and "eval_<name>" for each metric.
 
     Raises:
         FetchError: The step has no loss.
         FeedError: The data do not fit the inputs.
         DataError: They do not fill one batch of a fixed size.
+        OptionError: A metric does not know what to compare.
     """
+    check_fills(data, batch, session)
+    return measure(session, data.epoch(batch, drop_last=session.fixed_batch), metrics)
+
+
+def measure(
+    session: TrainingSession, batches: Iterable[Batch], metrics: Sequence[Metric] | None
+) -> dict[str, float]:
+    """Return the mean loss over batches, and metrics; see `evaluate`."""
     targets = session.info.targets or {}
-    logits, labels = targets.get("logits"), targets.get("labels")
     if LOSS not in session.info.fetches:
         raise FetchError("the step has no loss to evaluate")
-    check_fills(data, batch, session)
-    fetches = [LOSS] if logits is None else [LOSS, logits]
-    loss, examples, correct, answers = 0.0, 0, 0, 0
-    for feeds in data.batches(batch, drop_last=session.fixed_batch):
+    if metrics is None:
+        metrics = [Accuracy()] if {"logits", "labels"} <= targets.keys() else []
+    needed = [name for metric in metrics for name in metric.begin(targets)]
+    fetches = list(dict.fromkeys([LOSS, *needed]))
+    loss, examples = 0.0, 0
+    for feeds in batches:
         found = session.evaluate(feeds, fetches)
-        count = max((len(a) for a in feeds.values() if a.ndim), default=1)
+        count = number_of_examples(feeds)
         loss, examples = loss + float(found[LOSS]) * count, examples + count
-        if logits is not None and labels in feeds:
-            right = hits(found[logits], feeds[labels])
-            correct, answers = correct + int(right.sum()), answers + right.size
-    result = {"eval_loss": loss / examples}
-    return result | ({"eval_accuracy": correct / answers} if answers else {})
+        for metric in metrics:
+            metric.update(found, feeds)
+    if not examples:
+        raise DataError("the held-out data hold no examples")
+    return {"eval_loss": loss / examples} | {f"eval_{m.name}": m.result() for m in metrics}
 
 
-def rehearse(session: TrainingSession, data: DataSet, batch: int) -> None:
+def rehearse(
+    session: TrainingSession, data: Examples, batch: int, metrics: Sequence[Metric] | None
+) -> None:
     """Evaluate one batch, so that data that do not fit are found before training.
 
     Raises:
         AmpError: What `evaluate` raises.
     """
     check_fills(data, batch, session)
-    first = next(data.batches(batch))
+    first = next(iter(data.epoch(batch)))
     try:
-        evaluate(session, data.of(first), batch)
+        measure(session, [first], metrics)
     except FeedError as error:
         raise FeedError(
             error.what,
@@ -74,13 +87,13 @@ def rehearse(session: TrainingSession, data: DataSet, batch: int) -> None:
         ) from error
 
 
-def check_fills(data: DataSet, batch: int, session: TrainingSession) -> None:
+def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:
     """Refuse data that do not fill one batch, if the model has a batch of a fixed size.
 
     Raises:
         DataError: There are fewer examples.
     """
-    if not data.steps(batch, drop_last=session.fixed_batch):
+    if data.steps(batch, drop_last=session.fixed_batch) == 0:
         raise DataError(
             "too few examples for a batch",
             where=data.where,
@@ -89,25 +102,13 @@ def check_fills(data: DataSet, batch: int, session: TrainingSession) -> None:
         )
 
 
-def hits(logits: Array, labels: Array) -> Array:
-    """Return where the largest logit is that of the label.
-
-    Args:
-        logits: (N, ..., C) or (N, C, ...).
-        labels: Class numbers (N, ...), or one-hot of the same shape as `logits`.
-
-    Returns:
-        bool, one per label.
-    """
-    if labels.shape == logits.shape and np.issubdtype(labels.dtype, np.floating):
-        return logits.argmax(-1) == labels.argmax(-1)
-    axis = -1 if logits.shape[:-1] == labels.shape else 1
-    return logits.argmax(axis) == labels
-
-
 def summary(found: Mapping[str, float]) -> str:
-    """Return an evaluation as text, for example "loss 0.0713, accuracy 98.3 %"."""
-    text = f"loss {found['eval_loss']:.4g}"
-    if "eval_accuracy" in found:
-        text += f", accuracy {found['eval_accuracy']:.2%}"
-    return text
+    """Return an evaluation as text, for example "loss 0.0713, accuracy 98.33%"."""
+    return ", ".join(
+        f"{name.removeprefix('eval_').replace('_', ' ')} {_shown(name, value)}"
+        for name, value in found.items()
+    )
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.2%}" if name.endswith("accuracy") else f"{value:.4g}"

@@ -1,10 +1,10 @@
-"""Epochs over a data set: train, evaluate, save, and go on where training stopped."""
+"""Epochs over examples: train, evaluate, save, and go on where training stopped."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,19 @@ from amp_rewrite.errors import (
     FeedError,
     OptionError,
 )
+from amp_rewrite.metrics.metric import Metric
 from amp_rewrite.train.data.data_set import DataSet
+from amp_rewrite.train.data.examples import Examples
+from amp_rewrite.train.data.prefetch import prefetched
 from amp_rewrite.train.loop.evaluation import check_fills, evaluate, rehearse
-from amp_rewrite.train.loop.metrics_file import MetricsFile
 from amp_rewrite.train.loop.plan import SCALE, Plan, Progress
+from amp_rewrite.train.loop.run import CALLBACKS, Callback, Run
 from amp_rewrite.train.session.input_checks import non_finite
 from amp_rewrite.train.session.training_session import TrainingSession
 from amp_rewrite.train.step.step_info import LOSS
+
+_AHEAD = 2
+"""Batches that are read ahead of data that are not in memory."""
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
@@ -44,33 +50,39 @@ def resume(session: TrainingSession, plan: Plan) -> Progress:
                 expected=value,
                 remedy="resume with the same data order",
             )
-    return Progress(int(found["epoch"]), int(found["position"]), int(found["step"]))
+    kept = found.get(CALLBACKS)
+    return Progress(
+        int(found["epoch"]),
+        int(found["position"]),
+        int(found["step"]),
+        callbacks=kept if isinstance(kept, dict) else {},
+    )
 
 
 def train(
     session: TrainingSession,
-    data: DataSet,
+    data: Examples,
     plan: Plan,
     *,
-    held_out: DataSet | None = None,
-    metrics: MetricsFile | None = None,
+    held_out: Examples | None = None,
+    metrics: Sequence[Metric] | None = None,
+    callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
-    watch: Callable[[Progress], None] = lambda _: None,
-) -> Progress:
+) -> Run:
     """Train for the epochs of a plan.
 
     Args:
         session: The session.
         data: The examples.
         plan: How to go through them.
-        held_out: What to evaluate on after each epoch, or None.
-        metrics: Where rows go, or None.
+        held_out: What to evaluate on, or None.
+        metrics: What to measure there besides the loss; None is the accuracy if it is known.
+        callbacks: What to call on the way.
         progress: Where to begin, as `resume` returned it.
-        watch: Is called after every step and every evaluation.
 
     Returns:
-        Where training ended. If the model has a batch of a fixed size, the examples of an epoch
-        that do not fill one are left out.
+        The run: where training ended, and why if that is before its plan. If the model has a batch
+        of a fixed size, the examples of an epoch that do not fill one are left out.
 
     Raises:
         DivergenceError: A loss is not finite, or a weight is NaN at the end of an epoch.
@@ -78,54 +90,90 @@ def train(
         FeedError: The data do not fit the inputs of the step; held-out data are tried first.
         DataError: They do not fill one batch of a fixed size; or one of them names a class or a row
             that does not exist, holds numbers that are not finite and refused, or would be alone in
-            a batch that is normalized.
+            a batch that is normalized. Data in memory are looked through before the first step,
+            others when their batch comes.
         SaveError: A checkpoint cannot be written.
     """
-    at = progress or Progress()
     check_fills(data, plan.batch, session)
     _check_data(session, data, _sizes(session, data, plan.batch))
     if held_out is not None:
         _check_data(session, held_out)
-        rehearse(session, held_out, plan.batch)
-    start = time.perf_counter()
+        rehearse(session, held_out, plan.batch, metrics)
+    run = Run(session, plan, callbacks, progress)
+    run.call("on_begin")
+    try:
+        while run.at.epoch < plan.epochs and run.stopped is None:
+            _train_epoch(run, data, held_out, metrics)
+    finally:
+        run.call("on_end")
+    return run
+
+
+def _train_epoch(
+    run: Run, data: Examples, held_out: Examples | None, metrics: Sequence[Metric] | None
+) -> None:
+    """Train on what is left of the present epoch, or until the run is stopped."""
+    plan, at, session = run.plan, run.at, run.session
     watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None))
-
-    def note(**row: Any) -> None:
-        if metrics is not None:
-            seconds = round(time.perf_counter() - start, 4)
-            metrics.add(epoch=at.epoch + 1, step=at.step, seconds=seconds, **row)
-
-    while at.epoch < plan.epochs:
-        order = data.shuffled(plan.seed, at.epoch) if plan.shuffle else None
-        for feeds in data.batches(
-            plan.batch, order=order, start=at.batch, drop_last=session.fixed_batch
-        ):
+    batches = data.epoch(
+        plan.batch,
+        number=at.epoch,
+        seed=plan.seed if plan.shuffle else None,
+        start=at.batch,
+        drop_last=session.fixed_batch,
+    )
+    with closing(prefetched(batches, _ahead(plan, data))) as ready:
+        for feeds in ready:
             at.note(session.run(feeds, watched))
             at.batch, at.step = at.batch + 1, at.step + 1
             _check_finite(session, at, feeds)
-            note(loss=at.loss, loss_scale=at.loss_scale, skipped_steps=at.skipped_steps)
-            watch(at)
+            run.call("on_step")
+            if plan.evaluate_every and at.step % plan.evaluate_every == 0:
+                _evaluate(run, held_out, metrics)
+            if run.stopped is not None:
+                _save(run)
+                return
             if plan.every and at.step % plan.every == 0:
-                _check_weights(session, at)
-                _save(session, plan, at)
-        if held_out is not None:
-            at.evaluation = evaluate(session, held_out, plan.batch)
-            note(**at.evaluation)
-        at.epoch, at.batch = at.epoch + 1, 0
-        watch(at)
-        _check_weights(session, at)
-        _save(session, plan, at)
-    return at
+                _save(run)
+    if not plan.evaluate_every:
+        _evaluate(run, held_out, metrics)
+    at.epoch, at.batch = at.epoch + 1, 0
+    run.call("on_epoch")
+    _save(run)
 
 
-def _check_data(session: TrainingSession, data: DataSet, batches: Collection[int] = ()) -> None:
-    """Find examples that a step would refuse before the first step.
+def _evaluate(run: Run, held_out: Examples | None, metrics: Sequence[Metric] | None) -> None:
+    if held_out is not None:
+        run.at.evaluation = evaluate(run.session, held_out, run.plan.batch, metrics)
+        run.call("on_evaluation")
+
+
+def _save(run: Run) -> None:
+    """Write the plan's checkpoint, of weights that are numbers."""
+    _check_weights(run.session, run.at)
+    if run.plan.checkpoint is not None:
+        run.save(run.plan.checkpoint)
+
+
+def _ahead(plan: Plan, data: Examples) -> int:
+    if plan.ahead is not None:
+        return plan.ahead
+    return 0 if _in_memory(data) else _AHEAD
+
+
+def _in_memory(data: Examples) -> bool:
+    return data.arrays is not None and not (isinstance(data, DataSet) and data.mapped)
+
+
+def _check_data(session: TrainingSession, data: Examples, batches: Collection[int] = ()) -> None:
+    """Find examples in memory that a step would refuse before the first step.
 
     Raises:
         DataError: There is one.
     """
+    arrays = data.arrays if _in_memory(data) else None
     try:
-        session.check_examples(data.arrays, batches)
+        session.check_examples(arrays or {}, batches)
     except FeedError as error:
         raise DataError(
             error.what,
@@ -136,8 +184,10 @@ def _check_data(session: TrainingSession, data: DataSet, batches: Collection[int
         ) from error
 
 
-def _sizes(session: TrainingSession, data: DataSet, batch: int) -> set[int]:
-    """Return the sizes of the batches of an epoch."""
+def _sizes(session: TrainingSession, data: Examples, batch: int) -> set[int]:
+    """Return the sizes of the batches of an epoch; none if nobody knows them."""
+    if data.size is None:
+        return set()
     last = 0 if session.fixed_batch else data.size % batch
     return {size for size in (min(batch, data.size), last) if size}
 
@@ -172,9 +222,3 @@ def _check_weights(session: TrainingSession, at: Progress) -> None:
                 remedy="look for a root or a logarithm of 0 before it, lower the learning rate or "
                 "clip the gradients, and resume from a checkpoint",
             )
-
-
-def _save(session: TrainingSession, plan: Plan, at: Progress) -> None:
-    if plan.checkpoint is not None:
-        where = {"epoch": at.epoch, "position": at.batch, "step": at.step}
-        session.save(plan.checkpoint, where | plan.order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -20,19 +21,22 @@ COLUMNS = (
     "eval_loss",
     "eval_accuracy",
 )
-"""What a row may hold: the epoch (from 1), the number of steps done, the seconds since the start,
-the loss of the step, the loss scale that it used and the number of steps skipped so far, and what
-evaluation found after an epoch."""
+"""What a row holds if nobody says otherwise: the epoch (from 1), the number of steps done, the
+seconds since the start, the loss of the step, the loss scale that it used and the number of steps
+skipped so far, and what evaluation found."""
 
 
 class MetricsFile:
     """A file that grows by a row at a time: .csv with a header, or .jsonl."""
 
-    def __init__(self, path: Path, *, after: int | None = None) -> None:
+    def __init__(
+        self, path: Path, *, after: int | None = None, columns: Sequence[str] = COLUMNS
+    ) -> None:
         """Open a file, which stays as it is until the first row is added.
 
         Args:
             path: The file; its suffix says which format.
+            columns: What the rows of a .csv file hold.
             after: None begins a new file; a number keeps the rows of so many steps, for training
                 that goes on from there.
 
@@ -49,7 +53,7 @@ class MetricsFile:
                 expected=".csv or .jsonl",
                 remedy="name the file so",
             )
-        self._csv = path.suffix == ".csv"
+        self._csv, self._columns = path.suffix == ".csv", tuple(columns)
         kept = [] if after is None or not path.exists() else _rows(path, self._csv, after)
         self._path, self._new = path, not path.exists()
         try:
@@ -66,12 +70,12 @@ class MetricsFile:
             kept, self._kept = self._kept, None
             self._file.truncate(0)
             if self._csv:
-                self._line(",".join(COLUMNS))
+                self._line(",".join(self._columns))
             for old in kept:
                 self.add(**old)
         if self._csv:
             text = io.StringIO()
-            csv.writer(text, lineterminator="").writerow([row.get(name) for name in COLUMNS])
+            csv.writer(text, lineterminator="").writerow([row.get(name) for name in self._columns])
             self._line(text.getvalue())
         else:
             self._line(json.dumps({k: v for k, v in row.items() if v not in (None, "")}))

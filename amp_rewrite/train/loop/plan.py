@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from amp_rewrite.errors import OptionError, StepError
@@ -27,6 +27,9 @@ class Plan:
         shuffle: Whether each epoch has an order of its own.
         checkpoint: Where to save after each epoch, or None.
         every: Save after so many steps too; 0 does not.
+        evaluate_every: Evaluate after so many steps, instead of after each epoch; 0 does not.
+        ahead: How many batches to read ahead on a thread; None is 2 for data that are not in
+            memory, and 0 for those that are.
     """
 
     epochs: int
@@ -35,6 +38,8 @@ class Plan:
     shuffle: bool = True
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 0
+    evaluate_every: int = 0
+    ahead: int | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers, and take those of numpy as Python's, which JSON can hold.
@@ -42,8 +47,10 @@ class Plan:
         Raises:
             OptionError: One is impossible.
         """
-        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("every", 0)):
+        for name, least in _LEAST.items():
             given = getattr(self, name)
+            if name == "ahead" and given is None:
+                continue
             value = integer(given)
             if value is None or value < least:
                 raise OptionError(
@@ -59,6 +66,10 @@ class Plan:
         return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
 
 
+_LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0, "evaluate_every": 0, "ahead": 0}
+"""The numbers of a plan -> the lowest that each can be."""
+
+
 @dataclass
 class Progress:
     """Where training is.
@@ -71,6 +82,7 @@ class Progress:
         evaluation: What the last evaluation found.
         loss_scale: The scale that the last step used, or None if the step has none that changes.
         skipped_steps: How many steps were skipped in all, or None.
+        callbacks: What the checkpoint that training goes on from keeps of the callbacks.
     """
 
     epoch: int = 0
@@ -80,6 +92,7 @@ class Progress:
     evaluation: dict[str, float] | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
+    callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     def note(self, found: Mapping[str, Any]) -> None:
         """Take what the last step returned.

@@ -11,12 +11,14 @@ from handmade import FORWARD, batch, model_of, train_op
 
 import amp_rewrite as amp
 from amp_rewrite.errors import DataError, DivergenceError, OptionError, SaveError
+from amp_rewrite.metrics.accuracy import hits
 from amp_rewrite.train import CheckpointError, StepError, TrainingSession
 from amp_rewrite.train.data.data_set import DataSet
-from amp_rewrite.train.loop.evaluation import evaluate, hits
+from amp_rewrite.train.loop.evaluation import evaluate
 from amp_rewrite.train.loop.loop import resume, train
 from amp_rewrite.train.loop.metrics_file import MetricsFile
 from amp_rewrite.train.loop.plan import Plan
+from amp_rewrite.train.loop.ready_callbacks import Log, Watch
 
 DATA = DataSet(batch(1, 50))
 
@@ -62,11 +64,11 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, every):
         train(whole, DATA, Plan(epochs=4, batch=16, seed=3))
         expected = whole.state_dict()
     with TrainingSession(train_op()) as first, pytest.raises(Stop):
-        train(first, DATA, plan, watch=stop)
+        train(first, DATA, plan, callbacks=[Watch(stop)])
     with TrainingSession(train_op()) as second:
         at = resume(second, plan)
         assert at.step == (9 if every else 8)
-        end = train(second, DATA, plan, progress=at)
+        end = train(second, DATA, plan, progress=at).at
         assert (end.epoch, end.step) == (4, 16)
         for name, array in second.state_dict().items():
             np.testing.assert_array_equal(array, expected[name])
@@ -87,12 +89,18 @@ def test_metrics_hold_a_row_per_step_and_evaluation_and_go_on(tmp_path, suffix):
     path, saved = tmp_path / f"m{suffix}", tmp_path / "c"
     with TrainingSession(train_op()) as session:
         with MetricsFile(path) as metrics:
-            train(session, DATA, Plan(1, 16, checkpoint=saved), held_out=DATA, metrics=metrics)
+            train(
+                session,
+                DATA,
+                Plan(1, 16, checkpoint=saved),
+                held_out=DATA,
+                callbacks=[Log(metrics)],
+            )
             metrics.add(epoch=2, step=5, seconds=1.0, loss=9.0)  # lost by an interruption
         plan = Plan(2, 16, checkpoint=saved)
         at = resume(session, plan)
         with MetricsFile(path, after=at.step) as metrics:
-            train(session, DATA, plan, held_out=DATA, metrics=metrics, progress=at)
+            train(session, DATA, plan, held_out=DATA, callbacks=[Log(metrics)], progress=at)
         expected = evaluate(session, DATA, 50)["eval_loss"]
     text = path.read_text()
     rows = [json.loads(line) for line in text.splitlines()] if suffix == ".jsonl" else None
@@ -170,7 +178,7 @@ def test_labels_that_do_not_exist_are_found_before_the_first_step(held_out):
     text = r"labels.npz node .*: the feed 't' holds a class that does not exist; found -1 at \[0\]"
     data, other = (good, wrong) if held_out else (wrong, None)
     with classifier() as session, pytest.raises(DataError, match=text):
-        train(session, data, Plan(1, 4), held_out=other, watch=steps.append)
+        train(session, data, Plan(1, 4), held_out=other, callbacks=[Watch(steps.append)])
     assert not steps
 
 

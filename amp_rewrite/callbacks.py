@@ -1,0 +1,26 @@
+"""What is called while `Trainer` trains: early stopping, the best checkpoint, logs, your own."""
+
+from amp_rewrite.train.loop.metrics_file import MetricsFile
+from amp_rewrite.train.loop.ready_callbacks import (
+    Best,
+    BestCheckpoint,
+    EarlyStopping,
+    Log,
+    Rows,
+    Watch,
+)
+from amp_rewrite.train.loop.run import Callback, Run
+from amp_rewrite.train.loop.tensorboard_log import TensorBoardLog
+
+__all__ = [
+    "Best",
+    "BestCheckpoint",
+    "Callback",
+    "EarlyStopping",
+    "Log",
+    "MetricsFile",
+    "Rows",
+    "Run",
+    "TensorBoardLog",
+    "Watch",
+]

@@ -1,0 +1,57 @@
+"""Mean errors of predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.metrics.metric import Array, Comparison, ratio
+
+
+class _MeanError(Comparison):
+    """The mean over all elements of a function of predictions - labels."""
+
+    larger_is_better = False
+
+    def _forget(self) -> None:
+        self._sum, self._count = 0.0, 0
+
+    def _compare(self, predicted: Array, labels: Array) -> None:
+        if predicted.shape != labels.shape:
+            raise OptionError(
+                f"the metric {self.name!r} compares values of one shape",
+                where=self.names["logits"],
+                found=f"{list(predicted.shape)} and {list(labels.shape)}",
+            )
+        error = predicted.astype(np.float64) - labels
+        self._sum += float(self._of(error).sum())
+        self._count += error.size
+
+    def _of(self, error: Array) -> Array:
+        raise NotImplementedError
+
+    def result(self) -> float:
+        """Return the mean."""
+        return ratio(self._sum, self._count)
+
+
+class MeanSquaredError(_MeanError):
+    """The mean of (predictions - labels)^2 over all elements."""
+
+    def __init__(self, predictions: str | None = None, labels: str | None = None) -> None:
+        """Say what to compare; None is what the step says."""
+        super().__init__(predictions, labels, "mean_squared_error")
+
+    def _of(self, error: Array) -> Array:
+        return error * error
+
+
+class MeanAbsoluteError(_MeanError):
+    """The mean of |predictions - labels| over all elements."""
+
+    def __init__(self, predictions: str | None = None, labels: str | None = None) -> None:
+        """Say what to compare; None is what the step says."""
+        super().__init__(predictions, labels, "mean_absolute_error")
+
+    def _of(self, error: Array) -> Array:
+        return np.abs(error)
