@@ -297,12 +297,12 @@ def test_metrics_the_best_checkpoint_and_event_files(folder):
 
 def scalars(path):
     """Return tag -> (step, value) of an event file: length, checksum, Event, checksum, ..."""
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto import event_pb2
 
     content, found = path.read_bytes(), {}
     while content:
         length = int.from_bytes(content[:8], "little")
-        event = Event.FromString(content[12 : 12 + length])
+        event = event_pb2.Event.FromString(content[12 : 12 + length])  # pyright: ignore[reportAttributeAccessIssue] made when it is imported
         for value in event.summary.value:
             found.setdefault(value.tag, []).append((event.step, value.simple_value))
         content = content[16 + length :]
