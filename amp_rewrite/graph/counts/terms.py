@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from amp_rewrite.graph.einsum_terms import einsum_terms
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 
@@ -52,19 +53,9 @@ def _product(shape: Shape | None, left_out: int) -> int | None:
 
 
 def _of_einsum(flat: FlatGraph, node: int) -> int | None:
-    """The lengths of the letters that the result lacks; 1 if it has them all: an outer product."""
     equation = flat.attributes(node).get("equation")
     text = "" if equation is None or equation.value is None else str(equation.value)
-    left, arrow, right = text.replace(" ", "").replace("...", "").partition("->")
-    if not arrow:
-        right = "".join(c for c in set(left) if left.count(c) == 1)
-    lengths: dict[str, int | None] = {c: None for c in left if c not in {",", *right}}
-    for term, value in zip(left.split(","), flat.inputs_of(node), strict=False):
-        shape = shape_of(flat, value) or ()
-        for letter, length in zip(reversed(term), reversed(shape), strict=False):
-            if letter in lengths and length is not None and "..." not in text:
-                lengths[letter] = length
-    return _product(list(lengths.values()) or [1], left_out=-1)
+    return einsum_terms(text, [shape_of(flat, value) for value in flat.inputs_of(node)])
 
 
 def shape_of(flat: FlatGraph, value: int) -> Shape | None:

@@ -9,8 +9,8 @@ from amp_rewrite.graph.intervals import interval as i
 from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.operation import Operation, Rule
 
-_LEAST_GELU = -0.17005
-"""The least value of x * Phi(x), near x = -0.7518."""
+LEAST_GELU = -0.17005
+"""The least value of x * Phi(x), near x = -0.7518, and of its approximation by Tanh."""
 _LEAST_SWISH = -0.27847
 """The least value of x * sigmoid(x), near x = -1.2785."""
 _LEAST_MISH = -0.30885
@@ -88,22 +88,22 @@ def _exponential(op: Operation, alpha: float, gamma: float) -> Interval:
     return above | i.scale(i.between(-1.0 if x.low < 0 else 0.0, 0.0), gamma * alpha)
 
 
+def dented(least: float, x: Interval) -> Interval:
+    """Bound x times a share of it that grows with x: at most x, with one dent below."""
+    return i.between(least if x.low < 0 else 0.0, max(x.high, 0.0))
+
+
+def swish(x: Interval, alpha: float) -> Interval:
+    """Bound x * sigmoid(alpha * x), which is Swish of alpha * x over alpha."""
+    return dented(_LEAST_SWISH / alpha, x) if alpha > 0 else i.symmetric(x.magnitude)
+
+
 def _dented(least: float) -> Rule:
-    """Make the rule of x times a share of it that grows with x: at most x, with one dent below."""
-
-    def rule(op: Operation) -> Interval:
-        x = op.of(0)
-        return i.between(least if x.low < 0 else 0.0, max(x.high, 0.0))
-
-    return rule
+    return lambda op: dented(least, op.of(0))
 
 
 def _swish(op: Operation) -> Interval:
-    """Bound x * sigmoid(alpha * x) = swish(alpha * x) / alpha."""
-    alpha, x = op.attribute("alpha", 1.0), op.of(0)
-    if alpha <= 0:
-        return i.symmetric(x.magnitude)
-    return i.between(_LEAST_SWISH / alpha if x.low < 0 else 0.0, max(x.high, 0.0))
+    return swish(op.of(0), op.attribute("alpha", 1.0))
 
 
 def _hard_sigmoid(op: Operation) -> Interval:
@@ -143,7 +143,7 @@ RULES: Mapping[str, Rule] = {
     "Elu": _elu,
     "Erf": _monotone(math.erf),
     "Exp": _monotone(_exp),
-    "Gelu": _dented(_LEAST_GELU),
+    "Gelu": _dented(LEAST_GELU),
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "LeakyRelu": _leaky,

@@ -83,11 +83,27 @@ def _dropout(op: Operation) -> Interval:
 
 
 def _resize(op: Operation) -> Interval:
-    """Select or average neighbours; cubic weights have both signs, and a region may be left."""
-    outside = op.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
-    if outside or op.attribute("mode", "nearest") == "cubic":
+    """Select or average neighbours; a region may be left, and cubic weights have both signs."""
+    if op.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
         return i.ANY
+    if op.attribute("mode", "nearest") == "cubic":
+        return _overshooting(op)
     return op.of(0).scattered()
+
+
+def _overshooting(op: Operation) -> Interval:
+    """Bound a cubic interpolation (R. Keys, 1981): weights add up to 1, some are negative.
+
+    Along an axis those below zero add up to a / 4 at most, half way between two elements.
+    """
+    x, a = op.of(0), op.attribute("cubic_coeff_a", -0.75)
+    axes = op.attribute("axes") or op.shape(0)
+    changed = op.attribute("exclude_outside", 0) or op.attribute("antialias", 0)
+    if axes is None or changed or not -1 <= a <= 0 or not x.is_bounded:
+        return i.ANY
+    below = ((1 - a / 2) ** len(axes) - 1) / 2
+    beyond = below * (x.high - x.low)
+    return i.between(x.low - beyond, x.high + beyond)
 
 
 def _filled(op: Operation) -> Interval:

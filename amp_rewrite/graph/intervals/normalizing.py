@@ -17,52 +17,59 @@ _ROOM = 1.001
 """Kernels that subtract a rounded mean exceed the bound by a little."""
 
 
-def _count(lengths: Sequence[int | None] | None) -> float:
+def count(lengths: Sequence[int | None] | None) -> float:
     """Return how many elements are normalised together, as far as shapes tell."""
     if lengths is None or None in lengths:
         return math.inf
     return float(math.prod(length or 0 for length in lengths))
 
 
-def _from(shape: Sequence[int | None] | None, axis: int) -> Sequence[int | None] | None:
+def lengths_from(shape: Sequence[int | None] | None, axis: int) -> Sequence[int | None] | None:
     """Return the lengths from an axis on."""
     if shape is None or not -len(shape) <= axis < len(shape):
         return None
     return shape[axis % len(shape) :]
 
 
-def _normal(op: Operation, count: float, scale: int, bias: int) -> Interval:
-    """Bound numbers of mean square 1 times a scale plus a bias."""
-    result = i.symmetric(math.sqrt(count) * _ROOM)
+def normal(op: Operation, together: float, scale: int, bias: int) -> Interval:
+    """Bound numbers of mean square 1 times a scale plus a bias.
+
+    Args:
+        op: The node.
+        together: How many elements are normalised together.
+        scale: Which input is the scale.
+        bias: Which one is the bias.
+    """
+    result = i.symmetric(math.sqrt(together) * _ROOM)
     result = i.multiply(result, op.of(scale)) if op.has(scale) else result
     return i.add(result, op.of(bias)) if op.has(bias) else result
 
 
 def _layer(op: Operation) -> list[Interval]:
     axis = op.attribute("axis", -1)
-    lengths = _from(op.shape(0), axis)
-    if axis == -1 and _count(lengths) == math.inf:
+    lengths = lengths_from(op.shape(0), axis)
+    if axis == -1 and count(lengths) == math.inf:
         lengths = op.shape(1)
-    result = _normal(op, _count(lengths), 1, 2)
+    result = normal(op, count(lengths), 1, 2)
     return [result, i.ANY, i.NOT_NEGATIVE][: op.n_outputs]
 
 
 def _rms(op: Operation) -> Interval:
     axis = op.attribute("axis", -1)
-    lengths = _from(op.shape(0), axis)
-    if axis == -1 and _count(lengths) == math.inf:
+    lengths = lengths_from(op.shape(0), axis)
+    if axis == -1 and count(lengths) == math.inf:
         lengths = op.shape(1)
-    return _normal(op, _count(lengths), 1, 3)
+    return normal(op, count(lengths), 1, 3)
 
 
 def _instance(op: Operation) -> Interval:
-    return _normal(op, _count(_from(op.shape(0), 2)), 1, 2)
+    return normal(op, count(lengths_from(op.shape(0), 2)), 1, 2)
 
 
 def _group(op: Operation) -> Interval:
     """Bound a group: the channels of one group, and all that is behind them."""
     groups = op.attribute("num_groups", 1)
-    return _normal(op, _count(_from(op.shape(0), 1)) / groups, 1, 2)
+    return normal(op, count(lengths_from(op.shape(0), 1)) / groups, 1, 2)
 
 
 def _batch(op: Operation) -> Interval:
@@ -93,7 +100,7 @@ def _spread(op: Operation) -> Interval:
     axes = op.attribute("axes", (0, 2, 3))
     shape = op.shape(0)
     lengths = [shape[a] if -len(shape) <= a < len(shape) else None for a in axes] if shape else None
-    return i.symmetric(math.sqrt(_count(lengths)) * _ROOM)
+    return i.symmetric(math.sqrt(count(lengths)) * _ROOM)
 
 
 def _recurrent(op: Operation) -> list[Interval]:

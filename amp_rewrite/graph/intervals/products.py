@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
+from amp_rewrite.graph.einsum_terms import einsum_terms
 from amp_rewrite.graph.intervals import interval as i
 from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.operation import Operation, Rule
@@ -71,7 +73,7 @@ def _windowed(op: Operation, layout: Layout, *axes: slice) -> Interval:
         shape = op.shape(1)
         lengths = None if shape is None else [d for part in axes for d in shape[part]]
         known = None if lengths is None or None in lengths else math.prod(d or 0 for d in lengths)
-        product = _sum_of(op, i.multiply(x, op.of(1)), known)
+        product = sum_of(op, i.multiply(x, op.of(1)), known)
     return i.add(product, op.of(2)) if op.has(2) else product
 
 
@@ -84,19 +86,27 @@ def _unweighted(op: Operation, terms: Callable[[], int | None]) -> Interval:
     a = op.of(0)
     if a.low == -math.inf and a.high == math.inf:
         return i.ANY  # and nobody needs to read the weights for it
-    return _sum_of(op, i.multiply(a, op.of(1)), terms())
+    return sum_of(op, i.multiply(a, op.of(1)), terms())
 
 
-def _sum_of(op: Operation, term: Interval, terms: int | None) -> Interval:
+def sum_of(op: Operation, term: Interval, terms: int | None) -> Interval:
     """Bound a sum of products; without a length only its sign is known."""
     if terms is not None:
         return i.total(term, float(terms), op.share)
     return i.NOT_NEGATIVE if term.low >= 0 else i.ANY
 
 
+def _einsum(op: Operation) -> Interval:
+    """Bound a sum of products of an element of each operand."""
+    shapes = [op.shape(index) for index in range(len(op.inputs))]
+    terms = einsum_terms(str(op.attribute("equation", "")), shapes)
+    return sum_of(op, reduce(i.multiply, op.of_all()), terms)
+
+
 RULES: Mapping[str, Rule] = {
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
+    "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": _matmul,
 }

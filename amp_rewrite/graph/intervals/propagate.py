@@ -287,9 +287,9 @@ def _rules(flat: FlatGraph) -> dict[int, Rule]:
     owners = {flat.operator[body.owner] for body in flat.bodies if body.owner != ABSENT}
     found: dict[int, Rule] = {}
     for operator, called in enumerate(flat.operators):
-        is_standard = called.domain == "" and called not in flat.functions
+        known = {} if called in flat.functions else RULES.get(called.domain, {})
         if operator not in owners and called[:2] != ("", "Constant"):
-            found[operator] = RULES.get(called.op_type, _anything) if is_standard else _anything
+            found[operator] = known.get(called.op_type, _anything)
     return found
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from amp_rewrite.graph.intervals import (
+    attention,
+    contributed,
     counting,
     curves,
     elementwise,
@@ -23,7 +25,7 @@ def _merged() -> Mapping[str, Rule]:
     Raises:
         ValueError: An operator is in two of them.
     """
-    families = (counting, curves, elementwise, moving, normalizing, products, summing)
+    families = (attention, counting, curves, elementwise, moving, normalizing, products, summing)
     merged: dict[str, Rule] = {}
     for family in families:
         twice = merged.keys() & family.RULES.keys()
@@ -33,5 +35,5 @@ def _merged() -> Mapping[str, Rule]:
     return MappingProxyType(merged)
 
 
-RULES: Mapping[str, Rule] = _merged()
-"""Operator of ai.onnx -> its rule; of any other nothing but its type is known."""
+RULES: Mapping[str, Mapping[str, Rule]] = {"": _merged(), "com.microsoft": contributed.RULES}
+"""Domain -> operator -> its rule; of any other nothing but its type is known."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from amp_rewrite.graph.einsum_terms import einsum_terms
 from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.intervals import row_sums
 from amp_rewrite.graph.intervals.operation import Operation
@@ -159,7 +160,7 @@ def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Est
     return None if x is None or rows is None else rows.applied(x)
 
 
-def _rows_of(
+def rows_of(
     op: Operation, samples: Samples, index: int, layout: Layout, axes: slice
 ) -> WeightRows | None:
     """Return the rows of a constant operand: exact ones of a short one, else like a sample.
@@ -192,16 +193,16 @@ def _measured(
 
 
 def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    rows = _rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
+    rows = rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
     if rows is not None:
         return _weighted(op, given[0], rows)
-    rows = _rows_of(op, samples, 0, row_sums.rows, slice(-1, None))
+    rows = rows_of(op, samples, 0, row_sums.rows, slice(-1, None))
     if rows is not None:
         return _weighted(op, given[1], rows)
-    return _product(op, given)
+    return computed_product(op, given)
 
 
-def _product(op: Operation, given: Given) -> Estimate | None:
+def computed_product(op: Operation, given: Given) -> Estimate | None:
     """Return the estimate of a sum of products of two operands that depend on the input."""
     a, b, shape = given[0], given[1], op.shape(0)
     if a is None or b is None:
@@ -214,8 +215,8 @@ def _product(op: Operation, given: Given) -> Estimate | None:
 def _gemm(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     transposed = bool(op.attribute("transB", 0))
     axes = slice(1, 2) if transposed else slice(0, 1)
-    rows = _rows_of(op, samples, 1, row_sums.rows if transposed else row_sums.columns, axes)
-    product = _product(op, given) if rows is None else _weighted(op, given[0], rows)
+    rows = rows_of(op, samples, 1, row_sums.rows if transposed else row_sums.columns, axes)
+    product = computed_product(op, given) if rows is None else _weighted(op, given[0], rows)
     if product is None:
         return None
     return _biased(product.scaled(op.attribute("alpha", 1.0)), given)
@@ -227,7 +228,7 @@ def _biased(product: Estimate, given: Given) -> Estimate:
 
 
 def _convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    rows = _rows_of(op, samples, 1, row_sums.filters, slice(1, None))
+    rows = rows_of(op, samples, 1, row_sums.filters, slice(1, None))
     product = _weighted(op, given[0], rows)
     return None if product is None else _biased(product, given)
 
@@ -236,20 +237,20 @@ def _transposed_convolution(op: Operation, given: Given, samples: Samples) -> Es
     """Take all windows that may overlap; a stride leaves out most of them."""
     strides = op.attribute("strides", ())
     layout = row_sums.transposed_filters(op.attribute("group", 1))
-    rows = _rows_of(op, samples, 1, layout, slice(0, 1))
+    rows = rows_of(op, samples, 1, layout, slice(0, 1))
     product = _weighted(op, given[0], rows)
     if product is None:
         return None
     return _biased(product.scaled(1 / math.sqrt(math.prod(strides) or 1)), given)
 
 
-def _normal(scale: int, bias: int) -> EstimateRule:
+def normalized(scale: int, bias: int | None = None) -> EstimateRule:
     """Make the rule of normalizations: mean square 1, times a scale, plus a bias."""
 
     def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
         factor = given[scale] if op.has(scale) else None
         product = Estimate(0.0, 1.0 if factor is None else factor.size)
-        added = given[bias] if op.has(bias) else None
+        added = given[bias] if bias is not None and op.has(bias) else None
         return product if added is None else e.add(product, added)
 
     return rule
@@ -272,6 +273,21 @@ def _batch(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     return e.add(e.multiply(centred, scale), bias)
 
 
+def _einsum(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Take the terms of a sum for independent; those of an unknown number for one."""
+    if any(a is None for a in given):
+        return None
+    term = reduce(e.multiply, [a for a in given if a is not None])
+    shapes = [op.shape(index) for index in range(len(op.inputs))]
+    terms = einsum_terms(str(op.attribute("equation", "")), shapes) or _FREE
+    return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
+
+
+def _averaged(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Return the estimate of the values of an attention, of which it makes means."""
+    return given[2]
+
+
 def _local_response(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     x = given[0]
     if x is None or x.size > 1e30:
@@ -283,6 +299,7 @@ def _local_response(op: Operation, given: Given, samples: Samples) -> Estimate |
 RULES: Mapping[str, EstimateRule] = {
     "Abs": _first(_magnitude),
     "Add": _add,
+    "Attention": _averaged,
     "AveragePool": _first(_same),
     "BatchNormalization": _batch,
     "Cast": _first(_same),
@@ -295,6 +312,7 @@ RULES: Mapping[str, EstimateRule] = {
     "DepthToSpace": _first(_same),
     "Div": _divide,
     "Dropout": _first(_same),
+    "Einsum": _einsum,
     "Elu": _first(Estimate.rectified),
     "Expand": _first(_same),
     "Flatten": _first(_same),
@@ -305,12 +323,12 @@ RULES: Mapping[str, EstimateRule] = {
     "Gemm": _gemm,
     "GlobalAveragePool": _first(_same),
     "GlobalMaxPool": _first(_pooled),
-    "GroupNormalization": _normal(1, 2),
+    "GroupNormalization": normalized(1, 2),
     "HardSwish": _first(Estimate.rectified),
     "Identity": _first(_same),
-    "InstanceNormalization": _normal(1, 2),
+    "InstanceNormalization": normalized(1, 2),
     "LRN": _local_response,
-    "LayerNormalization": _normal(1, 2),
+    "LayerNormalization": normalized(1, 2),
     "LeakyRelu": _first(Estimate.rectified),
     "Log": _first(_log),
     "MatMul": _matmul,
@@ -324,7 +342,7 @@ RULES: Mapping[str, EstimateRule] = {
     "PRelu": _first(Estimate.rectified),
     "Pad": _first(_same),
     "Pow": _power,
-    "RMSNormalization": _normal(1, 3),
+    "RMSNormalization": normalized(1, 3),
     "ReduceMax": _first(_pooled),
     "ReduceMean": _first(_same),
     "ReduceMin": _first(_same),
@@ -334,6 +352,7 @@ RULES: Mapping[str, EstimateRule] = {
     "Reshape": _first(_same),
     "Resize": _first(_same),
     "ReverseSequence": _first(_same),
+    "RotaryEmbedding": _first(_same),
     "Selu": _first(Estimate.rectified),
     "Slice": _first(_same),
     "Softmax": _softmax,
@@ -352,4 +371,4 @@ RULES: Mapping[str, EstimateRule] = {
     "Upsample": _first(_same),
     "Where": _mixed(1, 2),
 }
-"""Operator -> its rule; a bounded operator without one is estimated from its bounds."""
+"""Operator of ai.onnx -> its rule; a bounded operator without one is estimated from its bounds."""

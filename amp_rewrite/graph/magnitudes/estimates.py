@@ -17,9 +17,13 @@ from amp_rewrite.graph.intervals.interval import Interval
 from amp_rewrite.graph.intervals.operation import Operation
 from amp_rewrite.graph.intervals.propagate import Intervals
 from amp_rewrite.graph.intervals.row_sums import Layout
+from amp_rewrite.graph.magnitudes import contributed_rules, estimate_rules
 from amp_rewrite.graph.magnitudes.estimate import Estimate, mixed, of_bounds
-from amp_rewrite.graph.magnitudes.estimate_rules import RULES, EstimateRule
+from amp_rewrite.graph.magnitudes.estimate_rules import EstimateRule
 from amp_rewrite.graph.magnitudes.weight_rows import WeightRows
+
+_RULES = {"": estimate_rules.RULES, "com.microsoft": contributed_rules.RULES}
+"""Domain -> operator -> its rule."""
 
 _NORMALISED = Estimate(0.0, 1.0, 1.0)
 """What inputs are taken to be that nobody says anything of."""
@@ -182,5 +186,5 @@ def _of_sample(sample: Array) -> Estimate | None:
 def _rule(flat: FlatGraph, operator: int) -> EstimateRule | None:
     """Return the rule of an operator; None for what has none."""
     called = flat.operators[operator]
-    is_standard = called.domain == "" and called not in flat.functions
-    return RULES.get(called.op_type) if is_standard else None
+    known = {} if called in flat.functions else _RULES.get(called.domain, {})
+    return known.get(called.op_type)

@@ -115,3 +115,33 @@ def test_weights_that_are_not_finite_bound_nothing_and_warn_of_nothing(bits: int
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     found = intervals(model, {"x": np.ones((1, 2), np.float32)})
     assert (found["y"].low, found["y"].high) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_attention_4d",
+        "test_attention_3d_with_past_and_present",
+        "test_rotary_embedding",
+        "test_resize_upsample_scales_cubic",
+        "test_resize_upsample_sizes_cubic",
+        "test_einsum_batch_matmul",
+        "test_einsum_sum",
+        "test_einsum_transpose",
+    ],
+)
+def test_what_has_a_rule_is_bounded(name: str) -> None:
+    case, model = CASES[name], MODELS[name]
+    for inputs, _ in case.data_sets:
+        feeds = dict(zip((i.name for i in model.graph.input), inputs, strict=True))
+        assert intervals(model, feeds)[model.graph.output[0].name].is_bounded
+
+
+@pytest.mark.parametrize(
+    "attribute", ["exclude_outside = 1", "antialias = 1", "cubic_coeff_a = 0.5"]
+)
+def test_cubic_weights_that_may_be_anything_bound_nothing(attribute: str) -> None:
+    text = f"""g (float[1,1,4,4] x) => (float[1,1,N,M] y) <float[4] scales = {{1, 1, 2, 2}}> {{
+      y = Resize<mode = "cubic", {attribute}>(x, , scales) }}"""
+    found = intervals(parse(text), {"x": np.ones((1, 1, 4, 4), np.float32)})
+    assert not found["y"].is_bounded
