@@ -171,7 +171,8 @@ def test_what_the_cpu_provider_computes_lies_within_the_interval(case: str) -> N
         source.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     found = bounds(source, feeds)
-    for number, array in enumerate(session.run(None, feeds)):
+    for number, result in enumerate(session.run(None, feeds)):
+        array = np.asarray(result)
         interval = found[f"y{number}"]
         assert interval.is_bounded == (number in bounded), (number, interval)
         if array.size:
