@@ -98,6 +98,19 @@ class RewriteResult:
 
             save(self.model, path, progress=progress)
 
+    def annotate(self) -> None:
+        """Note in the metadata of every node what it computes in, and why, for viewers (Netron).
+
+        What is saved from now on has the notes, and so has `model`; an object that `model` gave
+        before has none if a file was rewritten.
+        """
+        from amp_rewrite.report.node_notes import node_notes
+        from amp_rewrite.rewriting.note_nodes import note_nodes
+
+        note_nodes(self.flat, node_notes(self.report))
+        if isinstance(self.flat, FlatProto):
+            self.__dict__.pop("_model", None)  # it was made of the messages without notes
+
     @property
     def changed(self) -> bool:
         """Whether the rewritten model differs from the input."""

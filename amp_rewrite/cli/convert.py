@@ -10,7 +10,7 @@ import typer
 
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
-from amp_rewrite.cli.late_bar import late_bar
+from amp_rewrite.cli.late_bar import LateBar, late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.io.atomic import check_target
@@ -59,6 +59,14 @@ def convert(
     ] = False,
     report: common.ReportFile = None,
     html: common.Page = None,
+    annotate: Annotated[
+        bool,
+        typer.Option(
+            "--annotate",
+            help="Note in every node of the result what it computes in, and why, for viewers such "
+            "as Netron.",
+        ),
+    ] = False,
     opset: Annotated[
         int | None,
         typer.Option(
@@ -100,7 +108,7 @@ def convert(
         holds = missing is None and (made is None or made.ok)
         written = not dry_run and missing is None and (holds or write_failed)
         if written:
-            result.save(output, progress=bar.saving)
+            _save(result, output, bar, annotate=annotate)
         if html is not None:
             bar.step("writing the page")
             saved = output if written else None
@@ -127,6 +135,12 @@ def _report(
     if lengths or (explain_casts and made is None):
         return result.report_of_sizes(lengths)
     return result.report if made is None else made.report
+
+
+def _save(result: RewriteResult, output: Path, bar: LateBar, *, annotate: bool) -> None:
+    if annotate:
+        result.annotate()
+    result.save(output, progress=bar.saving)
 
 
 def _check_paths(model: Path, output: Path, report: Path | None, html: Path | None) -> None:

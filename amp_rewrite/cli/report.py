@@ -11,8 +11,10 @@ from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.late_bar import LateBar, late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.page.evidence import Evidence, differing, measured, sizes_of
+from amp_rewrite.page.model_explorer import overlays, write_overlays
 from amp_rewrite.page.render import write_page
 from amp_rewrite.report.gains import headline
 from amp_rewrite.report.next_steps import Names
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 @with_rewrite_options("strict")
 def report(
     model: Annotated[Path, typer.Argument(help="The ONNX model, before rewriting.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the page.")
+    ] = None,
     rewritten: Annotated[
         Path | None,
         typer.Argument(help="What convert made of it with the same options; left away, nothing."),
@@ -48,13 +52,17 @@ def report(
             "inputs. Default: with --data or REWRITTEN.",
         ),
     ] = None,
+    model_explorer: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write node data for Google's Model Explorer: precision here, reasons, errors and "
+            "ranges beside it."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Write a page that shows in a browser what a rewrite of MODEL does, and why."""
-    check_output_path(model, output)
-    if rewritten is not None:
-        check_output_path(rewritten, output)
-    check_writable(output)
+    _check_outputs([output, model_explorer], [model, rewritten])
     runs = bool(data or rewritten) if verify is None else verify
     with late_bar(quiet=quiet) as bar:
         result = rewrite(model, options)
@@ -66,13 +74,47 @@ def report(
             histograms=measured(model, result, data or None) if runs else {},
             remarks=_remarks(result, rewritten),
         )
-        write_page(output, result, result.report, evidence)
+        written = _write(result, evidence, output, model_explorer)
     if not quiet:
         out = common.console()
         out.print(headline(result.report, evidence.sizes))
         for remark in evidence.remarks:
             out.print(remark)
-        out.print(f"wrote {output}; open it in a browser")
+        for path in written:
+            out.print(f"wrote {path}")
+
+
+def _check_outputs(outputs: list[Path | None], models: list[Path | None]) -> None:
+    """Refuse files that cannot be written, that are one, or that would overwrite a model.
+
+    Raises:
+        AmpError: One of them is so, or there is none.
+    """
+    given = [path for path in outputs if path is not None]
+    if not given:
+        raise OptionError(
+            "there is nothing to write", remedy="-o report.html, or --model-explorer overlay.json"
+        )
+    for path in given:
+        for model in models:
+            if model is not None:
+                check_output_path(model, path)
+        check_writable(path)
+    if len({path.resolve() for path in given}) < len(given):
+        raise OptionError("two outputs are one file", found=str(given[0]))
+
+
+def _write(
+    result: RewriteResult, evidence: Evidence, page: Path | None, overlay: Path | None
+) -> list[Path]:
+    """Write what was asked for; return the files."""
+    written: list[Path] = []
+    if page is not None:
+        write_page(page, result, result.report, evidence)
+        written.append(page)
+    if overlay is not None:
+        written += write_overlays(overlay, overlays(result, result.report, evidence))
+    return written
 
 
 def _names(model: Path, rewritten: Path | None, options: RewriteOptions) -> Names:

@@ -15,6 +15,10 @@ DROPOUT_KEY = "amp_rewrite.dropout"
 """On a node that stands for a Dropout: the name of the data that the Dropout read."""
 ORDER_KEY = "amp_rewrite.order"
 """The number of a sum in the order of the sums of the whole step."""
+PRECISION_KEY = "amp_rewrite.precision"
+"""What a node computes in, for viewers."""
+REASON_KEY = "amp_rewrite.reason"
+"""Why, for viewers."""
 
 # In the metadata_props of a model.
 STEP_KEY = "amp_rewrite.step"

@@ -135,3 +135,28 @@ def test_report_refuses_a_place_where_it_cannot_or_must_not_write(
     status, out, err = run(capsys, "report", folder / "model.onnx", "-o", folder / page)
     assert (status, out, len(err.splitlines())) == (1, "", 1)
     assert (folder / "model.onnx").read_bytes() == before
+
+
+def test_overlays_are_written_with_or_without_a_page(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    given = ("--model-explorer", folder / "o.json")
+    assert run(capsys, "report", folder / "model.onnx", *given)[0] == 0
+    assert json.loads((folder / "o.json").read_text("utf-8"))["name"] == "amp_rewrite precision"
+    assert (folder / "o.reason.json").exists()
+    assert not (folder / "page.html").exists()
+
+
+def test_something_has_to_be_written(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    status, _, err = run(capsys, "report", folder / "model.onnx")
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert "there is nothing to write" in err
+
+
+def test_convert_notes_precision_and_reason_in_the_nodes(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    run(capsys, "convert", folder / "model.onnx", "-o", folder / "low.onnx", "--annotate")
+    node = onnx.load(folder / "low.onnx").graph.node
+    notes = {n.name: {e.key for e in n.metadata_props} for n in node}
+    assert notes["enc/dot"] == {"amp_rewrite.precision", "amp_rewrite.reason"}
