@@ -140,7 +140,7 @@ def test_the_result_is_valid_and_computes_the_same(
 def test_the_result_computes_the_same_in_real_float16(name: str, webgpu: str) -> None:
     model, feeds = cases.build(CASES[name])
     low = amp.rewrite(model, target="webgpu").model
-    # Against the device's own float32: it pools otherwise than the CPU (py_conv_pool).
+    # Against the device's own float32: it computes a Conv of 6 channels wrong (py_conv_pool).
     expected, actual = (
         Evaluator(given, emulate=False, providers=[webgpu]).run(feeds) for given in (model, low)
     )

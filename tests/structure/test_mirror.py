@@ -12,7 +12,7 @@ TESTS = Path(__file__).parents[1]
 NO_ROOMS = frozenset(
     {
         *("conformance", "corpus", "structure", "support"),
-        *("benchmarks", "docs", "examples", "tools"),
+        *("benchmarks", "docs", "examples", "tools", "web"),
     }
 )
 """Folders that do not test a room: other kinds of tests, and tests of what is not the package."""

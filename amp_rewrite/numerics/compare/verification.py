@@ -15,16 +15,17 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.emulate.low_sums import kept_low
-from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.batches import Feeds
+from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.stress_report import StressReport
-from amp_rewrite.numerics.compare.verify_report import DeviceComparison, VerifyReport
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
 
 class Verification:
@@ -68,8 +69,6 @@ class Verification:
         names, found = _output_names(before), _output_names(after)
         _check_same("outputs", names, found)
         self.outputs = {name: Comparer(name, self.tolerances) for name in names}
-        self.device_outputs = {name: Comparer(name, self.tolerances) for name in names}
-        self.device_originals = {name: Comparer(name, self.tolerances) for name in names}
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
         self.original = Evaluator(before, outputs=[*names, *pairs.values()], threads=threads)
@@ -80,30 +79,27 @@ class Verification:
             threads=threads,
         )
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
-        self.providers: tuple[str, ...] = ()
-        self.on_device: Evaluator | None = None
-        self.device_error: str | None = None
-        self.asked = False
+        self.on_device: DeviceChecks | None = None
         self.count = 0
         self.seconds = 0.0
         self._ends: dict[str, Shape] = {}
 
     def device(self, providers: tuple[str, ...], *, asked: bool = False) -> None:
-        """Load the rewritten model itself on execution providers.
+        """Run the rewritten model itself on execution providers as well.
 
         Args:
             providers: The execution providers; none for no device.
             asked: The user wants it, so that the device must hold as well.
         """
-        self.providers, self.asked = providers, asked
-        if not providers:
-            return
-        try:
-            self.on_device = Evaluator(
-                self.after, emulate=False, providers=providers, threads=self.threads
+        if providers:
+            self.on_device = DeviceChecks(
+                self.before,
+                self.after,
+                providers,
+                self.tolerances,
+                asked=asked,
+                threads=self.threads,
             )
-        except RunError as error:
-            self.device_error = error.found or error.what
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
@@ -135,31 +131,15 @@ class Verification:
             comparer.add(expected[name], found[name])
         if inside and self.inside is not None:
             self.inside.add(partial(self.run_original, feeds), partial(self.run_rewritten, feeds))
-        if self.on_device is not None and self.device_error is None:
+        if self.on_device is not None:
             fitted = _fitted(feeds, self.rewritten.inputs)
-            self._add_device(self.on_device, fitted, expected, found)
+            self.on_device.add(feeds, fitted, expected, found)
 
     def _note_shapes(self, ends: Mapping[str, Any]) -> None:
         """Remember the shapes of inputs and outputs; sequences have none."""
         for name, value in ends.items():
             if not isinstance(value, list):
                 self._ends.setdefault(name, np.shape(value))
-
-    def _add_device(
-        self,
-        device: Evaluator,
-        feeds: Feeds,
-        original: Mapping[str, Any],
-        emulated: Mapping[str, Any],
-    ) -> None:
-        try:
-            real = device.run(feeds)
-        except RunError as error:
-            self.device_error = error.found or error.what
-            return
-        for name, comparer in self.device_outputs.items():
-            comparer.add(emulated[name], real[name])
-            self.device_originals[name].add(original[name], real[name])
 
     def report(self, data: str, *, inside: bool, stress: StressReport | None) -> VerifyReport:
         """Return what was found over all feeds.
@@ -178,18 +158,10 @@ class Verification:
             outputs=_results(self.outputs),
             infinities=() if comparer is None else comparer.infinities(),
             growth=() if comparer is None else comparer.growth(self.low),
-            device=self._device_report(),
+            device=None if self.on_device is None else self.on_device.report(),
             stress=stress,
             inside=() if comparer is None else comparer.distances(),
         )
-
-    def _device_report(self) -> DeviceComparison | None:
-        if not self.providers:
-            return None
-        if self.device_error is not None:
-            return DeviceComparison(self.providers, (), self.device_error, asked=self.asked)
-        emulated, original = _results(self.device_outputs), _results(self.device_originals)
-        return DeviceComparison(self.providers, emulated, original=original, asked=self.asked)
 
 
 def _output_names(model: ir.Model) -> list[str]:

@@ -84,6 +84,9 @@ class DeviceComparison:
         error: Why it could not be run there, or None.
         original: How far the device's outputs are from those of the original.
         asked: The user asked for the device, so that it must hold.
+        itself: How far the original is there from what the CPU makes of it, on the feeds on which
+            the rewritten model departs; empty if it departs on none, or if it cannot be run.
+        itself_error: Why the original could not be run there, or None.
     """
 
     providers: tuple[str, ...]
@@ -91,6 +94,8 @@ class DeviceComparison:
     error: str | None = None
     original: tuple[OutputComparison, ...] = ()
     asked: bool = False
+    itself: tuple[OutputComparison, ...] = ()
+    itself_error: str | None = None
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -99,9 +104,20 @@ class DeviceComparison:
             return ()
         names = ", ".join(self.providers)
         if self.error is not None:
-            return (f"{names} could not run the model: {self.error}",)
+            return (f"{names} could not run the model: {self.error}", *self.excuses)
+        failed = (o for o in self.original if not o.ok)
+        return (*(f"on {names}: {failure_of(output)}" for output in failed), *self.excuses)
+
+    @property
+    def excuses(self) -> tuple[str, ...]:
+        """What the provider does to the original as well: that is not the rewrite's fault."""
+        if self.itself_error is not None:
+            return (f"the original fails there as well: {self.itself_error}",)
         return tuple(
-            f"on {names}: {failure_of(output)}" for output in self.original if not output.ok
+            f"the original departs there as well: output {output.name} is {_far(output)} from what "
+            "the CPU computes"
+            for output in self.itself
+            if not output.ok
         )
 
 
@@ -197,6 +213,10 @@ def failure_of(output: OutputComparison) -> str:
     )
 
 
+def _far(output: OutputComparison) -> str:
+    return "far" if output.distance is None else f"{output.distance:.2g} of its size away"
+
+
 def print_verify(report: VerifyReport, console: Console) -> None:
     """Print a report on a console."""
     limits = report.tolerances
@@ -223,11 +243,19 @@ def _print_device(device: DeviceComparison, console: Console) -> None:
     names = ", ".join(device.providers)
     if device.error is not None:
         console.print(f"{names} could not run the model: {device.error}")
+        _print_excuses(device, console)
         return
     console.print(f"{names} against the emulation:")
     console.print(_output_table(device.outputs))
     console.print(f"{names} against the original:")
     console.print(_output_table(device.original))
+    _print_excuses(device, console)
+
+
+def _print_excuses(device: DeviceComparison, console: Console) -> None:
+    """Print what is not among the failures."""
+    for line in () if device.asked else device.excuses:
+        console.print(line)
 
 
 def _output_table(outputs: tuple[OutputComparison, ...]) -> Table:

@@ -1,0 +1,144 @@
+"""A rewritten model itself on execution providers, and the original where that departs.
+
+A provider may be at fault in float32 as well: an operator that it computes wrong, or fails in. So
+where the rewritten model departs from the original, or fails, the original runs there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.emulate.evaluator import Evaluator
+from amp_rewrite.errors import RunError
+from amp_rewrite.numerics.batches import Feeds
+from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.verify_report import DeviceComparison
+
+Outputs = Mapping[str, Any]
+
+
+@dataclass
+class Comparison:
+    """A comparer for each output, by name."""
+
+    names: Sequence[str]
+    tolerances: Tolerances
+    comparers: dict[str, Comparer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with no feed."""
+        self.comparers = {name: Comparer(name, self.tolerances) for name in self.names}
+
+    def add(self, expected: Outputs, found: Outputs) -> None:
+        """Compare the outputs of a feed."""
+        for name, comparer in self.comparers.items():
+            comparer.add(expected[name], found[name])
+
+    def results(self) -> tuple[OutputComparison, ...]:
+        """Return what was found over all feeds."""
+        return tuple(comparer.result() for comparer in self.comparers.values())
+
+    def holds(self, expected: Outputs, found: Outputs) -> bool:
+        """Tell whether the outputs of one feed hold, by themselves."""
+        alone = Comparison(self.names, self.tolerances)
+        alone.add(expected, found)
+        return all(output.ok for output in alone.results())
+
+
+class DeviceChecks:
+    """The models on execution providers, feed by feed."""
+
+    def __init__(
+        self,
+        before: ir.Model,
+        after: ir.Model,
+        providers: tuple[str, ...],
+        tolerances: Tolerances,
+        *,
+        asked: bool,
+        threads: int,
+    ) -> None:
+        """Load the rewritten model; a failure is part of the report.
+
+        Args:
+            before: The original.
+            after: The rewritten model.
+            providers: Execution providers, the preferred one first.
+            tolerances: What the outputs may differ by.
+            asked: The user wants the device, so that it must hold as well.
+            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+        """
+        self.providers, self.asked = providers, asked
+        self._before = before
+        self._options: dict[str, Any] = {
+            "emulate": False,
+            "providers": providers,
+            "threads": threads,
+        }
+        names = [value.name or "" for value in before.graph.outputs]
+        self._emulated = Comparison(names, tolerances)
+        self._original = Comparison(names, tolerances)
+        self._itself = Comparison(names, tolerances)
+        self._departs = False
+        self._itself_error: str | None = None
+        self._error: str | None = None
+        try:
+            self._rewritten = Evaluator(after, **self._options)
+        except RunError as error:
+            self._error, self._departs = _reason(error), True
+
+    def add(self, feeds: Feeds, fitted: Feeds, original: Outputs, emulated: Outputs) -> None:
+        """Run a feed, unless one has failed before.
+
+        Args:
+            feeds: The feed, of the original's types.
+            fitted: The same, of the rewritten model's.
+            original: What the original makes of it.
+            emulated: What the emulated model makes of it.
+        """
+        if self._error is None:
+            self._run(fitted, original, emulated)
+        if self._departs and self._itself_error is None:
+            self._run_original(feeds, original)
+
+    def _run(self, fitted: Feeds, original: Outputs, emulated: Outputs) -> None:
+        try:
+            real = self._rewritten.run(fitted)
+        except RunError as error:
+            self._error, self._departs = _reason(error), True
+            return
+        self._emulated.add(emulated, real)
+        self._original.add(original, real)
+        self._departs = not self._original.holds(original, real)
+
+    def _run_original(self, feeds: Feeds, original: Outputs) -> None:
+        try:
+            self._itself.add(original, self._original_there.run(feeds))
+        except RunError as error:
+            self._itself_error = _reason(error)
+
+    @cached_property
+    def _original_there(self) -> Evaluator:
+        return Evaluator(self._before, **self._options)
+
+    def report(self) -> DeviceComparison:
+        """Return what was found over all feeds."""
+        ran = self._error is None
+        return DeviceComparison(
+            self.providers,
+            self._emulated.results() if ran else (),
+            self._error,
+            self._original.results() if ran else (),
+            asked=self.asked,
+            itself=tuple(o for o in self._itself.results() if o.elements),
+            itself_error=self._itself_error,
+        )
+
+
+def _reason(error: RunError) -> str:
+    return error.found or error.what
