@@ -211,7 +211,7 @@ def _kept(ends: Interval, a: Interval, b: Interval) -> Interval:
 
 def _at(function: Callable[[float], float], number: float) -> float:
     try:
-        return function(number)
+        return float(function(number))
     except OverflowError:
         return math.copysign(math.inf, number)
 

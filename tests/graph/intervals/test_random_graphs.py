@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.intervals import propagate
 from amp_rewrite.graph.intervals.interval import Interval, between
 from amp_rewrite.graph.intervals.propagate import intervals_of
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.magnitudes.estimates import estimates_of
+from amp_rewrite.graph.node_kinds import node_kinds
 
 SIDE = 4
 UNARY = (
@@ -138,3 +146,29 @@ def test_everything_that_is_computed_lies_in_its_interval(
     for name, array in results.items():
         interval = known[flat.value_names.index(name)]
         assert is_inside(np.asarray(array), interval), (name, interval, array)
+
+
+@settings(max_examples=50, deadline=None)
+@given(steps=st.lists(operator, min_size=4, max_size=16), ranges=st.tuples(ends, ends))
+def test_what_nodes_of_one_case_share_is_what_their_rules_say_of_each(
+    steps: list[tuple[str, tuple[int, int, int]]],
+    ranges: tuple[tuple[float, float], tuple[float, float]],
+) -> None:
+    type_graph = build_type_graph(load(random_model(steps)))
+    bounds = [between(*sorted(pair)) for pair in ranges]
+    inputs = dict(zip(type_graph.flat.main.inputs, bounds, strict=True))
+    shared = intervals_of(type_graph, inputs=inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(propagate, "node_kinds", each_its_own)
+        alone = intervals_of(type_graph, inputs=inputs)
+    estimates = estimates_of(type_graph, shared), estimates_of(type_graph, alone)
+    for value, name in enumerate(type_graph.flat.value_names):
+        assert shared[value] == alone[value], name
+        assert all(type(end) is float for end in shared[value]), name
+        assert estimates[0][value] == estimates[1][value], name
+
+
+def each_its_own(type_graph: TypeGraph, operators: Collection[int]) -> list[int]:
+    """Return kinds that no two nodes share."""
+    kinds = node_kinds(type_graph, operators)
+    return [ABSENT if kind == ABSENT else node for node, kind in enumerate(kinds)]
