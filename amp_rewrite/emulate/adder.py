@@ -96,6 +96,28 @@ class Adder:
         return total
 
 
+def known_shape(value: ir.Value) -> list[int] | None:
+    """Return the shape of a value; None if a length is not known."""
+    if value.shape is None:
+        return None
+    known = [length for length in value.shape if isinstance(length, int)]
+    return known if len(known) == len(value.shape) else None
+
+
+def length_of(value: ir.Value, axis: int) -> int | None:
+    """Return the length of an axis; None if it is not known."""
+    shape = value.shape
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    length = shape[axis]
+    return length if isinstance(length, int) else None
+
+
+def operands_of(node: ir.Node) -> list[ir.Value]:
+    """Return what a node adds up, or multiplies: its first two inputs."""
+    return [value for value in node.inputs[:2] if value is not None]
+
+
 def _part(
     nodes: NodeCollector,
     operands: Sequence[Sliced],

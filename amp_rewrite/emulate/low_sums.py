@@ -12,16 +12,16 @@ end, with one more rounding. A Loop does it, so that it is much slower than the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.accumulation import SumOrder, load
-from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.adder import Adder
+from amp_rewrite.dtypes import DType
+from amp_rewrite.emulate.adder import Adder, known_shape, operands_of
 from amp_rewrite.emulate.insert import Inserter
+from amp_rewrite.emulate.low_products import conv, gemm, matmul
+from amp_rewrite.emulate.low_reductions import axes_of, global_average, reduce_mean, reduce_sum
 from amp_rewrite.emulate.low_steps import STEPS
 from amp_rewrite.emulate.node_collector import NodeCollector
 from amp_rewrite.errors import OptionError
@@ -31,8 +31,6 @@ from amp_rewrite.targets import Target
 
 OLDEST_OPSET = 13
 """The first opset where ReduceSum and Squeeze take their axes as an input."""
-
-_END = np.iinfo(np.int64).max
 
 Sums = Mapping[str, Sequence[SumOrder | None]]
 """Operator -> how it adds up, the first order whose condition holds; None for chunks of 16."""
@@ -89,8 +87,8 @@ def accumulates_low(node: ir.Node, sums: Sums) -> bool:
     if node.op_type in STEPS:
         return len(node.outputs) == 1  # not BatchNormalization in training mode
     if has(node, Trait.SUMS_UP):
-        return None in sums[node.op_type] or _axes(node) is not None
-    return node.op_type != "Conv" or _static(_operands(node)[1]) is not None
+        return None in sums[node.op_type] or axes_of(node) is not None
+    return node.op_type != "Conv" or known_shape(operands_of(node)[1]) is not None
 
 
 def lower_accumulation(
@@ -136,209 +134,11 @@ def _order_of(node: ir.Node, sums: Sums) -> SumOrder | None:
     return None
 
 
-def _matmul(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    a, b = _operands(node)
-    rank = nodes.add("Shape", [nodes.add("Shape", [b])])
-    axis = nodes.add("Max", [nodes.add("Sub", [rank, nodes.ints(2)]), nodes.ints(0)])
-    operands = [(a, nodes.ints(-1)), (b, axis)]
-    return adder.add_up(nodes, operands, _length(a, -1), _product)
-
-
-def _product(nodes: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
-    return nodes.add("MatMul", parts)
-
-
-def _gemm(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    a, b = _operands(node)
-    flags = [node.attributes.get_int(name, 0) for name in ("transA", "transB")]
-    transposes = [
-        attribute
-        for name in ("transA", "transB")
-        if (attribute := node.attributes.get(name)) is not None
-    ]
-
-    def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
-        return new.add("Gemm", parts, transposes)
-
-    axes = 0 if flags[0] else 1, 1 if flags[1] else 0
-    operands = [(a, nodes.ints(axes[0])), (b, nodes.ints(axes[1]))]
-    length = _length(a, axes[0]) or _length(b, axes[1])
-    total = _scaled(nodes, adder.add_up(nodes, operands, length, partial), node, "alpha", adder)
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if bias is not None:
-        total = nodes.add("Add", [total, _scaled(nodes, bias, node, "beta", adder)])
-    return adder.round(nodes, total)
-
-
-def _scaled(
-    nodes: NodeCollector, value: ir.Value, node: ir.Node, name: str, adder: Adder
-) -> ir.Value:
-    attribute = node.attributes.get(name)
-    if attribute is None:
-        return value
-    factor = nodes.number(attribute.as_float())
-    if adder.order is None:
-        return nodes.add("Mul", [value, factor])
-    return adder.round(nodes, nodes.add("Mul", [value, adder.round(nodes, factor)]))
-
-
-def _conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    """Cut out the windows, (N, group, terms, places), and multiply by the weight as a matrix."""
-    data, weight = _operands(node)
-    sizes = _static(weight)
-    assert sizes is not None, "accumulates_low has looked"
-    group = node.attributes.get_int("group", 1)
-    out, channels, window = sizes[0], sizes[1], math.prod(sizes[2:])
-    places = _windows(nodes, node, data, channels * group, sizes[2:])
-    terms = nodes.ints(0, group, channels, window, -1)
-    split = nodes.add("Reshape", [places, terms])
-    ordered = nodes.add("Transpose", [split], [ir.AttrInt64s("perm", [0, 1, 3, 2, 4])])
-    columns = nodes.add("Reshape", [ordered, nodes.ints(0, group, channels * window, -1)])
-    taps = nodes.add("Reshape", [weight, nodes.ints(group, out // group, channels, window)])
-    last = nodes.add("Transpose", [taps], [ir.AttrInt64s("perm", [0, 1, 3, 2])])
-    rows = nodes.add("Reshape", [last, nodes.ints(group, out // group, channels * window)])
-    operands = [(rows, nodes.ints(-1)), (columns, nodes.ints(-2))]
-    total = adder.add_up(nodes, operands, channels * window, _product)
-    area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(_END)])
-    shape = nodes.add("Concat", [nodes.ints(0, out), area], [ir.AttrInt64("axis", 0)])
-    result = nodes.add("Reshape", [total, shape])
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if bias is None:
-        return result
-    column = nodes.add("Reshape", [bias, nodes.ints(-1, *[1] * len(sizes[2:]))])
-    return adder.round(nodes, nodes.add("Add", [result, column]))
-
-
-def _windows(
-    nodes: NodeCollector, node: ir.Node, data: ir.Value, channels: int, sizes: Sequence[int]
-) -> ir.Value:
-    """Return the elements of every window, (N, channels * window, places...).
-
-    A Conv of each channel with the unit vectors: exact, but a window with an infinity becomes NaN,
-    where the sum is infinite or NaN in any case.
-    """
-    window = math.prod(sizes)
-    units = np.eye(window, dtype=np.float32).reshape(window, 1, *sizes)
-    weight = ir.AttrTensor("value", ir.Tensor(np.tile(units, (channels, 1, *[1] * len(sizes)))))
-    kept = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
-    attributes = [a for name in kept if (a := node.attributes.get(name)) is not None]
-    cut = nodes.add("Constant", [], [weight], FLOAT32.ir)
-    return nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])
-
-
-def _static(value: ir.Value) -> list[int] | None:
-    """Return the shape of a value; None if a length is not known."""
-    if value.shape is None:
-        return None
-    known = [length for length in value.shape if isinstance(length, int)]
-    return known if len(known) == len(value.shape) else None
-
-
-def _global_average(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    source = _operands(node)[0]
-    flat = nodes.add("Reshape", [source, nodes.ints(0, 0, -1)])
-    mean = _divided(nodes, _reduce_axis(nodes, flat, 2, adder), source, adder)
-    lengths = nodes.add("Shape", [source])
-    shape = nodes.add("Slice", [lengths, nodes.ints(0), nodes.ints(2)])
-    rank = nodes.add("Sub", [nodes.add("Shape", [lengths]), nodes.ints(2)])
-    ones = nodes.add("Expand", [nodes.ints(1), rank])
-    full = nodes.add("Concat", [shape, ones], [ir.AttrInt64("axis", 0)])
-    return nodes.add("Reshape", [mean, full])
-
-
-def _reduce_sum(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    return nodes.add("Identity", [_reduce(nodes, node, adder)])
-
-
-def _reduce_mean(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    return _divided(nodes, _reduce(nodes, node, adder), _operands(node)[0], adder)
-
-
-def _divided(nodes: NodeCollector, total: ir.Value, source: ir.Value, adder: Adder) -> ir.Value:
-    """Divide sums by the number of elements of the source that each is of."""
-    to = [ir.AttrInt64("to", FLOAT32.ir.value)]
-    sizes = [nodes.add("Cast", [nodes.add("Size", [v])], to) for v in (source, total)]
-    return adder.round(nodes, nodes.add("Div", [total, nodes.add("Div", sizes)]))
-
-
-def _reduce(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    """Sum over the axes of a reduction, one after the other."""
-    source = _operands(node)[0]
-    axes = _constant_axes(node)
-    keeps = node.attributes.get_int("keepdims", 1) == 1
-    if axes:
-        total = source
-        for axis in reversed(axes):
-            total = _reduce_axis(nodes, total, axis, adder)
-        return total if keeps else nodes.add("Squeeze", [total, nodes.ints(*axes)])
-    if node.attributes.get_int("noop_with_empty_axes", 0) == 1:
-        return source
-    total = _reduce_axis(nodes, nodes.add("Reshape", [source, nodes.ints(-1)]), 0, adder)
-    if not keeps:
-        return nodes.add("Squeeze", [total, nodes.ints(0)])
-    rank = nodes.add("Shape", [nodes.add("Shape", [source])])
-    ones = nodes.add("Expand", [nodes.ints(1), rank])
-    return nodes.add("Reshape", [total, ones])
-
-
-def _reduce_axis(nodes: NodeCollector, value: ir.Value, axis: int, adder: Adder) -> ir.Value:
-    axes = nodes.ints(axis)
-
-    def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
-        return new.add("ReduceSum", [*parts, axes])
-
-    return adder.add_up(nodes, [(value, axes)], _length(value, axis), partial)
-
-
-def _length(value: ir.Value, axis: int) -> int | None:
-    shape = value.shape
-    if shape is None or not -len(shape) <= axis < len(shape):
-        return None
-    length = shape[axis]
-    return length if isinstance(length, int) else None
-
-
-def _operands(node: ir.Node) -> list[ir.Value]:
-    return [value for value in node.inputs[:2] if value is not None]
-
-
-def _constant_axes(node: ir.Node) -> list[int]:
-    """Return the axes of a reduction.
-
-    Raises:
-        OptionError: The model computes them.
-    """
-    axes = _axes(node)
-    if axes is None:
-        raise OptionError(
-            "accumulate_low needs constant axes",
-            where=node.name or node.outputs[0].name,
-            found="axes that the model computes",
-        )
-    return axes
-
-
-def _axes(node: ir.Node) -> list[int] | None:
-    """Return the axes of a reduction, none for all of them; None if the model computes them."""
-    if "axes" in node.attributes:
-        return [int(axis) for axis in node.attributes["axes"].as_ints()]
-    value = node.inputs[1] if len(node.inputs) > 1 else None
-    if value is None:
-        return []
-    tensor = value.const_value
-    producer = value.producer()
-    if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
-        tensor = producer.attributes["value"].as_tensor()
-    if tensor is None:
-        return None
-    return [int(axis) for axis in np.asarray(tensor.numpy()).reshape(-1)]
-
-
 _RULES: dict[str, Callable[[NodeCollector, ir.Node, Adder], ir.Value]] = {
-    "Conv": _conv,
-    "Gemm": _gemm,
-    "GlobalAveragePool": _global_average,
-    "MatMul": _matmul,
-    "ReduceMean": _reduce_mean,
-    "ReduceSum": _reduce_sum,
+    "Conv": conv,
+    "Gemm": gemm,
+    "GlobalAveragePool": global_average,
+    "MatMul": matmul,
+    "ReduceMean": reduce_mean,
+    "ReduceSum": reduce_sum,
 }
