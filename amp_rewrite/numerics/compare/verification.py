@@ -14,10 +14,12 @@ from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.emulate.evaluator import Evaluator
-from amp_rewrite.emulate.low_sums import kept_low
-from amp_rewrite.errors import OptionError
+from amp_rewrite.emulate.low_sums import OLDEST_OPSET, kept_low
+from amp_rewrite.errors import GraphError, OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.convert_opset import convert_opset
+from amp_rewrite.graph.names import names_in
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.batches import Feeds
@@ -72,10 +74,12 @@ class Verification:
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
         self.original = Evaluator(before, outputs=[*names, *pairs.values()], threads=threads)
+        fetched = [*names, *pairs]
+        emulated = _raised_for_sums(after, fetched, target, self.low)
         self.rewritten = Evaluator(
-            after,
-            outputs=[*names, *pairs],
-            accumulate_low=kept_low(target, self.low, after.graph.opset_imports.get("", 0)),
+            emulated,
+            outputs=fetched,
+            accumulate_low=kept_low(target, self.low, emulated.graph.opset_imports.get("", 0)),
             threads=threads,
         )
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
@@ -162,6 +166,23 @@ class Verification:
             stress=stress,
             inside=() if comparer is None else comparer.distances(),
         )
+
+
+def _raised_for_sums(
+    model: ir.Model, fetched: Iterable[str], target: targets.Target, low: DType
+) -> ir.Model:
+    """Return a model at an opset at which the target's sums in the low type can be emulated.
+
+    One that onnx's version converter does not move there, or not without losing what is fetched,
+    stays as it is: its sums are float32.
+    """
+    if model.graph.opset_imports.get("", OLDEST_OPSET) >= OLDEST_OPSET or not kept_low(target, low):
+        return model
+    try:
+        raised = convert_opset(model, OLDEST_OPSET)
+    except (OptionError, GraphError):
+        return model
+    return raised if set(names_in(raised.graph)).issuperset(fetched) else model
 
 
 def _output_names(model: ir.Model) -> list[str]:

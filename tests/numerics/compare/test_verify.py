@@ -331,3 +331,18 @@ def test_the_command_says_it_with_its_exit_status(
     quiet = CliRunner().invoke(command(monkeypatch), [*names, "--quiet"])
     assert quiet.output == ""
     assert quiet.exit_code == status
+
+
+@pytest.mark.parametrize("opset", [9, 12, 17])
+@pytest.mark.parametrize(("target", "distance"), [("webgpu", 0.5), ("cuda", 0.0)])
+def test_sums_are_those_of_the_target_at_every_opset(
+    opset: int, target: str, distance: float
+) -> None:
+    ones = ",".join(["1"] * 4096)
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[1,4096] x) => (float[1,1] y)'
+        f"<float[4096,1] w = {{{ones}}}> {{ [product] y = MatMul(x, w) }}"
+    )
+    rewritten = amp.rewrite(model, target="schema").model
+    report = verify(model, rewritten, {"x": np.ones((1, 4096), np.float32)}, target=target)
+    assert report.outputs[0].distance == distance
