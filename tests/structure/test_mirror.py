@@ -57,6 +57,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "train/step/test_step_backward": "what build_step, cut and step_info say of the backward pass",
     "train/test_files_made_elsewhere": "every reader of training, on files that were changed",
     "train/test_gpu_parts": "what a CUDA device needs, in train/, ort/ and kernels.py",
+    "train/test_long_runs": "what training holds, loses and keeps in the long run",
     "train/test_mixed_training": "whole trainings in low precision",
     "train/test_real_training": "whole trainings in float32",
     "train/test_webgpu_training": "whole trainings in real float16",
