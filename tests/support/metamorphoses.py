@@ -158,6 +158,57 @@ def in_branches(model: onnx.ModelProto, rng: Rng) -> onnx.ModelProto:
     return copy
 
 
+LINEAR = ("Conv", "Gemm", "MatMul")
+HOMOGENEOUS = (
+    "AveragePool", "Flatten", "Identity", "LeakyRelu", "MaxPool", "Relu", "Reshape", "Squeeze",
+    "Transpose", "Unsqueeze",
+)  # fmt: skip
+
+
+def rescaled(model: onnx.ModelProto, rng: Rng) -> onnx.ModelProto:
+    """Multiply the weights of linear layers by a power of two, and divide those of the next by it.
+
+    What stands between two such layers passes factors on.
+    """
+    copy = _duplicate(model)
+    weights = {tensor.name: tensor for tensor in copy.graph.initializer}
+    for first, second in list(_linear_pairs(copy.graph, weights)):
+        power = float(rng.choice([0.25, 0.5, 2.0, 4.0]))
+        for name in first.input[1:]:
+            _multiply(weights[name], power)
+        _multiply(weights[second.input[1]], 1 / power)
+    return copy
+
+
+def _linear_pairs(
+    graph: onnx.GraphProto, weights: dict[str, onnx.TensorProto]
+) -> Iterator[tuple[onnx.NodeProto, onnx.NodeProto]]:
+    """Yield linear layers with the one that alone reads each; their weights are their own."""
+    readers: dict[str, list[onnx.NodeProto | None]] = {end.name: [None] for end in graph.output}
+    for node in graph.node:
+        for name in _reads(node):
+            readers.setdefault(name, []).append(node)
+
+    def is_layer(node: onnx.NodeProto) -> bool:
+        names = node.input[1:]
+        alone = (name in weights and len(readers[name]) == 1 for name in names)
+        return node.op_type in LINEAR and all(alone)
+
+    for first in filter(is_layer, graph.node):
+        value: str | None = first.output[0]
+        while value is not None:
+            reader = readers.get(value, [None])[0] if len(readers.get(value, ())) == 1 else None
+            passes = reader is not None and reader.op_type in HOMOGENEOUS
+            if reader is not None and reader.input[0] == value and is_layer(reader):
+                yield first, reader
+            value = reader.output[0] if reader is not None and passes else None
+
+
+def _multiply(tensor: onnx.TensorProto, factor: float) -> None:
+    scaled = numpy_helper.to_array(tensor) * np.float32(factor)
+    tensor.CopyFrom(numpy_helper.from_array(scaled, tensor.name))
+
+
 def _branch(node: onnx.NodeProto, name: str, known: dict[str, Any]) -> onnx.GraphProto:
     inner = _duplicate(node)
     inner.name = f"{node.name}_{name}"

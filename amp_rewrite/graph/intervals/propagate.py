@@ -132,6 +132,8 @@ class Intervals:
         recorded = self.flat.shape(value)
         node = self.flat.producer[value]
         if recorded is None and node != ABSENT:
+            if self.flat.called(node)[:2] == ("", "Identity"):
+                return self.shape(self.flat.inputs_of(node)[0])
             if self.flat.called(node)[:2] == ("", "ConstantOfShape"):
                 asked = self.array(self.flat.inputs_of(node)[0])
                 return None if asked is None else [int(length) for length in asked]

@@ -145,3 +145,11 @@ def test_cubic_weights_that_may_be_anything_bound_nothing(attribute: str) -> Non
       y = Resize<mode = "cubic", {attribute}>(x, , scales) }}"""
     found = intervals(parse(text), {"x": np.ones((1, 1, 4, 4), np.float32)})
     assert not found["y"].is_bounded
+
+
+def test_the_shape_of_a_repeated_number_is_seen_behind_identities() -> None:
+    text = """g (float[N,4] x) => (float[N,2] y) <int64[2] size = {4, 2}> {
+      s = Identity(size) w = ConstantOfShape<value = float[1] {3.0}>(s) v = Identity(w)
+      y = MatMul(x, v) }"""
+    found = intervals(parse(text), {"x": np.array([0.0, 1.0], np.float32)})
+    assert found["y"].high == pytest.approx(12.0)
