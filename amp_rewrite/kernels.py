@@ -54,7 +54,10 @@ class Kernel:
         return self.until is not None and self.since < version <= self.until
 
     def admits(self, types: Mapping[str, str]) -> bool:
-        """Return whether every constraint that `types` speaks of admits its type there."""
+        """Return whether every constraint that `types` speaks of admits its type there.
+
+        A constraint that admits nothing is met by calls that leave its variable away.
+        """
         return all(types[name] in admitted for name, admitted in self.types if name in types)
 
 
@@ -220,7 +223,7 @@ def _both(one: Kernel, other: Kernel) -> Kernel | None:
     last = min(one.since if one.until is None else one.until, other.until or other.since)
     theirs = dict(other.types)
     types = {name: admitted & theirs.pop(name, admitted) for name, admitted in one.types} | theirs
-    if last < since or not all(types.values()):
+    if last < since:
         return None
     return Kernel(since, last, tuple(types.items()))
 

@@ -156,7 +156,9 @@ def test_two_tables_have_the_types_in_common_that_both_admit() -> None:
     found = kernel(table(7, None, T="a b", U="c"), table(7, None, T="b d"))
     assert found is not None
     assert dict(found.types) == {"T": {"b"}, "U": {"c"}}
-    assert kernel(table(7, None, T="a"), table(7, None, T="b")) is None
+    apart = table(7, None, T="a", U="c").common(table(7, None, T="b", U="c"))
+    assert not apart.has_kernel("", "Op", 7, {"T": "a", "U": "c"})
+    assert apart.has_kernel("", "Op", 7, {"U": "c"})  # a call that leaves T away
 
 
 @pytest.mark.parametrize(

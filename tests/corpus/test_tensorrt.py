@@ -21,6 +21,9 @@ PRECISIONS: tuple[Precision, ...] = ("float16", "bfloat16")
 OPSET = 22
 """The opset from which on bfloat16 is in the schema of Conv."""
 
+NOT_RAISED = {"ort_mul_1"}
+"""Models that onnx's version converter cannot move."""
+
 LARGEST = 200_000_000
 """The largest model that is held in memory, in bytes."""
 
@@ -83,7 +86,8 @@ def test_models_of_the_corpus_are_built_wherever_their_originals_are(
     if path.stat().st_size > LARGEST:
         pytest.skip(f"{path.stat().st_size} bytes")
     shapes = {key: shape for key, (shape, _) in corpus.spec(name).items()}
-    source = amp.load(path) if precision == "float16" else amp.raise_opset(path, OPSET).model
+    raised = precision == "bfloat16" and name not in NOT_RAISED
+    source = amp.raise_opset(path, OPSET).model if raised else amp.load(path)
     before = amp.to_proto(source).SerializeToString()
     original = judge.judge(before, build=True, path=str(path), shapes=shapes)
     if not original.parsed:

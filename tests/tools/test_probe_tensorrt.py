@@ -28,6 +28,9 @@ F16, F32, BF16 = "tensor(float16)", "tensor(float)", "tensor(bfloat16)"
         ("Gather", {"T": F16, "Tind": "tensor(int32)"}, True),
         ("Cast", {"T1": "tensor(int64)", "T2": F16}, True),
         ("Loop", {"V": F16}, True),
+        ("LSTM", {"T": BF16}, True),
+        ("LSTM", {"T": F16, "T1": "tensor(int32)"}, False),  # lengths of sequences
+        ("LSTM", {"T": F32, "T1": "tensor(int32)"}, True),
         ("NonZero", {"T": F16}, False),
     ],
 )

@@ -30,7 +30,7 @@ from amp_rewrite.train.session import slow_device
 from amp_rewrite.train.session.captured import CapturedProgram, capturing
 from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.static import make_static
-from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
+from amp_rewrite.train.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.train.step.cut import cut
 from amp_rewrite.train.step.step_info import read_info
 
@@ -102,6 +102,7 @@ def without_kernels(model: ir.Model) -> Counter[str]:
 def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, Any]:
     """Return a program that is compiled like a CUDA graph, on the CPU, and its sets of states."""
     info, model = read_info(step), clone(step)
+    put_back_batch_norms(model)
     cut_info = cut(model, info, names, defaults=False)
     initial = {s.name: step.graph.initializers[s.name].const_value.numpy() for s in info.states}
     sets = [

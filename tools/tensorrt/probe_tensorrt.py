@@ -114,6 +114,14 @@ def variables_of(model: onnx.ModelProto) -> dict[str, str]:
     return {value: schema_variable(variable) for value, variable in named if value}
 
 
+def absent_variables(model: onnx.ModelProto, variables: dict[str, str]) -> frozenset[str]:
+    """Return the type variables of an operator that a call leaves away."""
+    (node,) = model.graph.node
+    opset = next(i.version for i in model.opset_import if i.domain == node.domain)
+    schema = schemas.find(node.domain, node.op_type, opset)
+    return frozenset() if schema is None else frozenset(schema.variables) - {*variables.values()}
+
+
 def types_of(model: onnx.ModelProto, variables: dict[str, str]) -> dict[str, int]:
     """Return type variable -> element type of what is fed and returned."""
     values = (*model.graph.input, *model.graph.output)
@@ -165,7 +173,8 @@ class Probe:
     def __init__(self) -> None:
         """Load TensorRT."""
         self.judge = Judge()
-        self.taken: dict[tuple[str, Types], bool] = {}
+        self.taken: dict[tuple[str, Types, frozenset[str]], bool] = {}
+        """(operator, types, variables that the call leaves away) -> whether all calls were taken."""
 
     def builds(self, model: onnx.ModelProto) -> bool:
         """Tell whether an engine can be made of a model."""
@@ -177,17 +186,17 @@ class Probe:
         tried = list(choices(model, variables))
         if not tried or not self.builds(tried[0][1]):
             return
-        op = model.graph.node[0].op_type
-        self.taken.setdefault((op, tried[0][0]), True)
+        op, absent = model.graph.node[0].op_type, absent_variables(model, variables)
+        self.taken.setdefault((op, tried[0][0], absent), True)
         for types, changed in tried[1:]:
-            if self.taken.get((op, types), True):
-                self.taken[op, types] = self.builds(changed)
+            if self.taken.get((op, types, absent), True):
+                self.taken[op, types, absent] = self.builds(changed)
 
     def body(self, op: str, text: str) -> None:
         """Try a model of a node with a body in all types."""
         for dtype in (FLOAT32, *LOW.values()):
             model = of_text(text.replace("float[", f"{dtype.onnx}["))
-            self.taken[op, (("V", tensor(dtype.number)),)] = self.builds(model)
+            self.taken[op, (("V", tensor(dtype.number)),), frozenset()] = self.builds(model)
 
     def casts(self) -> None:
         """Try a Cast between all types of models."""
@@ -195,15 +204,22 @@ class Probe:
             number = onnx.TensorProto.DataType.Value(made.upper())
             text = f"g ({given}[2] x) => ({made}[2] y) {{ y = Cast<to = {number}>(x) }}"
             types = (("T1", f"tensor({given})"), ("T2", f"tensor({made})"))
-            self.taken["Cast", types] = self.builds(of_text(text))
+            self.taken["Cast", types, frozenset()] = self.builds(of_text(text))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the kernels that were found."""
-        newest = schemas.newest_opset("")
-        for (op, types), taken in sorted(self.taken.items()):
+        refused = {(op, types) for (op, types, _), taken in self.taken.items() if not taken}
+        for (op, types, absent), taken in self.taken.items():
             if taken:
-                row = {"provider": PROVIDER, "domain": "", "op": op, "since": 1, "until": newest}
-                yield {**row, "types": {name: [type_] for name, type_ in types}}
+                left_away = absent if (op, types) in refused else ()
+                yield {
+                    "provider": PROVIDER,
+                    "domain": "",
+                    "op": op,
+                    "since": 1,
+                    "until": schemas.newest_opset(""),
+                    "types": {name: [type_] for name, type_ in types} | {n: [] for n in left_away},
+                }
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.rewriting.options import RewriteOptions, StepChanges, changed
 from amp_rewrite.train.step.arguments import fetched_names, target_names
+from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.train.step.cut import cut
 from amp_rewrite.train.step.export import keep_forward
 from amp_rewrite.train.step.precision import in_precision
@@ -85,6 +86,7 @@ def step_model(
     known = [name for name in always if name in info.fetches]
     model, forward = step.model, step.original()
     cut(model, info, (*known, *fetched_names(fetches)))
+    spell_out_batch_norms(model)
     keep_forward(model, forward, set(info.names))
     define(model)
     return model

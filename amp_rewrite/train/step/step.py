@@ -14,6 +14,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.train.step.arguments import seed_number
+from amp_rewrite.train.step.batch_norm import put_back_batch_norms
 from amp_rewrite.train.step.cut import cut, values_by_name
 from amp_rewrite.train.step.dropout import replace_dropouts
 from amp_rewrite.train.step.export import forward_of
@@ -94,6 +95,7 @@ def read_step(source: Source) -> Step:
     where = source if isinstance(source, str | os.PathLike) else None
     model = load(source)
     undefine(model)
+    put_back_batch_norms(model)
     return Step(model, read_info(model, where))
 
 
