@@ -174,7 +174,7 @@ class Probe:
         """Load TensorRT."""
         self.judge = Judge()
         self.taken: dict[tuple[str, Types, frozenset[str]], bool] = {}
-        """(operator, types, variables that the call leaves away) -> whether all calls were taken."""
+        """(operator, types, variables left away) -> whether all such calls were taken."""
 
     def builds(self, model: onnx.ModelProto) -> bool:
         """Tell whether an engine can be made of a model."""
