@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import BATCH_NORM_KEY
+from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.train.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.train.step.step import read_step
 
@@ -36,7 +38,7 @@ FEEDS = {
 }
 
 
-def train_op() -> amp.TrainOp:
+def train_op() -> TrainOp:
     model = amp.load(parser.parse_model(NETWORK))
     loss = amp.losses.softmax_cross_entropy(model, "logits", "t")
     return amp.optimizers.Momentum(0.1, 0.9).minimize(loss)
@@ -53,7 +55,7 @@ def test_a_step_file_has_no_batch_normalization_in_training_mode(file: Path) -> 
     proto = onnx.load(file)
     assert "BatchNormalization" not in {node.op_type for node in proto.graph.node}
     onnx.checker.check_model(proto, full_check=True)
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     assert np.isfinite(session.run(["loss"], FEEDS)[0])
 
 
@@ -69,7 +71,7 @@ def test_a_step_that_is_read_has_them_again(file: Path) -> None:
 def test_a_file_trains_and_evaluates_as_its_train_op_does(tmp_path: Path) -> None:
     path = tmp_path / "step.onnx"
     save(amp.build_step(train_op(), ["logits"]), path)
-    results = []
+    results: list[Any] = []
     for source in (train_op(), path):
         with amp.TrainingSession(source) as session:
             losses = [session.run(FEEDS)["loss"] for _ in range(4)]
@@ -81,7 +83,7 @@ def test_a_file_trains_and_evaluates_as_its_train_op_does(tmp_path: Path) -> Non
 def test_a_plain_runtime_computes_what_a_session_does(tmp_path: Path) -> None:
     path = tmp_path / "step.onnx"
     save(amp.build_step(train_op()), path)
-    plain = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    plain: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     with amp.TrainingSession(train_op()) as session:
         expected = session.run(FEEDS)["loss"]
     np.testing.assert_allclose(plain.run(["loss"], FEEDS)[0], expected, rtol=1e-6)
