@@ -4,7 +4,8 @@
 
 `operators` counts those of the optimised graph, fused ones among them; `cpu` those of them that the
 CUDA provider left to the CPU. A model that does not load has the key `error` instead. With `--cpu`
-in front of the models the CPU provider takes everything.
+in front of the models the CPU provider takes everything; with `--graph` a model loads only if the
+CUDA provider accepts it as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ import onnxruntime
 QUIET = 4
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
+Provider = str | tuple[str, dict[str, str]]
+"""A provider, or one with options."""
 
-def place(model: str, providers: list[str]) -> dict[str, object]:
+
+def place(model: str, providers: list[Provider]) -> dict[str, object]:
     """Load a model and return its optimised graph's operators, and those on the CPU."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
@@ -57,9 +61,11 @@ def main() -> None:
     """Print a line for each model of the command line."""
     onnxruntime.set_default_logger_severity(QUIET)
     models = sys.argv[1:]
-    providers = [CUDA, CPU]
+    providers: list[Provider] = [CUDA, CPU]
     if models[:1] == ["--cpu"]:
         providers, models = [CPU], models[1:]
+    elif models[:1] == ["--graph"]:
+        providers, models = [(CUDA, {"enable_cuda_graph": "1"}), CPU], models[1:]
     for model in models:
         print(json.dumps({"model": model, **place(model, providers)}), flush=True)
 

@@ -1,0 +1,127 @@
+"""On the CUDA provider rewritten models load, stay on the device, and keep their fusions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from catalog import REAL
+from cuda_stub import Placement, needs_stub, placements
+
+import amp_rewrite as amp
+from amp_rewrite.cli import main
+from amp_rewrite.dtypes import LOW, Precision
+from amp_rewrite.graph.io.save import save
+from amp_rewrite.train.session.static import make_static
+
+pytestmark = needs_stub
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LARGEST = 60_000_000
+"""The largest model that is placed, in bytes."""
+
+PRECISIONS: tuple[Precision, ...] = ("float16", "bfloat16")
+BATCH = 8
+
+
+@pytest.fixture(scope="module")
+def found(
+    corpus: Any, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, str], Placement]:
+    """Return what becomes of each model, as it is and rewritten: all in one process."""
+    folder = tmp_path_factory.mktemp("rewritten")
+    paths: dict[tuple[str, str], Path] = {}
+    for name in REAL:
+        original = corpus.path(name)
+        if original.stat().st_size > LARGEST:
+            continue
+        paths[name, "float32"] = original
+        for precision in PRECISIONS:
+            paths[name, precision] = folder / f"{name}.{precision}.onnx"
+            amp.rewrite(original, precision=precision).save(paths[name, precision])
+    placed = placements(paths.values())
+    return {key: placed[path] for key, path in paths.items()}
+
+
+def fusions(path: Path, placement: Placement) -> Counter[str]:
+    """Return the operators that the provider made, which the model does not have."""
+    written = {node.op_type for node in onnx.load(path).graph.node}
+    return Counter({op: n for op, n in placement.operators.items() if op not in written})
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", REAL)
+def test_a_rewritten_model_is_placed_as_its_original(
+    found: dict[tuple[str, str], Placement], corpus: Any, name: str, precision: str
+) -> None:
+    before = found.get((name, "float32"))
+    if before is None:
+        pytest.skip(f"more than {LARGEST} bytes")
+    assert before.error is None
+    after = found[name, precision]
+    assert after.error is None
+    assert after.cpu - before.cpu == Counter(), "nodes that left the device"
+    assert fusions(corpus.path(name), before) - after.operators == Counter(), "lost fusions"
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the network of the examples."""
+    pytest.importorskip("sklearn")
+    folder = tmp_path_factory.mktemp("digits")
+    subprocess.run([sys.executable, str(EXAMPLES / "digits.py")], cwd=folder, check=True)
+    return folder
+
+
+def train_step(folder: Path, precision: str, conditional: str) -> Path:
+    """Write a step of the digits network, with a BatchNormalization, as the examples do."""
+    path = folder / f"step.{precision}.{conditional}.onnx"
+    loss = ["--loss", "softmax-cross-entropy:logits:t", "--loss-scale", "dynamic"]
+    options = ["--precision", precision, "--conditional", conditional, "--quiet"]
+    with pytest.raises(SystemExit) as left:
+        main(
+            [
+                "train-step",
+                os.fspath(folder / "digits.onnx"),
+                "-o",
+                os.fspath(path),
+                *loss,
+                *options,
+            ]
+        )
+    assert left.value.code == 0
+    return path
+
+
+@pytest.mark.parametrize("conditional", ["if", "select"])
+@pytest.mark.parametrize("precision", ["float32", *LOW])
+def test_a_step_file_loads_and_keeps_its_nodes_on_the_device(
+    digits: Path, precision: str, conditional: str
+) -> None:
+    path = train_step(digits, precision, conditional)
+    plain = train_step(digits, "float32", conditional)
+    placed = placements({plain, path})
+    assert [placement.error for placement in placed.values()] == [None] * len(placed)
+    assert placed[path].cpu - placed[plain].cpu == Counter()
+
+
+@pytest.mark.parametrize("precision", ["float32", *LOW])
+def test_a_step_with_static_shapes_is_a_cuda_graph(digits: Path, precision: str) -> None:
+    model = amp.load(train_step(digits, precision, "select"))
+    make_static(model, {"x": (BATCH, 1, 8, 8), "t": (BATCH,)})
+    path = digits / f"static.{precision}.onnx"
+    save(model, path)
+    assert placements([path], "--graph")[path].error is None
+
+
+def test_a_step_with_an_if_is_no_cuda_graph(digits: Path) -> None:
+    path = train_step(digits, "float16", "if")
+    error = placements([path], "--graph")[path].error
+    assert error is not None
+    assert "control flow" in error
