@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -26,7 +27,7 @@ Provider = str | tuple[str, dict[str, str]]
 """A provider, or one with options."""
 
 
-def place(model: str, providers: list[Provider]) -> dict[str, object]:
+def place(model: str, providers: Sequence[Provider]) -> dict[str, object]:
     """Load a model and return its optimised graph's operators, and those on the CPU."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
@@ -61,7 +62,7 @@ def main() -> None:
     """Print a line for each model of the command line."""
     onnxruntime.set_default_logger_severity(QUIET)
     models = sys.argv[1:]
-    providers: list[Provider] = [CUDA, CPU]
+    providers: Sequence[Provider] = [CUDA, CPU]
     if models[:1] == ["--cpu"]:
         providers, models = [CPU], models[1:]
     elif models[:1] == ["--graph"]:
