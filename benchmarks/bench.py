@@ -5,6 +5,7 @@
     python benchmarks/bench.py scaling                   time by nodes, fan-out, weights, depth
     python benchmarks/bench.py numerics                  the corpus in emulated mixed precision
     python benchmarks/bench.py exported                  numbers of exported models, beside others'
+    python benchmarks/bench.py judges                    what runtimes make of converted models
     python benchmarks/bench.py train                     training steps against PyTorch eager
     python benchmarks/bench.py loss-scaling              what a loss scale costs in a step
     python benchmarks/bench.py shards                    steps on several shards, and projections
@@ -29,6 +30,7 @@ SCRIPTS = {
     "scaling": "bench_scaling.py",
     "numerics": "bench_numerics.py",
     "exported": "bench_exported.py",
+    "judges": "bench_judges.py",
     "train": "bench_train.py",
     "loss-scaling": "bench_loss_scaling.py",
     "shards": "bench_shards.py",

@@ -153,12 +153,13 @@ def _overlaid(text: str, name: str) -> str:
 
 
 def _data(entry: Mapping[str, Any], path: Path, seeds: int) -> list[Feeds]:
-    make_inputs = _corpus_inputs().make_inputs
+    make_inputs = corpus_inputs().make_inputs
     model = onnx.load(path, load_external_data=False)
     return [make_inputs(model, entry.get("inputs", {}), seed) for seed in range(seeds)]
 
 
-def _corpus_inputs() -> Any:
+def corpus_inputs() -> Any:
+    """Return the module tools/corpus/inputs.py."""
     spec = importlib.util.spec_from_file_location(
         "corpus_inputs", ROOT / "tools" / "corpus" / "inputs.py"
     )

@@ -229,6 +229,38 @@ def _least(cosines: Sequence[float | None]) -> str:
     return f"{min(found):.5f}" if len(found) == len(cosines) else "not finite"
 
 
+JUDGES = {
+    "checker": "valid",
+    "loads": "loads on a CPU",
+    "cuda": "placed on CUDA",
+    "tensorrt": "parsed by TensorRT",
+    "webgpu": "runs on WebGPU",
+    "emulated": "emulated",
+}
+"""What a judge's verdict is called in a row -> in the table."""
+
+
+def judges(rows: Sequence[Row]) -> str:
+    """Return how many models of each converter pass each judge."""
+    asked = [fact for fact in JUDGES if any(fact in row for row in rows)]
+    lines: list[list[object]] = []
+    for tool in dict.fromkeys(row["tool"] for row in rows):
+        of = [row for row in rows if row["tool"] == tool]
+        done = [row for row in of if not row["error"]]
+        passed = [sum(_said(row, fact) == "yes" for row in done) for fact in asked]
+        cosines = [row["cosine"] for row in done if row.get("cosine") is not None]
+        near = sum(cosine >= _NEAR for cosine in cosines)
+        seconds = f"{median(row['seconds'] for row in done):.1f}" if done else ""
+        cells = [TOOLS.get(tool, tool), f"{len(done)} of {len(of)}", *passed]
+        lines.append([*cells, len(cosines), near, seconds])
+    names = " | ".join(JUDGES[fact] for fact in asked)
+    return markdown(
+        f"converter | converted | {names} | finite | cosine at least {_NEAR} | median s", lines
+    )
+
+
+_NEAR = 0.999
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "rewrite": rewrite,
     "scaling": scaling,
@@ -236,6 +268,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "train": train,
     "layers": layers,
     "exported": exported,
+    "judges": judges,
 }
 """Table, which is also what its results are called -> its text."""
 
