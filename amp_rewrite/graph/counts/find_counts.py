@@ -75,6 +75,9 @@ class _Search:
         self._flags = frozenset[int]()
         self._integers: Integers | None = None
         self._inputs = {v for v, fact in given.inputs.items() if fact is not None}
+        self._handed_to: dict[int, list[int]] = {}
+        for maker, reader in type_graph.handles:
+            self._handed_to.setdefault(maker, []).append(reader)
 
     def run(self) -> Counts:
         """Return what was found."""
@@ -87,11 +90,15 @@ class _Search:
                 heapq.heappop(queue)
             fact = begun[vertex] if vertex in begun else self._computed(vertex)
             if self._learn(vertex, fact):
-                for node in {self._graph.nodes[v] for v in self._graph.successors(vertex)}:
+                for node in {self._graph.nodes[v] for v in self._behind(vertex)}:
                     for reached in self._graph.vertices_of(node):
                         heapq.heappush(queue, reached)
         self._found.outputs = [self._known(value) for value in self._flat.main.outputs]
         return self._found
+
+    def _behind(self, vertex: int) -> Sequence[int]:
+        """Return the vertices that read what a vertex makes, sequences included."""
+        return (*self._graph.successors(vertex), *self._handed_to.get(vertex, ()))
 
     def _begin(self) -> Iterator[tuple[int, Fact]]:
         """Yield the vertices where integers become floats, or where counts are made as floats."""

@@ -162,3 +162,9 @@ def test_a_loop_counts_in_what_it_carries() -> None:
         body = b (int64 i, bool on, float c) => (bool go, float d) {
             go = Identity(on) f = Cast<to = 1>(i) d = Add(c, f) }>"""
     assert kind_of(body, "float[a] x") is Kind.COUNT
+
+
+@pytest.mark.parametrize("between", ["t = Identity(s)", "r = Identity(s) t = Identity(r)"])
+def test_a_count_goes_through_sequences_behind_identities(between: str) -> None:
+    body = f"f = Cast<to = 1>(n) s = SequenceConstruct(f, f) {between} y = SequenceAt(t, zero)"
+    assert kind_of(body, "int64[a] n") is Kind.COUNT
