@@ -10,6 +10,7 @@ import typer
 
 from amp_rewrite.api import RewriteResult, rewrite
 from amp_rewrite.cli import common
+from amp_rewrite.cli.convert_output import planned, print_next, print_outcome, print_rewrite
 from amp_rewrite.cli.late_bar import LateBar, late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
@@ -116,8 +117,9 @@ def convert(
     if report is not None:
         write_text(report, found.to_json() if made is None else made.to_json(found))
     if not quiet:
-        _print(found, explain_casts=explain_casts)
-        _print_outcome(made, output, written=written)
+        print_rewrite(found, planned(model, result), explain_casts=explain_casts)
+        print_outcome(made, output, written=written)
+        print_next(found, made, model, output)
     if missing is not None:
         raise missing
     if not holds:
@@ -263,30 +265,3 @@ def _write_page(
         tuning=None if made is None else made.tuning,
     )
     write_page(page, result, report, evidence)
-
-
-def _print(report: Report, *, explain_casts: bool) -> None:
-    from amp_rewrite.report.cast_table import explain_casts as cast_table
-    from amp_rewrite.report.records import print_report
-
-    out = common.console()
-    print_report(report, out)
-    if explain_casts:
-        out.print_lines(cast_table(report))
-
-
-def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> None:
-    """Print the verdict if there is one, and what was written."""
-    out = common.console()
-    fails = made is not None and not made.ok
-    if made is not None:
-        stress = made.verification.stress
-        for line in () if stress is None else stress.lines():
-            out.print(line)
-        out.print(made.verdict)
-    if written:
-        note = ", though it does not hold" if fails else ""
-        out.print(f"wrote {output}{note}")
-    else:
-        note = "; --write-failed writes it all the same" if fails else ""
-        out.print(f"nothing was written{note}")

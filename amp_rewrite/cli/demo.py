@@ -17,6 +17,7 @@ from amp_rewrite.errors import RuntimeMissingError
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.report.explain import explain
+from amp_rewrite.report.gains import Sizes
 from amp_rewrite.report.records import print_report
 from amp_rewrite.rewriting.options import RewriteOptions
 
@@ -45,8 +46,8 @@ def demo(
     out.print(f"$ amp-rewrite convert {before.name} -o {after.name}")
     result = rewrite(before, options)
     result.save(after)
-    print_report(result.report, out)
     sizes = before.stat().st_size, after.stat().st_size
+    print_report(result.report, out, Sizes(*sizes, exact=True))
     out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})")
     out.print()
 

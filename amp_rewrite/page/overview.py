@@ -11,7 +11,7 @@ from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
 from amp_rewrite.printable import printable
 from amp_rewrite.report.gains import Sizes, headline
 from amp_rewrite.report.next_steps import next_steps
-from amp_rewrite.report.phrases import phrase
+from amp_rewrite.report.phrases import plain_phrase
 from amp_rewrite.report.quantities import counted, in_bytes
 from amp_rewrite.report.records import Report
 
@@ -55,7 +55,7 @@ def causes(report: Report) -> list[dict[str, Any]]:
             "reason": reason,
             "low": low,
             "count": operators.total(),
-            "said": phrase(reason, report.precision, report.target),
+            "said": plain_phrase(reason, report.precision, report.target),
             "operators": printable(_operators(operators)),
         }
         for (low, reason), operators in order

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.printable import printable
 from amp_rewrite.report.phrases import phrase
 from amp_rewrite.report.records import NodeRecord, Report, VariableRecord
@@ -33,11 +34,10 @@ def explain(result: Report | Reported, node: str) -> str:
     report = result if isinstance(result, Report) else result.report
     found = [record for record in report.nodes if record.name == node]
     if not found:
-        close = [r.name for r in report.nodes if node.lower() in r.name.lower()][:5]
         raise OptionError(
             "no node has this name",
             found=repr(node),
-            expected=" or ".join(map(repr, close)) or "a node name of the model",
+            expected=suggestion(node, (r.name for r in report.nodes), "a node name of the model"),
             remedy="`amp-rewrite explain MODEL` lists them",
         )
     index = _index(report)

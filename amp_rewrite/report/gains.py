@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.report.records import Report
 from amp_rewrite.rewriting.casts import CastPlan
 
 _ABOUT_HALF = (0.495, 0.515)
 """The share of a file that is called half of it: what is not a weight stays as it is."""
+
+
+class Figures(Protocol):
+    """The figures that the headline says, which a summary has."""
+
+    @property
+    def nodes_converted(self) -> int:
+        """Nodes with at least one low type variable."""
+        ...
+
+    @property
+    def compute_converted(self) -> float:
+        """The low share of the arithmetic."""
+        ...
+
+
+class Gained(Protocol):
+    """What has such figures: a report, whose own text begins with the headline."""
+
+    @property
+    def precision(self) -> str:
+        """The low precision."""
+        ...
+
+    @property
+    def summary(self) -> Figures:
+        """The figures."""
+        ...
 
 
 class Sizes(NamedTuple):
@@ -41,7 +68,7 @@ def planned_size(before: int, plan: CastPlan) -> Sizes:
     return Sizes(before, max(0, after), exact=False)
 
 
-def headline(report: Report, sizes: Sizes | None = None) -> str:
+def headline(report: Gained, sizes: Sizes | None = None) -> str:
     """Return what was gained: size if that is known, and the share of the arithmetic.
 
     Example:

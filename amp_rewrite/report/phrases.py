@@ -1,4 +1,4 @@
-"""What each reason says, for people."""
+"""What each reason says: to who knows the lists and passes, and to who does not."""
 
 from __future__ import annotations
 
@@ -49,6 +49,59 @@ PHRASES: dict[str, str] = {
 """What each reason says, for people."""
 
 
+PLAIN: dict[str, str] = {
+    Reason.ALLOW_LIST: "is where {precision} is fast",
+    Reason.FORCED: "is converted because the level forces everything",
+    Reason.BETWEEN: "lies between operators that are fast in {precision}",
+    Reason.FOLLOWS: "comes right behind an operator that is fast in {precision}",
+    Reason.CLEAR: "only passes numbers on, next to {precision}",
+    Reason.SEQUENCE: "handles a sequence of {precision} tensors",
+    Reason.RETARGETED: "is a Cast whose readers all want {precision}",
+    Reason.FUSED: "belongs to a group that the target computes as one operator",
+    Reason.FLOAT32_PART: "belongs to a part of training that needs float32",
+    Reason.COUNT: "holds counts or positions, which {precision} cannot tell apart",
+    Reason.DEMAND: "feeds angles or indices, where small errors do harm",
+    Reason.DENY_LIST: "would lose too much accuracy in {precision}",
+    Reason.DOWNSTREAM_OF_DENY: "works on a result that needs float32",
+    Reason.SQUARE: "makes squares for a sum, which outgrow {precision}",
+    Reason.SEQUENCE_DENIED: "handles a sequence that stays float32",
+    Reason.PRESERVED: "is not to be touched: --preserve",
+    Reason.NODE_RULE: "is kept by a rule about this node",
+    Reason.UNLISTED: "is left alone, by a decision in the op lists",
+    Reason.UNKNOWN_OPERATOR: "is an operator that no op list knows",
+    Reason.FIXED_TYPE: "takes float32 here, whatever the model",
+    Reason.TYPE_UNSUPPORTED: "does not take {precision} in this opset of ONNX",
+    Reason.OPSET_TOO_OLD: "is of an opset without {precision}: --opset raises it",
+    Reason.NO_KERNEL: "cannot run in {precision} on target {target}",
+    Reason.FUSED_FLOAT32: "belongs to a group that the target computes in float32",
+    Reason.QUANTIZED: "is quantised already",
+    Reason.CONSTANT_OVERFLOW: "uses a constant that is too large for {precision}",
+    Reason.CONSTANT_UNDERFLOW: "relies on a constant that is too small for {precision}",
+    Reason.LONG_SUM: "adds up too many numbers for the kernels of target {target}",
+    Reason.CERTAIN_OVERFLOW: "reaches numbers too large for {precision}, whatever the input",
+    Reason.LIKELY_OVERFLOW: "likely reaches numbers too large for {precision}",
+    Reason.VARIABLE_READ: "reads a variable that training keeps in float32",
+    Reason.UNPROFITABLE: "would cost more in casts than it saves",
+    Reason.ISOLATED: "has no fast operator left beside it",
+    Reason.CAST_MOVED: "changed sides, which saves casts",
+    Reason.NOT_BETWEEN: "is safe in {precision}, but stands at no fast operator",
+    Reason.NOT_NEXT: "only passes numbers on, next to float32",
+    Reason.NO_ALLOW: "is in a model without any operator that is fast in {precision}",
+    Reason.CONVERTED: "is a constant that is stored in {precision}",
+    Reason.STORED: "is a constant that is stored in 16 bits and read as float32",
+    Reason.CONSTANT: "is a constant that something reads as float32",
+}
+"""What a node with each reason does, for who knows nothing of lists and passes; after "it"."""
+
+
 def phrase(reason: str, precision: str, target: str) -> str:
     """Return what a reason says of a rewrite to `precision` for `target`."""
     return PHRASES.get(reason, reason).format(precision=precision, target=target)
+
+
+def plain_phrase(reason: str, precision: str, target: str) -> str:
+    """Return what a reason says of a node, in words that need no knowledge of how it works."""
+    known = PLAIN.get(reason)
+    if known is None:
+        return phrase(reason, precision, target)
+    return known.format(precision=precision, target=target)

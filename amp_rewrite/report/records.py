@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite.paint.painting import Reason
-from amp_rewrite.report.phrases import phrase
+from amp_rewrite.report.gains import Sizes, headline
+from amp_rewrite.report.phrases import plain_phrase
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -370,9 +371,16 @@ class Report:
         return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print the summary and the reasons on a console."""
+def print_report(report: Report, console: Console, sizes: Sizes | None = None) -> None:
+    """Print on a console what was gained, the figures, and why the rest stays float32.
+
+    Args:
+        report: The report.
+        console: Where to print.
+        sizes: How large the model is before and after, if that is known.
+    """
     summary, weights = report.summary, report.weights
+    console.print(headline(report, sizes))
     console.print(
         f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
         f"{report.precision} (target {report.target}): "
@@ -455,9 +463,9 @@ def _reason_table(report: Report, reasons: dict[tuple[str, str], int]) -> Table:
     table = Table(title="stays float32", title_justify="left", box=None, pad_edge=False)
     table.add_column("nodes", justify="right")
     table.add_column("operator")
-    table.add_column("because")
+    table.add_column("because it")
     for (reason, op), count in list(reasons.items())[:MOST_REASONS]:
-        said = phrase(reason, report.precision, report.target).removesuffix(" from").rstrip(",")
+        said = plain_phrase(reason, report.precision, report.target)
         table.add_row(str(count), op, Text(f"{said} ").append(f"({reason})", "dim"))
     rest = sum(list(reasons.values())[MOST_REASONS:])
     if rest:

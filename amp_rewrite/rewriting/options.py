@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 from amp_rewrite import targets
 from amp_rewrite.dtypes import DType, Precision, low_dtype
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.input_ranges import InputRanges, check_input_names, input_ranges
@@ -209,7 +210,9 @@ class RewriteOptions:
                     raise OptionError(
                         f"{option} matches no node",
                         found=repr(pattern),
-                        expected="a regular expression for a whole node name",
+                        expected=suggestion(
+                            pattern, model.node_names, "a regular expression for a whole node name"
+                        ),
                         remedy="`amp-rewrite explain MODEL` lists the node names",
                     )
         check_input_names(self.ranges, model)
@@ -303,5 +306,7 @@ def _require_known(option: str, names: Iterable[str], known: set[str], kind: str
     for name in names:
         if name not in known:
             raise OptionError(
-                f"{option} names nothing in the model", found=repr(name), expected=kind
+                f"{option} names nothing in the model",
+                found=repr(name),
+                expected=suggestion(name, sorted(known), kind),
             )

@@ -417,3 +417,48 @@ def test_an_opset_that_a_model_cannot_have_is_refused(
     assert (status, out) == (1, "")
     assert "the model cannot be moved to this opset; found 20; expected 21, which it has" in err
     assert not (folder / "out.onnx").exists()
+
+
+def test_convert_says_first_what_was_gained_and_last_what_to_try(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    _, out, _ = convert(capsys, folder)
+    lines = out.splitlines()
+    assert lines[0].endswith("of the size; 100 % of the arithmetic in float16")
+    model, output = folder / "plain.onnx", folder / "out.onnx"
+    assert lines[lines.index(f"wrote {output}") + 1 :][:2] == [
+        "next: Compare it with the original on inputs of yours: nothing was verified yet.",
+        f"  amp-rewrite verify {model} {output} --data inputs.npz",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["convrt"], "Did you mean 'convert'"),
+        (["convert", "m.onnx", "--precison", "float16"], "--precision"),
+    ],
+)
+def test_an_unknown_command_or_option_names_the_nearest(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert expected in err
+
+
+@pytest.mark.parametrize("option", ["--deny-node", "--preserve"])
+def test_a_name_that_matches_nothing_names_the_nearest(
+    option: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, err = convert(capsys, folder, option, "lst")
+    assert status == 1
+    assert "found 'lst'; expected 'last'" in err
+
+
+def test_explain_of_a_name_that_is_not_there_names_the_nearest(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, err = run(capsys, "explain", folder / "plain.onnx", "ext")
+    assert status == 1
+    assert "found 'ext'; expected 'exp'" in err

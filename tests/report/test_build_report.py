@@ -152,7 +152,9 @@ def test_explain_names_the_constant_that_does_not_fit() -> None:
 
 
 def test_explain_of_an_unknown_node_is_an_error(report: amp.Report) -> None:
-    with pytest.raises(amp.AmpError, match="no node has this name; found 'dit'; expected a node"):
+    with pytest.raises(
+        amp.AmpError, match="no node has this name; found 'dit'; expected 'dot' or 'div'"
+    ):
         explain(report, "dit")
 
 

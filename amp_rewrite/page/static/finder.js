@@ -88,16 +88,11 @@ function causeButton(number, action) {
   const cause = data.overview.causes[number];
   const element = make("button", { type: "button", onclick: action },
     make("span", { className: "count" }, cause.count.toLocaleString("en")),
-    make("span", {}, sentence(cause)),
+    make("span", {}, `${cause.said} (${cause.reason})`),
     make("span", { className: "operators" }, cause.operators));
   element.dataset.cause = String(number);
   element.setAttribute("aria-pressed", "false");
   return make("li", {}, element);
-}
-
-/** Return what a cause says, without the word that a name would follow. */
-function sentence(cause) {
-  return `${cause.said.replace(/,? (reached )?from$/, "")} (${cause.reason})`;
 }
 
 function listenToFinder() {
