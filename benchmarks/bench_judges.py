@@ -169,9 +169,14 @@ def measure(options: argparse.Namespace) -> list[Row]:
                 if not row["error"]:
                     row |= judged(model, expected, target, options)
                 print(row, file=sys.stderr, flush=True)
-                rows.append(row)
+                rows.append({key: _without(name, said) for key, said in row.items()})
                 target.unlink(missing_ok=True)
     return rows
+
+
+def _without(folder: str, said: Any) -> Any:
+    """Return a verdict without the folder of the moment."""
+    return said.replace(f"{folder}/", "") if isinstance(said, str) else said
 
 
 def main(arguments: list[str]) -> int:
