@@ -47,6 +47,7 @@ FLOORS = (
     "emulate",
     "report",
     "api",
+    "compat",
     "numerics",
     "page",
     "metrics",
