@@ -137,7 +137,7 @@ class RewriteResult:
         """
         from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
 
-        shapes = inferred_shapes(self.model, dims or {})
+        shapes = inferred_shapes(self.model, {} if dims is None else dims)
         return self._reported(self._sizes(shapes, self.plan.inner))
 
     def report_of_run(self, shapes: Mapping[str, Shape]) -> Report:

@@ -9,6 +9,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+_LENIENT = "surrogatepass"
+"""Names of nodes and files may hold what UTF-8 alone does not encode."""
+
 
 class Pending(Protocol):
     """A collective that has begun."""
@@ -73,16 +76,16 @@ def as_bytes(array: Array) -> Array:
 
 def gather_text(group: Collective, text: str) -> list[str]:
     """Return the texts of all shards."""
-    found = group.gather(np.frombuffer(text.encode(), np.uint8))
-    return [part.tobytes().decode() for part in found]
+    found = group.gather(np.frombuffer(text.encode(errors=_LENIENT), np.uint8))
+    return [part.tobytes().decode(errors=_LENIENT) for part in found]
 
 
 def broadcast_text(group: Collective, text: str) -> str:
     """Return the text of shard 0."""
-    content = np.frombuffer(text.encode(), np.uint8).copy()
+    content = np.frombuffer(text.encode(errors=_LENIENT), np.uint8).copy()
     length = np.array([content.size], np.int64)
     group.broadcast(length)
     if group.rank:
         content = np.empty(int(length[0]), np.uint8)
     group.broadcast(content)
-    return content.tobytes().decode()
+    return content.tobytes().decode(errors=_LENIENT)

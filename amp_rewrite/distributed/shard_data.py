@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from amp_rewrite import arguments
 from amp_rewrite.distributed.collective import Array
 from amp_rewrite.errors import DataError
 from amp_rewrite.train.data.data_set import DataSet
@@ -51,6 +52,7 @@ class ShardedData(DataSet):
 
         Raises:
             DataError: The batch is no multiple of the number of shards.
+            OptionError: It is not a positive integer.
         """
         _check_divides(batch, self._shards)
         whole, rest = divmod(self.size, batch)
@@ -180,6 +182,8 @@ class WholeExamples(Examples):
 
 
 def _check_divides(batch: int, shards: int) -> None:
+    arguments.integer("batch", batch, low=1)
+    arguments.integer("batch", batch, low=1)
     if batch % shards:
         raise DataError(
             "the batch cannot be divided evenly among the shards",

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from amp_rewrite import arguments
 from amp_rewrite.distributed import mpi_engine, torch_engine
 from amp_rewrite.distributed.collective import Array, Collective, gather_text
 from amp_rewrite.distributed.session_sharding import SessionSharding
@@ -69,7 +70,9 @@ class Shards(ShardContext):
         Raises:
             DataError: The number of examples is no multiple of the number of shards.
         """
-        return part_of_batch(batch, self.rank, self.size)
+        given = arguments.mapping("batch", batch, what="arrays by the names of inputs")
+        arrays = {name: arguments.array(str(name), array) for name, array in given.items()}
+        return part_of_batch(arrays, self.rank, self.size)
 
     def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples:
         """Return examples whose batches are this shard's parts of the global ones.
@@ -101,7 +104,9 @@ class Shards(ShardContext):
 
         Raises:
             ShardError: It differs.
+            OptionError: It is not a string.
         """
+        arguments.text("text", text, what="what the shards are to agree on")
         first, *others = texts = gather_text(self.collective, text)
         other = next((t for t in others if t != first), None)
         if other is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import dtypes
+from amp_rewrite import arguments, dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
@@ -99,7 +99,7 @@ def _check_feed(spec: FeedSpec, value: Any) -> Any:
                 found=type(value).__name__,
                 expected="a list of arrays",
             )
-        return [widened(_check_dtype(spec, np.asarray(item))) for item in value]
+        return [widened(_check_dtype(spec, arguments.array(spec.name, item))) for item in value]
     return value
 
 
@@ -110,7 +110,7 @@ def widened(array: Array) -> Array:
 
 
 def _check_tensor(spec: FeedSpec, value: Any) -> Array:
-    array = _check_dtype(spec, np.asarray(value))
+    array = _check_dtype(spec, arguments.array(spec.name, value))
     declared = spec.shape
     if declared is None:
         return array

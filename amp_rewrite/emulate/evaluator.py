@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite import dtypes
+from amp_rewrite import arguments, dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.emulate.emulated_fetches import choose_outputs, narrowed
@@ -19,7 +19,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.ort.sessions import Session, session_options
+from amp_rewrite.ort.sessions import Session, check_options, session_options
 from amp_rewrite.rewriting.retype import retype_value
 from amp_rewrite.targets import CPU
 
@@ -59,6 +59,11 @@ class Evaluator:
             AmpError: The model is not valid, ONNX Runtime cannot load it or is not installed, or
                 `outputs` names no value.
         """
+        emulate = arguments.switch("emulate", emulate)
+        threads = arguments.threads(threads)
+        if options is None:
+            options = session_options(threads=threads)
+        check_options(options)
         loaded = load(model)
         types = infer_types(loaded)
         specs = feed_specs(loaded, types)
@@ -69,7 +74,6 @@ class Evaluator:
             _widen_boundary(loaded, types)
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
-        options = session_options(threads=threads) if options is None else options
         self._session = Session(loaded, providers=providers, options=options)
 
     def run(
@@ -86,7 +90,8 @@ class Evaluator:
             OptionError: A feed is missing, unknown, or of the wrong type or shape.
             RunError: ONNX Runtime cannot run the model on them.
         """
-        fetches = [f for f in self._fetches if outputs is None or f.name in outputs]
+        wanted = self.outputs if outputs is None else arguments.texts("outputs", outputs)
+        fetches = [f for f in self._fetches if f.name in wanted]
         if not fetches:
             return {}
         checked = check_feeds(self.inputs, feeds)

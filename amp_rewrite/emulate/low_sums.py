@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.accumulation import SumOrder, load
 from amp_rewrite.dtypes import DType
 from amp_rewrite.emulate.adder import Adder, known_shape, operands_of
@@ -42,11 +43,7 @@ def sums_of(operators: Collection[str] | Sums) -> Sums:
     Raises:
         OptionError: An operator has no rule, or a bare string was given.
     """
-    if isinstance(operators, str):
-        raise OptionError(
-            "accumulate_low must be a list", found=repr(operators), expected=f"[{operators!r}]"
-        )
-    for name in operators:
+    for name in arguments.texts("accumulate_low", operators):
         if name not in _RULES and name not in STEPS:
             raise OptionError(
                 "accumulate_low does not know how to accumulate in the low type",

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.errors import InjectError
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import DataError, InjectError
 from amp_rewrite.graph import elements
 from amp_rewrite.inject.resolve_names import Found
 from amp_rewrite.loss_scaling.loss_scale import PREFIX, LossScale, LossScaleState
@@ -23,8 +25,9 @@ def make_inputs(graph: ir.Graph, found: Found, initial: Mapping[str, Array]) -> 
 
     Raises:
         InjectError: An initial value belongs to no state, or has another shape.
+        DataError: It is not an array of numbers.
     """
-    for name in initial:
+    for name in arguments.mapping("initial", initial, what="arrays by the names of states"):
         if name not in found.states:
             raise InjectError(
                 "an initial value belongs to no state",
@@ -35,12 +38,12 @@ def make_inputs(graph: ir.Graph, found: Found, initial: Mapping[str, Array]) -> 
         if not value.is_graph_input():
             graph.inputs.append(value)
         if name in initial:
-            _set_default(graph, value, initial[name])
+            _set_default(graph, value, arguments.array(name, initial[name]))
 
 
 def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
     dtype = value.dtype or ir.DataType.from_numpy(initial.dtype)
-    array = np.asarray(initial, dtype.numpy())
+    array = _as_type(value, initial, dtype)
     declared = None if value.shape is None else tuple(value.shape)
     if declared is not None and not _fits(array.shape, declared):
         raise InjectError(
@@ -52,6 +55,17 @@ def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
     value.const_value = ir.tensor(array, dtype=dtype, name=value.name)
     value.type, value.shape = ir.TensorType(dtype), ir.Shape(array.shape)
     graph.initializers[str(value.name)] = value
+
+
+def _as_type(value: ir.Value, given: Array, dtype: ir.DataType) -> Array:
+    if given.dtype.kind in "OUScmM":
+        raise DataError(
+            "not numbers of the state's type",
+            where=value.name,
+            found=given.dtype,
+            expected=dtype_name(dtype),
+        )
+    return np.asarray(given, dtype.numpy())
 
 
 def _fits(shape: tuple[int, ...], declared: tuple[Any, ...]) -> bool:

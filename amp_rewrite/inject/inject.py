@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import InjectError
@@ -77,10 +78,12 @@ def inject_loss_scaling(
         InjectError: A name denotes nothing suitable; the graph is not what the arguments say; it
             has a loss scale already.
         LossScaleValueError: `loss_scale` denotes none.
-        OptionError: `conditional` or `precision` is unknown.
+        OptionError: `conditional` or `precision` is unknown, or something else than names is given.
+        DataError: An initial value is not an array of numbers.
         StepError: The step has been rewritten to another precision.
     """
     scale, mode = get(loss_scale), check_mode(conditional)
+    precision = arguments.text("precision", precision, what="the name of a type")
     if scale is None:
         raise InjectError("there is no loss scale to inject", expected="'dynamic' or a number")
     copied = load(model)
@@ -91,7 +94,7 @@ def inject_loss_scaling(
     found = find(copied.graph, names)
     regions = regions_of(copied.graph, found)
     mark_parts(regions)
-    make_inputs(copied.graph, found, initial or {})
+    make_inputs(copied.graph, found, {} if initial is None else initial)
     builder = Builder(copied, scope=_SCOPE, part=Part.LOSS_SCALE)
     injected = add_loss_scale(builder, found, regions, scale, mode)
     info = set_outputs(builder, found, injected, scale, known)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import InjectError
 from amp_rewrite.train.step.cut import values_by_name
@@ -63,7 +64,9 @@ def names_of(
 
     Raises:
         InjectError: Neither says it, or the step has a loss scale already.
+        OptionError: Something else than names is given.
     """
+    _check_names(loss, seed, gradients, updates)
     if info is not None and info.having(_SCALE_ROLE) is not None:
         raise InjectError(
             "the step has a loss scale already",
@@ -80,6 +83,18 @@ def names_of(
         if not content:
             raise InjectError(f"{name} is empty", expected="at least one entry")
     return known
+
+
+def _check_names(loss: object, seed: object, gradients: object, updates: object) -> None:
+    for option, name in {"loss": loss, "seed": seed}.items():
+        if name is not None:
+            arguments.text(option, name, what="the name of a value")
+    for option, given in {"gradients": gradients, "updates": updates}.items():
+        if given is None:
+            continue
+        named = arguments.mapping(option, given, what="names of values by the names of states")
+        for name in (*named, *named.values()):
+            arguments.text(f"what {option} holds", name, what="the name of a value")
 
 
 def _first(name: str, given: T | None, known: T | None) -> T:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from amp_rewrite import targets
+from amp_rewrite import arguments, targets
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
@@ -52,9 +52,12 @@ def check_lists(
 
     Returns:
         The report. Nothing wrong with a list or a model raises.
+
+    Raises:
+        OptionError: `files` or `models` are not paths.
     """
-    given = [files] if isinstance(files, str | Path) else list(files or ())
-    models = [*models, *(f for f in given if _is_model(f))]
+    given = arguments.paths("files", files)
+    models = [*arguments.paths("models", models), *(f for f in given if _is_model(f))]
     named = [f for f in given if not _is_model(f)]
     checked = [_Checked(item) for item in named or list_files.builtin_names()]
     findings = [finding for one in checked for finding in one.findings()]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amp_rewrite.errors import DataError
+from amp_rewrite.graph.io.paths import path_text
 
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -37,13 +38,13 @@ def batches(data: Data) -> Iterator[Feeds]:
         DataError: A file is missing or unreadable, or something is not a batch.
     """
     if isinstance(data, Mapping):
-        yield cast("Feeds", data)
+        yield _batch(cast("Feeds", data))
         return
     if isinstance(data, str | os.PathLike):
         data = [data]
-    for item in data:
+    for item in _items(data):
         if isinstance(item, Mapping):
-            yield item
+            yield _batch(cast("Feeds", item))
         elif isinstance(item, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             for path in files_of(item):
                 yield read_batch(path)
@@ -53,6 +54,23 @@ def batches(data: Data) -> Iterator[Feeds]:
                 found=type(item).__name__,
                 expected="a mapping from input names to arrays, or the path of an .npz file",
             )
+
+
+def _batch(given: Feeds) -> Feeds:
+    for name in given:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise DataError("the name of an input must be a string", found=repr(name))
+    return given
+
+
+def _items(data: object) -> Iterable[object]:
+    if not isinstance(data, Iterable):
+        raise DataError(
+            "not data",
+            found=f"an object of type {type(data).__name__}",
+            expected="batches (mappings from input names to arrays), or paths of .npz files",
+        )
+    return cast("Iterable[object]", data)
 
 
 def count(data: Data) -> int | None:
@@ -72,7 +90,7 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     Raises:
         DataError: There is no such file, or the folder holds none.
     """
-    given = Path(path)
+    given = Path(path_text(path, DataError))
     if given.is_file():
         return [given]
     if not given.is_dir():
@@ -89,6 +107,7 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
     Raises:
         DataError: The file is no .npz file, or needs pickle.
     """
+    path = path_text(path, DataError)
     try:
         # np.load leaves a file open that it opened itself and cannot read.
         with open(path, "rb") as stream:

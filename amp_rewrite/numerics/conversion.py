@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from amp_rewrite import arguments
 from amp_rewrite.api import RewriteResult
-from amp_rewrite.errors import VerdictError
+from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -56,7 +57,14 @@ class Conversion:
 
         Args:
             report: That report, if it was asked for in another form.
+
+        Raises:
+            OptionError: It is not one.
         """
+        if not isinstance(report, Report | None):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "not a report of a rewrite", found=f"an object of type {type(report).__name__}"
+            )
         verdict = {
             "ok": self.ok,
             "text": self.verdict,
@@ -85,7 +93,7 @@ class Conversion:
             VerdictError: It does not hold; nothing was written.
             SaveError: It cannot be written; no new file is left behind.
         """
-        if not (self.ok or write_failed):
+        if not (arguments.switch("write_failed", write_failed) or self.ok):
             raise VerdictError(self.verification.failures, self)
         self.result.save(path, progress=progress)
 

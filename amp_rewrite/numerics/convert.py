@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from amp_rewrite import targets
+from amp_rewrite import arguments, targets
 from amp_rewrite.api import RewriteResult, rewrite
-from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.numerics.batches import Data, batches
 from amp_rewrite.numerics.compare.distance import Tolerances
@@ -69,7 +68,11 @@ def convert(
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
     """
     chosen = changed(options, changes)
-    _check(rtol, budget)
+    rtol = _tolerance(rtol)
+    seconds = "a positive number of seconds"
+    budget = arguments.number("budget", budget, low=0, above=True, expected=seconds)
+    progress = arguments.function("progress", progress)
+    stress = None if stress is None else arguments.switch("stress", stress)
     kept = [*batches(data)] if isinstance(data, Iterator) else data
     stressed = data is None or chosen.strict if stress is None else stress
     job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent)
@@ -96,7 +99,7 @@ def judge(
     Raises:
         AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
     """
-    _check(rtol, BUDGET)
+    rtol = _tolerance(rtol)
     return _Job(model, None, options, rtol, BUDGET, True, progress or _silent).judged(result)
 
 
@@ -197,13 +200,10 @@ def _fails_on_data(report: VerifyReport) -> bool:
     return bool(report.infinities) or not all(output.ok for output in report.outputs)
 
 
-def _check(rtol: float | None, budget: float) -> None:
-    if rtol is not None and not rtol >= 0:
-        raise OptionError("impossible rtol", found=rtol, expected="a number of at least 0")
-    if not budget > 0:
-        raise OptionError(
-            "impossible budget", found=budget, expected="a positive number of seconds"
-        )
+def _tolerance(rtol: float | None) -> float | None:
+    if rtol is None:
+        return None
+    return arguments.number("rtol", rtol, low=0, expected="a number of at least 0")
 
 
 def _silent(_: str) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import yaml
 
 from amp_rewrite import targets
+from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.oplists import NodeRule, OpLists
 from amp_rewrite.report.write_text import write_text
 from amp_rewrite.rewriting.options import RewriteOptions
@@ -47,7 +49,7 @@ def write_overlay(path: str | os.PathLike[str], text: str) -> None:
     Raises:
         SaveError: The file cannot be written.
     """
-    write_text(Path(path), text.rstrip("\n"))
+    write_text(Path(path_text(path, SaveError)), text.rstrip("\n"))
 
 
 def _entry(rule: NodeRule) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.api import rewrite
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.emulate.evaluator import Evaluator
@@ -60,11 +61,12 @@ def raise_opset(
         seed: Of the made-up inputs.
 
     Raises:
-        OptionError: The converter cannot do it.
+        OptionError: The converter cannot do it, or an argument is impossible.
         GraphError: What it made is not valid, or gives other outputs.
     """
+    seed = arguments.integer("seed", seed)
     original = load(source)
-    if inline_functions:
+    if arguments.switch("inline_functions", inline_functions):
         inline(original)
     before = original.graph.opset_imports.get("", opset)
     raised = convert_opset(original, opset)

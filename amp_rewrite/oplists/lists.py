@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal, get_args
 
-from amp_rewrite import targets
+from amp_rewrite import arguments, targets
 from amp_rewrite.dtypes import FLOAT16, low_dtype
 from amp_rewrite.errors import ListError, OptionError
 from amp_rewrite.oplists import environment
@@ -66,6 +66,9 @@ class OpLists:
         """Return lists of unconditional entries; a name is "Op" or "domain::Op".
 
         An operator on two of them is no error here but in `checked`, as for every other source.
+
+        Raises:
+            OptionError: The names are not lists of strings, or the precision or target is unknown.
         """
         given = {
             ListName.ALLOW: allow,
@@ -76,7 +79,7 @@ class OpLists:
         entries = (
             Entry(op, domain, name, "given by name", where=f"the given {name} list")
             for name, ops in given.items()
-            for domain, op in map(environment.split_name, ops)
+            for domain, op in map(environment.split_name, arguments.texts(name, ops))
         )
         return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
 
@@ -103,7 +106,7 @@ class OpLists:
             opset: The version of `domain` that the model imports.
             attributes: The node's own attributes, as plain Python values.
         """
-        found = self._index.get(("" if domain == "ai.onnx" else domain, op))
+        found = self._index.get(_key(domain, op))
         if found is None:
             return None
         for entry in found:
@@ -113,7 +116,7 @@ class OpLists:
 
     def knows(self, domain: str, op: str) -> bool:
         """Return whether any entry is about the operator, under whatever condition."""
-        return ("" if domain == "ai.onnx" else domain, op) in self._index
+        return _key(domain, op) in self._index
 
     def with_environment(self, environ: Mapping[str, str]) -> OpLists:
         """Return the lists after AMP_REWRITE_<NAME>_ADD and _REMOVE, checked.
@@ -122,7 +125,7 @@ class OpLists:
             OptionError: A variable adds an operator that no schema knows.
             ListError: An operator ends up on two lists.
         """
-        return self._after_environment(environ).checked()
+        return self._after_environment(_environment(environ)).checked()
 
     def with_level(self, level: str) -> OpLists:
         """Return the lists as a level changes them.
@@ -163,6 +166,7 @@ class OpLists:
             OptionError: A level or an environment variable has an impossible value.
             ListError: An operator is on two final lists.
         """
+        environ = _environment(environ)
         chosen = "default" if level is None else level
         if _level(chosen) == "default":
             chosen = environ.get(LEVEL_VARIABLE, "").strip() or chosen
@@ -238,7 +242,8 @@ def load_lists(
     precision, chosen = low_dtype(precision).name, targets.find(target)
     chosen.check_precision(precision)
     owners = chosen.list_owners
-    given = _paths(paths) or [",".join(f"{precision}_{owner}" for owner in owners)]
+    builtin = ",".join(f"{precision}_{owner}" for owner in owners)
+    given = arguments.paths("lists", paths) or [builtin]
     merged = list_files.read(given, precision=precision, targets=owners)
     if merged.problems:
         raise merged.problems[0]
@@ -248,26 +253,23 @@ def load_lists(
     return lists.configured(level, os.environ if environ is None else environ)
 
 
-def _paths(given: Sequence[str | Path] | str | Path | None) -> list[str | Path]:
-    """Return paths as a list, an empty one for None.
+def _key(domain: str, op: str) -> tuple[str, str]:
+    domain = arguments.text("domain", domain, what="the domain of an operator")
+    op = arguments.text("op", op, what="the name of an operator")
+    return "" if domain == "ai.onnx" else domain, op
 
-    Raises:
-        OptionError: They are no paths.
-    """
-    if given is None:
-        return []
-    paths: Sequence[str | Path] = [given] if isinstance(given, str | Path) else given
-    if not isinstance(paths, Sequence) or not all(isinstance(p, str | Path) for p in paths):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            "lists must be paths of list files, or names of built-in ones",
-            found=repr(given),
-            remedy="pass a path or a list of paths",
-        )
-    return list(paths)
+
+def _environment(given: Mapping[str, str]) -> Mapping[str, str]:
+    what = "variables by name, as os.environ has them"
+    environ = arguments.mapping("environ", given, what=what)
+    for name, value in environ.items():
+        arguments.text("environ", name, what=what)
+        arguments.text(f"the variable {name}", value, what="a string")
+    return environ
 
 
 def _level(level: str) -> str:
-    for known in LEVELS:
+    for known in LEVELS if isinstance(level, str) else ():  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         if level.strip().lower() == known.lower():
             return known
     raise OptionError("unknown level", found=repr(level), expected=" or ".join(LEVELS))

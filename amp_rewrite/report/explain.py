@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from amp_rewrite import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
@@ -29,9 +30,10 @@ def explain(result: Report | Reported, node: str) -> str:
         node: The node's name.
 
     Raises:
-        OptionError: The model has no such node.
+        OptionError: The model has no such node, or something else than a result was given.
     """
-    report = result if isinstance(result, Report) else result.report
+    report = _report_of(result)
+    arguments.text("node", node, what="the name of a node")
     found = [record for record in report.nodes if record.name == node]
     if not found:
         raise OptionError(
@@ -42,6 +44,17 @@ def explain(result: Report | Reported, node: str) -> str:
         )
     index = _index(report)
     return "\n".join(printable(line) for record in found for line in _lines(report, record, index))
+
+
+def _report_of(result: object) -> Report:
+    report = result if isinstance(result, Report) else getattr(result, "report", None)
+    if not isinstance(report, Report):
+        raise OptionError(
+            "there is nothing to explain",
+            found=f"an object of type {type(result).__name__}",
+            expected="what amp_rewrite.rewrite returned, or its report",
+        )
+    return report
 
 
 def _index(report: Report) -> dict[str, tuple[NodeRecord, VariableRecord]]:

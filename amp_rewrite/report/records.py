@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from amp_rewrite import arguments
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.report.gains import Sizes, headline
 from amp_rewrite.report.phrases import plain_phrase
@@ -357,8 +358,13 @@ class Report:
         }
 
     def to_json(self, indent: int | None = 1) -> str:
-        """Return the report as JSON text."""
-        return json.dumps(self.to_dict(), indent=indent)
+        """Return the report as JSON text, each level `indent` spaces further in.
+
+        Raises:
+            OptionError: `indent` is not None and not an integer from 0 to 100.
+        """
+        spaces = None if indent is None else arguments.integer("indent", indent, high=100)
+        return json.dumps(self.to_dict(), indent=spaces)
 
     def to_text(self) -> str:
         """Return a short table: what was converted, and why the rest stayed float32."""

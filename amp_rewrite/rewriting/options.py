@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
-from amp_rewrite import targets
+from amp_rewrite import arguments, targets
 from amp_rewrite.dtypes import DType, Precision, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
@@ -162,12 +162,14 @@ class RewriteOptions:
         for name in ("keep_io_types", "preserve", "deny_nodes", "allow_nodes", "variables"):
             given = getattr(self, name)
             if name != "keep_io_types" or not isinstance(given, bool):
-                object.__setattr__(self, name, _names(given, name))
+                object.__setattr__(self, name, arguments.texts(name, given))
+        for name in ("infer_after_allow", "inline_functions", "move_casts", "strict"):
+            object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
         low_dtype(self.precision)
         targets.find(self.target).check_precision(self.precision)
-        _require("weights", self.weights, get_args(Weights))
-        _require("store", self.store, get_args(Store))
+        arguments.one_of("weights", self.weights, get_args(Weights))
+        arguments.one_of("store", self.store, get_args(Store))
         if self.store == "half" and self.weights == "cast":
             raise OptionError(
                 "weights that stay float32 in the file cannot be stored in 16 bits",
@@ -266,29 +268,6 @@ def changed(options: RewriteOptions | None, changes: Mapping[str, Any]) -> Rewri
             expected = " or ".join(close) or ", ".join(known)
             raise OptionError("unknown option", found=name, expected=expected)
     return replace(options or RewriteOptions(), **changes)
-
-
-def _names(value: Iterable[str] | str, option: str) -> tuple[str, ...]:
-    """Return an option that holds names as a tuple; a bare string is a user's slip.
-
-    Raises:
-        OptionError: `value` is a string, or no list of strings.
-    """
-    if isinstance(value, str):
-        raise OptionError(
-            f"{option} must be a list", found=repr(value), remedy=f"pass {option}=[{value!r}]"
-        )
-    names = tuple(value) if isinstance(value, Iterable) else (value,)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    if not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"{option} must be a list of strings", found=repr(value))
-    return names
-
-
-def _require(option: str, found: str, expected: Sequence[str]) -> None:
-    if not isinstance(found, str) or found not in expected:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            f"unknown {option}", found=repr(found), expected=" or ".join(map(repr, expected))
-        )
 
 
 def _pattern(option: str, text: str) -> re.Pattern[str]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptionError
@@ -268,7 +269,8 @@ class Arithmetic(ABC):
 
     def _reduced(self, op: str, axis: Axis, *, keepdims: bool) -> Self:
         axes = None if axis is None else _integers("axes", (axis,))
-        return self._with(self._builder.reduce(op, self.value, axes, keepdims=keepdims))
+        kept = arguments.switch("keepdims", keepdims)
+        return self._with(self._builder.reduce(op, self.value, axes, keepdims=kept))
 
 
 _TYPES = {
@@ -287,9 +289,7 @@ _TYPES = {
 
 
 def _integer(what: str, given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, int | np.integer):
-        raise OptionError(f"{what} must be an integer", found=repr(given))
-    return int(given)
+    return arguments.integer(what, given, low=-(2**63))
 
 
 def _integers(what: str, given: Sequence[object]) -> list[int]:

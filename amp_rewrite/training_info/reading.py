@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.load import Source, load
@@ -51,6 +52,7 @@ def read_training_info(
         RuntimeMissingError: There is an initialization, and ONNX Runtime is not installed.
         RunError: ONNX Runtime cannot run the initialization.
     """
+    initialize = arguments.switch("initialize", initialize)
     model = load(source, base_dir=base_dir)
     folder = _folder(source, base_dir)
     infos = combine_all(model, _choose(model, index), folder)
@@ -90,12 +92,12 @@ def _choose(model: ir.Model, index: int | None) -> list[onnx.TrainingInfoProto]:
         )
     if index is None:
         return found
-    try:
-        return [found[index]]
-    except IndexError:
+    position = arguments.integer("index", index, low=-len(found))
+    if position >= len(found):
         raise TrainingInfoError(
-            "no training_info of this index", found=index, expected=f"below {len(found)}"
-        ) from None
+            "no training_info of this index", found=position, expected=f"below {len(found)}"
+        )
+    return [found[position]]
 
 
 def _bindings(infos: Sequence[onnx.TrainingInfoProto], graph: ir.Graph) -> dict[str, str]:

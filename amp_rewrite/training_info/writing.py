@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite import arguments
+from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
@@ -17,6 +19,7 @@ from amp_rewrite.graph.keys import ROLES_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.train.step.dropout import COUNTER
+from amp_rewrite.train.step.step import check_train_op
 from amp_rewrite.train.step.step_info import CONSTANT_UNLESS_UPDATED
 from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.combine import values_by_name
@@ -50,9 +53,15 @@ def write_training_info(
             The counter of Dropout's random numbers has no place in the format and is left out.
 
     Raises:
+        StepError: `train_op` is not a training step.
+        OptionError: `values` is not a mapping.
+        DataError: A value is not an array.
         TrainingInfoError: A value is not that of a state, or has another shape.
         SaveError: The weights held in memory are too large for a protobuf message.
     """
+    check_train_op(train_op)
+    if values is not None:
+        values = arguments.mapping("values", values, what="arrays by the names of states")
     initial = _initial(train_op, values)
     forward = train_op.graph.forward()
     modernise(forward)
@@ -76,14 +85,16 @@ def write_training_info(
 def _initial(train_op: TrainOp, values: Mapping[str, Array] | None) -> dict[str, ir.TensorProtocol]:
     """Return initializer -> its tensor, for every state."""
     states = train_op.graph.states
-    unknown = sorted(set(values or ()) - {*states, COUNTER})
+    unknown = sorted(map(str, set(values or ()) - {*states, COUNTER}))
     if unknown:
         raise TrainingInfoError(
             "no state has this name", where=unknown[0], expected=f"one of {', '.join(states)}"
         )
     found: dict[str, ir.TensorProtocol] = {}
     for name, state in states.items():
-        given: Any = state.initial if values is None or name not in values else values[name]
+        given = state.initial
+        if values is not None and name in values:
+            given = arguments.array(name, values[name])
         if tuple(given.shape) != state.shape:
             raise TrainingInfoError(
                 "the value does not fit the state",
@@ -92,8 +103,15 @@ def _initial(train_op: TrainOp, values: Mapping[str, Array] | None) -> dict[str,
                 expected=state.shape,
             )
         key = str(state.value.name)
-        if isinstance(given, np.ndarray | np.generic):
-            given = ir.tensor(np.asarray(given), dtype=state.dtype, name=key)
+        if isinstance(given, np.ndarray):
+            if given.dtype != state.dtype.numpy():
+                raise TrainingInfoError(
+                    "the value has another type than the state",
+                    where=name,
+                    found=given.dtype,
+                    expected=dtype_name(state.dtype),
+                )
+            given = ir.tensor(given, dtype=state.dtype, name=key)
         found[key] = given
     return found
 

@@ -205,7 +205,7 @@ def test_a_wrong_file_says_what_and_where(tmp_path: Path, text: str, message: st
 
 @pytest.mark.parametrize("given", [3, 0, True, b"mine.yaml", [None], [["mine.yaml"]]])
 def test_lists_that_are_no_paths_are_one_error(given: Any) -> None:
-    with pytest.raises(OptionError, match="lists must be paths of list files"):
+    with pytest.raises(OptionError, match="lists must be paths of files"):
         load_lists(given)
 
 

@@ -17,6 +17,7 @@ FLOORS = (
     "version",
     "printable",
     "errors",
+    "arguments",
     "dtypes",
     "policy",
     "targets",

@@ -26,7 +26,7 @@ def constant_elements(flat: FlatGraph, value: int) -> Array | None:
             return _numbers(_held(flat, node))
         if not has(called, Trait.MOVES, Trait.CASTS) or row_of(called).data != (0,):
             return None
-        value = flat.inputs_of(node)[0]
+        value = next(iter(flat.inputs_of(node)), ABSENT)  # SequenceEmpty reads nothing
         if value == ABSENT:
             return None
     overridable = flat.ir_version >= FIRST_IR_WITH_OVERRIDES and flat.is_input(value)

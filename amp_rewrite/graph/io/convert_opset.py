@@ -15,6 +15,7 @@ import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.slim import slim_proto
@@ -57,7 +58,7 @@ def _check_opset(model: ir.Model, opset: int) -> None:
     current, newest = model.graph.opset_imports.get(""), onnx.defs.onnx_opset_version()
     if current is None:
         raise OptionError("the model imports no opset of ai.onnx that could be raised")
-    if not current <= opset <= newest:
+    if not current <= arguments.integer("opset", opset) <= newest:
         raise OptionError(
             "the model cannot be moved to this opset",
             found=opset,

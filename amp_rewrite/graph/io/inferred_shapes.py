@@ -9,6 +9,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.slim import slim_proto
 from amp_rewrite.graph.proto.messages import shape_of
@@ -27,15 +28,14 @@ def inferred_shapes(model: ir.Model, dims: Mapping[str, int]) -> dict[str, Shape
     """
     proto = slim_proto(model)
     free = {dim.dim_param for info in proto.graph.input for dim in _dims(info) if dim.dim_param}
-    for name, length in dims.items():
+    for name, length in arguments.mapping("dims", dims, what="lengths by names").items():
         if name not in free:
             raise OptionError(
                 "no input has a free dimension of this name",
                 found=repr(name),
                 expected=" or ".join(map(repr, sorted(free))) or "no name: there is none",
             )
-        if length < 0:
-            raise OptionError(f"the length of {name!r} is negative", found=length)
+        arguments.integer(f"the length of {name!r}", length)
     for info in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
         for dim in _dims(info):
             if dim.dim_param in dims:

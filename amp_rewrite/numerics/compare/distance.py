@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from amp_rewrite import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.numerics.batches import Array
 
@@ -45,10 +46,14 @@ class Tolerances:
         """Return the given tolerances, or those of a type where there are none.
 
         A default atol is scaled: an output whose largest number is 1000 cannot be right to 0.004.
+
+        Raises:
+            OptionError: One is not a number of at least 0.
         """
+        expected = "a number of at least 0"
         return Tolerances(
-            low.rtol if rtol is None else rtol,
-            low.atol if atol is None else atol,
+            low.rtol if rtol is None else arguments.number("rtol", rtol, low=0, expected=expected),
+            low.atol if atol is None else arguments.number("atol", atol, low=0, expected=expected),
             scaled=atol is None,
             strict=rtol is not None or atol is not None,
         )

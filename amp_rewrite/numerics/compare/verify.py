@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from amp_rewrite import targets
+from amp_rewrite import arguments, targets
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.step_metadata import step_description
@@ -90,6 +90,10 @@ def verify(
         AmpError: A model, the data or the target are wrong, they do not fit together, or ONNX
             Runtime is not installed.
     """
+    seed, threads = arguments.integer("seed", seed), arguments.threads(threads)
+    intermediates = arguments.switch("intermediates", intermediates)
+    stress = None if stress is None else arguments.switch("stress", stress)
+    providers = None if providers is None else arguments.texts("providers", providers)
     before, after = load(original), load(rewritten)
     tolerances = Tolerances.of(lowest_precision(after), rtol, atol)
     kernels = _target(target, providers)
@@ -114,7 +118,7 @@ def _target(name: str | None, providers: Sequence[str] | None) -> targets.Target
         OptionError: There is none.
     """
     known = targets.of_provider(providers[0]) if name is None and providers else None
-    return targets.find(name or targets.DEFAULT) if known is None else known
+    return targets.find(targets.DEFAULT if name is None else name) if known is None else known
 
 
 def verified(
@@ -171,10 +175,9 @@ def _budget(elapsed: float) -> float:
 
 
 def _check_budget(seconds: float | None) -> None:
-    if seconds is not None and not seconds > 0:
-        raise OptionError(
-            "impossible stress_budget", found=seconds, expected="a positive number of seconds"
-        )
+    if seconds is not None:
+        expected = "a positive number of seconds"
+        arguments.number("stress_budget", seconds, low=0, above=True, expected=expected)
 
 
 def _device_providers(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from amp_rewrite import arguments
 from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.printable import printable
@@ -183,8 +184,13 @@ class VerifyReport:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
 
     def to_text(self, width: int = 120) -> str:
-        """Return the report as tables, `width` columns wide."""
-        return printed(lambda console: print_verify(self, console), width)
+        """Return the report as tables, `width` columns wide.
+
+        Raises:
+            OptionError: `width` is not an integer from 1 to 10,000.
+        """
+        columns = arguments.integer("width", width, low=1, high=10_000)
+        return printed(lambda console: print_verify(self, console), columns)
 
 
 def _plain(value: Any) -> Any:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Unpack
 
-from amp_rewrite import targets
+from amp_rewrite import arguments, targets
 from amp_rewrite.accumulation import operators_adding_in
 from amp_rewrite.dtypes import DType
-from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.batches import Data, batches, count
 from amp_rewrite.numerics.overlay import overlay_text, write_overlay
@@ -116,7 +116,13 @@ def calibrate(
     Raises:
         AmpError: The model, the data, a list or an option is wrong.
     """
-    _check(margin, subnormal_share)
+    margin = arguments.number("margin", margin, low=1, expected="a number of at least 1")
+    subnormal_share = arguments.number(
+        "subnormal_share", subnormal_share, low=0, high=1, expected="a number from 0 to 1"
+    )
+    progress = arguments.function("progress", progress)
+    if accumulate_low is not None:
+        accumulate_low = arguments.texts("accumulate_low", accumulate_low)
     painter = Repainter.of(model, changed(options, changes))
     sums = _sums(painter.options) if accumulate_low is None else accumulate_low
     meter = RangeMeter.of(painter, sums)
@@ -232,15 +238,6 @@ def _rules(painter: Repainter, denied: Mapping[Slot, str]) -> tuple[NodeRule, ..
         )
         for slot, why in sorted(denied.items())
     )
-
-
-def _check(margin: float, subnormal_share: float) -> None:
-    if not margin >= 1:
-        raise OptionError("impossible margin", found=margin, expected="a number of at least 1")
-    if not 0 <= subnormal_share <= 1:
-        raise OptionError(
-            "impossible subnormal_share", found=subnormal_share, expected="a number from 0 to 1"
-        )
 
 
 def _batches(number: int) -> str:

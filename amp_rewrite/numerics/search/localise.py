@@ -17,6 +17,7 @@ from typing import Unpack
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import subgraphs
@@ -69,6 +70,11 @@ def localise(
     Raises:
         AmpError: A model, the data or an option is wrong, or the two models do not belong together.
     """
+    budget = arguments.number("budget", budget, expected="a number of seconds")
+    progress = arguments.function("progress", progress)
+    if tolerance is not None:
+        expected = "a number of at least 0"
+        tolerance = arguments.number("tolerance", tolerance, low=0, expected=expected)
     painter, low = _painting(original, rewritten, changed(options, changes))
     feeds = list(batches(data))
     return localise_slots(

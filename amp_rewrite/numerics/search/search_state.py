@@ -9,14 +9,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite import arguments
+from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.datafile import all_tensors
 from amp_rewrite.graph.tensors import byte_chunks
-from amp_rewrite.numerics.batches import Feeds
+from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.repaint import Repainter
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.report.write_text import write_text
@@ -29,6 +30,9 @@ def fingerprint(painter: Repainter, data: Sequence[Feeds], tolerance: Tolerance)
     """Return a digest of everything that a loss depends on: model, options, data, metric.
 
     The limit is left out: losses stay true under another one.
+
+    Raises:
+        DataError: A batch holds something that is not an array.
     """
     digest = hashlib.sha256()
     for node in painter.nodes:
@@ -44,8 +48,18 @@ def fingerprint(painter: Repainter, data: Sequence[Feeds], tolerance: Tolerance)
     for feeds in data:
         for name in sorted(feeds):
             digest.update(name.encode())
-            digest.update(feeds[name].tobytes())
+            for array in _arrays(name, feeds[name]):
+                digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _arrays(name: str, given: object) -> list[Array]:
+    """Return what is fed to an input: an array, or those of a sequence."""
+    items = cast("list[object]", given) if isinstance(given, list) else [given]
+    arrays = [arguments.array(name, item) for item in items]
+    if any(array.dtype.hasobject for array in arrays):
+        raise DataError("not an array of numbers", where=name)
+    return arrays
 
 
 @dataclass

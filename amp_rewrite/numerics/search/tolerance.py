@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite import arguments
 from amp_rewrite.numerics.batches import Array
 
 METRICS = ("max-relative", "cosine", "top1")
@@ -33,14 +33,8 @@ class Tolerance:
         Raises:
             OptionError: The metric is unknown or the limit is negative.
         """
-        if self.metric not in METRICS:
-            raise OptionError(
-                "unknown metric", found=repr(self.metric), expected=" or ".join(METRICS)
-            )
-        if not self.limit >= 0:
-            raise OptionError(
-                "impossible tolerance", found=self.limit, expected="a number of at least 0"
-            )
+        arguments.one_of("metric", self.metric, METRICS)
+        arguments.number("tolerance", self.limit, low=0, expected="a number of at least 0")
 
     @staticmethod
     def default(metric: str, rtol: float) -> Tolerance:

@@ -20,8 +20,10 @@ from functools import cached_property
 from itertools import combinations
 from typing import Unpack
 
-from amp_rewrite.errors import DataError
+from amp_rewrite import arguments
+from amp_rewrite.errors import DataError, OptionError, SaveError
 from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel
@@ -71,12 +73,17 @@ def tune(
     Raises:
         AmpError: The model, the data or an option is wrong, or the state belongs to another search.
     """
+    _check_tolerance(tolerance)
+    budget = arguments.number("budget", budget, expected="a number of seconds")
+    progress = arguments.function("progress", progress)
+    output = None if output is None else path_text(output, SaveError)
+    resume = arguments.switch("resume", resume)
     painter = Repainter.of(model, changed(options, changes))
     feeds = list(batches(data))
     if not feeds:
         raise DataError("the data hold no batch", remedy="pass at least one")
     state = SearchState.open(
-        None if output is None else f"{os.fspath(output)}.state",
+        None if output is None else f"{output}.state",
         fingerprint(painter, feeds, tolerance),
         resume=resume,
     )
@@ -87,6 +94,15 @@ def tune(
     if output is not None:
         found.save(output)
     return found
+
+
+def _check_tolerance(given: object) -> None:
+    if not isinstance(given, Tolerance):
+        raise OptionError(
+            "not a tolerance",
+            found=f"an object of type {type(given).__name__}",
+            expected="a Tolerance of amp_rewrite.numerics: a metric and its limit",
+        )
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.batches import read_batch
 from amp_rewrite.train.data.examples import Array, Examples
@@ -40,7 +41,14 @@ class DataSet(Examples):
             DataError: There is no example, or lengths differ.
         """
         self.where, self.mapped = where, mapped
-        self._arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise DataError(
+                "not a data set",
+                where=where,
+                found=f"an object of type {type(arrays).__name__}",
+                expected="arrays by the names of inputs, or an .npz file",
+            )
+        self._arrays = {name: arguments.array(str(name), array) for name, array in arrays.items()}
         lengths = {name: len(array) for name, array in self._arrays.items() if array.ndim}
         if not lengths or not max(lengths.values()):
             raise DataError("the data hold no examples", where=where, found=", ".join(arrays))
@@ -97,7 +105,14 @@ class DataSet(Examples):
             order: The order of the examples; as they are stored if None.
             start: How many batches to leave out at the beginning.
             drop_last: Leave the last one out if it is smaller.
+
+        Raises:
+            DataError: `order` does not hold numbers of examples.
+            OptionError: `batch` or `start` is impossible.
         """
+        batch = arguments.integer("batch", batch, low=1)
+        start = arguments.integer("start", start)
+        order = None if order is None else self._positions(order)
         for index in range(start, self.steps(batch, drop_last=drop_last)):
             first, stop = self._own(index * batch, min((index + 1) * batch, self.size))
             chosen = slice(first, stop) if order is None else order[first:stop]
@@ -120,9 +135,21 @@ class DataSet(Examples):
         """Return which examples of a batch are read, of those from `first` to before `stop`."""
         return first, stop
 
+    def _positions(self, order: Sequence[int] | Array) -> Array:
+        positions = arguments.array("order", order)
+        fits = positions.ndim == 1 and positions.dtype.kind in "iu"
+        if not fits or (positions.size and not 0 <= positions.min() <= positions.max() < self.size):
+            raise DataError(
+                "not an order of the examples",
+                where=self.where,
+                expected=f"a list of integers from 0 to {self.size - 1}",
+            )
+        return positions
+
     def shuffled(self, seed: int, epoch: int) -> Array:
         """Return the order of the examples in an epoch: a function of seed and epoch alone."""
-        return np.random.default_rng([seed, epoch]).permutation(self.size)
+        numbers = [arguments.integer("seed", seed), arguments.integer("epoch", epoch)]
+        return np.random.default_rng(numbers).permutation(self.size)
 
 
 def _hash(array: Array) -> str:

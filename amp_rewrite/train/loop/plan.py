@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from amp_rewrite.arguments import whole_number
 from amp_rewrite.errors import OptionError, StepError
-from amp_rewrite.train.step.arguments import integer
 from amp_rewrite.train.step.step_info import LOSS
 
 SCALE = ("loss_scale", "skipped_steps")
@@ -51,7 +51,7 @@ class Plan:
             given = getattr(self, name)
             if name == "ahead" and given is None:
                 continue
-            value = integer(given)
+            value = whole_number(given)
             if value is None or value < least:
                 raise OptionError(
                     f"impossible {name}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -254,7 +254,12 @@ def train(
 def _metrics(given: Metrics) -> list[Metric] | None:
     if given is None:
         return None
-    return [get(metric) for metric in ([given] if isinstance(given, str) else given)]
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "metrics must be a name or a list", found=f"an object of type {type(given).__name__}"
+        )
+    return [get(metric) for metric in listed]
 
 
 def _callbacks(given: Sequence[Callback]) -> Sequence[Callback]:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite import targets
+from amp_rewrite import arguments, targets
 from amp_rewrite.errors import FeedError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
@@ -36,11 +36,11 @@ from amp_rewrite.train.session.slow_device import warn_if_slow
 from amp_rewrite.train.session.state_access import StateAccess
 from amp_rewrite.train.session.states import States
 from amp_rewrite.train.session.unscaled import warn_if_unscaled
-from amp_rewrite.train.step.arguments import example_count, fetch_names, on_or_off, thread_count
 from amp_rewrite.train.step.export import set_weights
 from amp_rewrite.train.step.input_limits import input_limits
 from amp_rewrite.train.step.precision import check_supported, in_precision
 from amp_rewrite.train.step.step import read_step, whole_step
+from amp_rewrite.train.step.step_arguments import example_count, fetch_names
 from amp_rewrite.training.replicas import resolve
 from amp_rewrite.training.training_graph import StateStore
 
@@ -116,8 +116,8 @@ class TrainingSession(StateAccess):
                 precision.
             ShardError: The steps of the shards differ.
         """
-        threads = thread_count(threads)
-        emulate, cuda_graph = on_or_off("emulate", emulate), on_or_off("cuda_graph", cuda_graph)
+        threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
+        cuda_graph = arguments.switch("cuda_graph", cuda_graph)
         self._device = device_of(providers)
         load_libraries(self._device)
         loaded = isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
@@ -263,7 +263,7 @@ class TrainingSession(StateAccess):
             CheckpointError: The tensors are not exactly those of the step; no state has changed.
         """
         self.check_open()
-        return self._load(tensors, "state dict", strict=on_or_off("strict", strict))
+        return self._load(tensors, "state dict", strict=arguments.switch("strict", strict))
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
@@ -301,7 +301,7 @@ class TrainingSession(StateAccess):
         self.check_open()
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
-        self._load(checkpoint.tensors, path, strict=on_or_off("strict", strict))
+        self._load(checkpoint.tensors, path, strict=arguments.switch("strict", strict))
         return checkpoint.progress
 
     def export(self, path: str | os.PathLike[str] | None = None) -> ir.Model:

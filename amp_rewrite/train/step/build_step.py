@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Unpack
 import onnx_ir as ir
 
 from amp_rewrite.rewriting.options import RewriteOptions, StepChanges, changed
-from amp_rewrite.train.step.arguments import fetched_names, target_names
 from amp_rewrite.train.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.train.step.cut import cut
 from amp_rewrite.train.step.export import keep_forward
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import Step, whole_step
+from amp_rewrite.train.step.step_arguments import fetched_names, target_names
 from amp_rewrite.train.step.step_info import DEFAULT_FETCHES
 from amp_rewrite.training.replicas import define
 

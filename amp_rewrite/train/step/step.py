@@ -13,12 +13,12 @@ from amp_rewrite.errors import StepError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import ancestors, inputs_of
-from amp_rewrite.train.step.arguments import seed_number
 from amp_rewrite.train.step.batch_norm import put_back_batch_norms
 from amp_rewrite.train.step.cut import cut, values_by_name
 from amp_rewrite.train.step.dropout import replace_dropouts
 from amp_rewrite.train.step.export import forward_of
 from amp_rewrite.train.step.state_values import describe, make_input, next_value
+from amp_rewrite.train.step.step_arguments import seed_number
 from amp_rewrite.train.step.step_info import (
     CONSTANT_UNLESS_UPDATED,
     LOSS,
@@ -110,7 +110,7 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
         StepError: It is no TrainOp, or an update does not fit its state.
         OptionError: The seed is no integer.
     """
-    _check_train_op(train_op)
+    check_train_op(train_op)
     seed = seed_number(seed)
     training = train_op.graph
     read = _read_by(train_op)
@@ -134,7 +134,12 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     return Step(model, info, training)
 
 
-def _check_train_op(given: object) -> None:
+def check_train_op(given: object) -> None:
+    """Refuse what is not a training step.
+
+    Raises:
+        StepError: It is not one.
+    """
     if all(hasattr(given, name) for name in ("graph", "updates", "fetches")):
         return
     raise StepError(

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
+from amp_rewrite.arguments import whole_number
 from amp_rewrite.errors import FetchError, OptionError
 from amp_rewrite.train.step.step_info import DEFAULT_FETCHES, StepInfo
 
 _TARGETS = ("logits", "labels")
-_MOST_THREADS = 2**31 - 1
-"""What ONNX Runtime's option can hold."""
-
-
-def integer(given: object) -> int | None:
-    """Return an integer of any kind but a bool as an int, or None for what is none."""
-    if isinstance(given, bool) or not isinstance(given, numbers.Integral):
-        return None
-    return int(given)
 
 
 def seed_number(given: object) -> int:
@@ -28,7 +17,7 @@ def seed_number(given: object) -> int:
     Raises:
         OptionError: It is no integer.
     """
-    seed = integer(given)
+    seed = whole_number(given)
     if seed is None:
         raise OptionError(
             "the seed must be an integer", found=repr(given), remedy="pass a number such as 0"
@@ -42,40 +31,10 @@ def example_count(given: object) -> int:
     Raises:
         OptionError: It is no integer of at least 0.
     """
-    count = integer(given)
+    count = whole_number(given)
     if count is None or count < 0:
         raise OptionError("impossible number of examples", found=repr(given))
     return count
-
-
-def thread_count(given: object) -> int:
-    """Return a number of threads as an int; 0 leaves the choice to ONNX Runtime.
-
-    Raises:
-        OptionError: It is no integer, or negative.
-    """
-    count = integer(given)
-    if count is None or not 0 <= count <= _MOST_THREADS:
-        raise OptionError(
-            "impossible number of threads",
-            found=repr(given),
-            expected=f"an integer from 0 to {_MOST_THREADS}",
-            remedy="pass 0 to leave the choice to ONNX Runtime",
-        )
-    return count
-
-
-def on_or_off(name: str, given: object) -> bool:
-    """Return an option that is on or off.
-
-    Raises:
-        OptionError: It is no truth value.
-    """
-    if not isinstance(given, bool | np.bool_):
-        raise OptionError(
-            f"{name} must be True or False", found=f"an object of type {type(given).__name__}"
-        )
-    return bool(given)
 
 
 def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,206 @@
+"""Checks of what users pass: numbers, switches, names and functions."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from amp_rewrite.errors import DataError, OptionError
+
+_MOST_THREADS = 2**31 - 1
+"""What ONNX Runtime's option can hold."""
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: bool = False,
+    expected: str,
+) -> float:
+    """Return an argument as a float.
+
+    Args:
+        name: What it is called.
+        value: What was given.
+        low: The smallest value allowed.
+        high: The largest.
+        above: Whether `low` itself is excluded.
+        expected: What is allowed, in words.
+
+    Raises:
+        OptionError: It is not a real number, is NaN, or lies outside.
+    """
+    given = _real(value)
+    if given is None or not (given > low if above else given >= low) or given > high:
+        raise OptionError(f"impossible {name}", found=_shown(value), expected=expected)
+    return given
+
+
+def integer(name: str, value: object, *, low: int = 0, high: int = 2**63 - 1) -> int:
+    """Return an argument as an int.
+
+    Raises:
+        OptionError: It is not an integer, or lies outside of `low` to `high`.
+    """
+    given = whole_number(value)
+    if given is None:
+        raise OptionError(f"{name} must be an integer", found=_shown(value))
+    if not low <= given <= high:
+        bound = f"at least {low}" if given < low else f"at most {high}"
+        raise OptionError(f"impossible {name}", found=_shown(value), expected=bound)
+    return given
+
+
+def whole_number(value: object) -> int | None:
+    """Return an integer of any kind but a bool as an int, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        return None
+    return int(value)
+
+
+def threads(value: object) -> int:
+    """Return a number of threads as an int; 0 leaves the choice to ONNX Runtime.
+
+    Raises:
+        OptionError: It is not an integer, negative, or more than ONNX Runtime's option holds.
+    """
+    count = whole_number(value)
+    if count is None or not 0 <= count <= _MOST_THREADS:
+        raise OptionError(
+            "impossible number of threads",
+            found=_shown(value),
+            expected=f"an integer from 0 to {_MOST_THREADS}",
+            remedy="pass 0 to leave the choice to ONNX Runtime",
+        )
+    return count
+
+
+def switch(name: str, value: object) -> bool:
+    """Return an argument that is True or False.
+
+    Raises:
+        OptionError: It is neither, nor 0 or 1.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise OptionError(f"{name} must be True or False", found=_shown(value))
+
+
+def text(name: str, value: object, *, what: str) -> str:
+    """Return an argument that is a string.
+
+    Raises:
+        OptionError: It is not one.
+    """
+    if not isinstance(value, str):
+        raise OptionError(f"{name} must be {what}", found=_shown(value), expected="a string")
+    return value
+
+
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """Return an argument that holds strings, as a tuple; a bare string is a user's slip.
+
+    Raises:
+        OptionError: It is a string, or does not hold strings alone.
+    """
+    if isinstance(value, str):
+        raise OptionError(
+            f"{name} must be a list", found=repr(value), remedy=f"pass {name}=[{value!r}]"
+        )
+    items = tuple(cast("Iterable[object]", value)) if isinstance(value, Iterable) else None
+    if items is None or not all(isinstance(item, str) for item in items):
+        raise OptionError(f"{name} must be a list of strings", found=_shown(value))
+    return cast("tuple[str, ...]", items)
+
+
+def paths(name: str, value: object) -> list[str | Path]:
+    """Return an argument that is a path or holds paths, as a list; an empty one for None.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if value is None or isinstance(value, str | Path):
+        return [] if value is None else [value]
+    items = list(cast("Iterable[object]", value)) if isinstance(value, Sequence) else None
+    if items is None or not all(isinstance(item, str | Path) for item in items):
+        raise OptionError(
+            f"{name} must be paths of files, or names of built-in ones",
+            found=_shown(value),
+            remedy="pass a path or a list of paths",
+        )
+    return cast("list[str | Path]", items)
+
+
+def one_of(name: str, value: object, known: Collection[str]) -> str:
+    """Return an argument that is one of a few words.
+
+    Raises:
+        OptionError: It is none of them.
+    """
+    if not isinstance(value, str) or value not in known:
+        raise OptionError(
+            f"unknown {name}", found=_shown(value), expected=" or ".join(map(repr, known))
+        )
+    return value
+
+
+def function(name: str, value: object) -> Callable[..., Any] | None:
+    """Return an argument that is a function, or None.
+
+    Raises:
+        OptionError: It cannot be called.
+    """
+    if value is not None and not callable(value):
+        raise OptionError(f"{name} must be a function", found=_shown(value))
+    return value
+
+
+def mapping(name: str, value: object, *, what: str) -> Mapping[Any, Any]:
+    """Return an argument that is a mapping.
+
+    Raises:
+        OptionError: It is not one.
+    """
+    if not isinstance(value, Mapping):
+        raise OptionError(f"{name} must be a mapping", found=_shown(value), expected=what)
+    return cast("Mapping[Any, Any]", value)
+
+
+def array(name: str, value: object) -> np.ndarray[Any, Any]:
+    """Return numbers as an array.
+
+    Raises:
+        DataError: They do not make one.
+    """
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:  # lists of different lengths
+        raise DataError("not an array", where=name, found=_shown(value)) from error
+
+
+def _real(value: object) -> float | None:
+    """Return a real number as a float, infinite if it is too large; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    try:
+        given = float(value)
+    except OverflowError:
+        return math.inf if int(value) > 0 else -math.inf  # pyright: ignore[reportArgumentType] an int
+    return None if math.isnan(given) else given
+
+
+def _shown(value: object) -> str:
+    """Return how an argument is shown: short ones as Python writes them, others by their type."""
+    if isinstance(value, str | bytes | bool | float | complex | None):
+        return repr(value)
+    if isinstance(value, numbers.Integral) and abs(int(value)) < 2**64:
+        return repr(int(value))
+    return f"an object of type {type(value).__name__}"
