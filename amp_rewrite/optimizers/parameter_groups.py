@@ -131,7 +131,7 @@ class ParameterGroups(OptimizerWrapper):
         self._no_decay = no_decay
         self.members = {_REST: optimizer}
         for number, group in enumerate(self._groups, 1):
-            name = check.label("a group", group.name or f"group_{number}")
+            name = check.label("a group", f"group_{number}" if group.name is None else group.name)
             if name in self.members:
                 raise OptimizerValueError("two groups have one name", found=repr(name))
             self.members[name] = group.member_of(optimizer, name)
