@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, cast
 
@@ -136,7 +136,9 @@ class ParameterGroups(OptimizerWrapper):
                 raise OptimizerValueError("two groups have one name", found=repr(name))
             self.members[name] = group.member_of(optimizer, name)
         self._exempt = {name: _without_decay(member) for name, member in self.members.items()}
-        if no_decay and all(self._exempt[name] is self.members[name] for name in self.members):
+        if _chooses(no_decay) and all(
+            self._exempt[name] is self.members[name] for name in self.members
+        ):
             raise OptimizerValueError(
                 "no weight decay that variables could be spared",
                 where="no_decay",
@@ -293,6 +295,13 @@ def check_plain(optimizer: object, where: str) -> Optimizer:
             remedy=f"put the {type(optimizer).__name__} around ParameterGroups",
         )
     return optimizer
+
+
+def _chooses(selection: object) -> bool:
+    """Tell whether a selection can choose anything: it is neither None nor empty."""
+    if isinstance(selection, Collection):
+        return len(cast("Collection[object]", selection)) > 0
+    return selection is not None
 
 
 def _group(given: object) -> ParameterGroup:
