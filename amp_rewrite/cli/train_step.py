@@ -82,6 +82,9 @@ def train_step(
         float | None,
         typer.Option(help="The largest global norm of the gradients; larger ones are scaled down."),
     ] = None,
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="The mean gradient of so many batches makes one update.")
+    ] = 1,
     variable: Annotated[
         list[str] | None,
         typer.Option("--variable", help="Regex for whole weight names to train; repeat."),
@@ -158,7 +161,7 @@ def train_step(
     graph.freezing.train_statistics = train_statistics
     graph.freezing.train_dropout = train_dropout
     with shard_context():
-        op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm)
+        op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm, accumulate)
     whole = in_precision(whole_step(op, seed=seed), precision, options)
     summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
     step = step_model(whole, fetch or (), targets=targets)

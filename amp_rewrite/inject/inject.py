@@ -19,9 +19,9 @@ from amp_rewrite.inject.insert_scaling import add_loss_scale
 from amp_rewrite.inject.regions import mark_parts, regions_of
 from amp_rewrite.inject.resolve_names import find, names_of
 from amp_rewrite.inject.step_outputs import set_outputs
-from amp_rewrite.loss_scaling.conditional_update import check_mode
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import PREFIX
+from amp_rewrite.optimizers.conditional_update import check_mode
 from amp_rewrite.train.step.cut import values_by_name
 from amp_rewrite.train.step.precision import in_precision
 from amp_rewrite.train.step.step import Step

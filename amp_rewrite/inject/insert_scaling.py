@@ -12,10 +12,10 @@ from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.inject.added_states import add_scale
 from amp_rewrite.inject.regions import Regions
 from amp_rewrite.inject.resolve_names import Found
-from amp_rewrite.loss_scaling.conditional_update import conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.gradients import unscaled
 from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
+from amp_rewrite.optimizers.conditional_update import conditional
 
 
 @dataclass(frozen=True)

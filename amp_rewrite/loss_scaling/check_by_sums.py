@@ -10,8 +10,8 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.graph.part import Part
 from amp_rewrite.graph.traverse import ancestors, remove_unused_nodes
-from amp_rewrite.loss_scaling.conditional_update import conditional
 from amp_rewrite.loss_scaling.finite import is_check, is_finite
+from amp_rewrite.optimizers.conditional_update import conditional
 from amp_rewrite.training.prepare import record_types
 
 _SCOPE = "finite"

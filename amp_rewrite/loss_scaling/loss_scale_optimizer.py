@@ -13,7 +13,6 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.keys import SCALED_KEY
 from amp_rewrite.graph.part import Part, part_of
-from amp_rewrite.loss_scaling.conditional_update import check_mode, conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
 from amp_rewrite.loss_scaling.get import get, serialize
 from amp_rewrite.loss_scaling.gradients import (
@@ -29,6 +28,7 @@ from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import registry
 from amp_rewrite.optimizers.apply_updates import check_pairs
 from amp_rewrite.optimizers.compute_gradients import Loss, check_float, check_grad_loss, check_loss
+from amp_rewrite.optimizers.conditional_update import check_mode, conditional
 from amp_rewrite.optimizers.config import arguments, class_of, custom_classes, restore
 from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, overrides

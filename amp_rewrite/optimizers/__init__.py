@@ -2,6 +2,7 @@
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.optimizers.accumulation import Accumulation
 from amp_rewrite.optimizers.clipping import (
     clip_by_global_norm,
     clip_by_norm,
@@ -45,12 +46,14 @@ from amp_rewrite.optimizers.schedules import (
 )
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule
+from amp_rewrite.optimizers.weight_average import WeightAverage
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
 
 __all__ = [
     "LAMB",
     "NAMES",
     "SGD",
+    "Accumulation",
     "Adadelta",
     "AdadeltaOptimizer",
     "AdadeltaRule",
@@ -92,6 +95,7 @@ __all__ = [
     "TrainOp",
     "UpdateInput",
     "UpdateRule",
+    "WeightAverage",
     "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",

@@ -73,7 +73,8 @@ def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
     norms = [op.fetches[NORM] for op in steps if NORM in op.fetches]
     if len(norms) > 1:
         fetches[NORM] = _together(graph, norms)
-    return replace(first, updates=updates, fetches=fetches)
+    averages = {name: average for op in steps for name, average in op.averages.items()}
+    return replace(first, updates=updates, fetches=fetches, averages=averages)
 
 
 def _check(train_ops: Sequence[TrainOp]) -> TrainingGraph:
@@ -83,6 +84,11 @@ def _check(train_ops: Sequence[TrainOp]) -> TrainingGraph:
         if not isinstance(op, TrainOp):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptimizerTypeError(
                 "not a training step", found=type(op).__name__, remedy="pass what minimize returned"
+            )
+        if op.accumulated is not None:
+            raise OptimizerValueError(
+                "steps that accumulate gradients cannot be grouped",
+                remedy="train groups of variables with ParameterGroups, whose minimize accumulates",
             )
         if op.graph is not train_ops[0].graph:
             raise OptimizerValueError("steps of different models cannot be grouped")

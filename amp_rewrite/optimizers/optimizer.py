@@ -14,6 +14,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers import var_list as var_lists
+from amp_rewrite.optimizers.accumulation import Accumulation
 from amp_rewrite.optimizers.apply_updates import StepUpdates, check_pairs, counter_of, train_op
 from amp_rewrite.optimizers.clipping import LIMITS, Clipping, check_limits, clip
 from amp_rewrite.optimizers.compute_gradients import (
@@ -204,6 +205,8 @@ class Optimizer:
         colocate_gradients_with_ops: bool = False,
         name: str | None = None,
         grad_loss: GraphValue | None = None,
+        *,
+        accumulate: int = 1,
     ) -> TrainOp:
         """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
 
@@ -216,6 +219,8 @@ class Optimizer:
             colocate_gradients_with_ops: See `compute_gradients`.
             name: See `apply_gradients`.
             grad_loss: See `compute_gradients`.
+            accumulate: The mean of the gradients of so many batches makes one update; see
+                `Accumulation`.
 
         Returns:
             The step, for TrainingSession, build_step or write_training_info.
@@ -242,7 +247,10 @@ class Optimizer:
                 f"{None if of is None else of.name!r}",
                 remedy="pass a loss that depends on a variable through differentiable operators",
             )
-        return self.apply_gradients(pairs, global_step=global_step, name=name)
+        accumulation = Accumulation(accumulate, conditional=getattr(self, "conditional", "if"))
+        pairs = accumulation.add(pairs)
+        op = self.apply_gradients(pairs, global_step=global_step, name=name)
+        return accumulation.every(op)
 
     def compute_gradients(
         self,

@@ -78,6 +78,7 @@ _REGISTERED: dict[str, type[Optimizer]] = {}
 _ABOVE: Mapping[str, str] = {
     "LossScaleOptimizer": "amp_rewrite.loss_scaling",
     "CrossShardOptimizer": "amp_rewrite.distributed",
+    "WeightAverage": "amp_rewrite.optimizers.weight_average",
     "ParameterGroups": "amp_rewrite.optimizers.parameter_groups",
 }
 """Class name -> its home, of the package's own wrappers: imported when it is asked for."""

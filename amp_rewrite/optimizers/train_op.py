@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.training.training_graph import GraphValue, TrainingGraph
+from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,9 @@ class TrainOp:
             a loss scale also "grads_finite", "loss_scale", "good_steps", "skipped_steps" and
             "consecutive_skips".
         loss_scale: The configuration of the loss scale, or None.
+        accumulated: How gradients are accumulated, or None. "accumulated" is fetched then: how many
+            batches wait for an update.
+        averages: Variable -> the state that holds its average.
     """
 
     graph: TrainingGraph = field(repr=False)
@@ -33,3 +36,20 @@ class TrainOp:
     global_step: str | None
     fetches: Mapping[str, ir.Value]
     loss_scale: Mapping[str, Any] | None = None
+    accumulated: Accumulated | None = None
+    averages: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """How a step accumulates gradients.
+
+    Attributes:
+        steps: How many batches make one update.
+        boundary: Whether this batch is the last one of an update: bool, shape ().
+        counter: The state that counts the batches since the last update.
+    """
+
+    steps: int
+    boundary: ir.Value
+    counter: State

@@ -325,3 +325,11 @@ def test_groups_have_rates_and_decays_of_their_own():
 def test_impossible_groups_are_refused(arguments, message):
     with pytest.raises(AmpError, match=message):
         command("--optimizer", "adamw", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--clip-norm", "0.1"]])
+def test_gradients_of_several_batches_make_an_update(arguments):
+    command("--accumulate", "2", *arguments)
+    with amp.TrainingSession("step.onnx") as session:
+        steps = [int(session.run(batch(i), "global_step")["global_step"]) for i in range(4)]
+    assert steps == [0, 1, 1, 2]

@@ -19,6 +19,7 @@ NAMES = (
     "nested",
     "sparse",
     "one_infinity",
+    "accumulated",
     "buckets",
     "low_precision",
     "dropout",
@@ -203,6 +204,45 @@ def test_one_shards_infinity_makes_every_shard_skip(results, wrapping):
     changed = set(first[2]["states"]) - set(first[2]["kept"])
     assert changed
     assert all(name.startswith("loss_scale/") for name in changed)
+
+
+@pytest.mark.parametrize("conditional", ["if", "select"])
+def test_accumulated_gradients_are_summed_once_per_update(results, conditional):
+    shards = [shard[conditional] for shard in results["accumulated"]]
+    for shard in shards:
+        rows = shard["rows"]
+        assert [row["accumulated"] for row in rows] == [1, 2, 0] * 4
+        assert [row["sums"] for row in rows] == [1, 1, 2] * 4  # the loss, and the gradient
+        assert [row["grads_finite"] for row in rows] == [1] * 8 + [0, 1, 1, 1]
+        assert [row["loss_scale"] for row in rows] == [1024] * 9 + [512] * 3
+        changed = set(shard["states"]) - set(rows[8]["kept"])
+        assert {n for n in changed if not n.startswith("loss_scale/")} == {
+            "accumulated",
+            "w/accumulated",
+        }
+        assert shard["states"] == shards[0]["states"]
+        assert "every shard has gradients of its own" in shard["refused"]
+
+
+@pytest.mark.parametrize("conditional", ["if", "select"])
+def test_accumulated_gradients_are_those_of_the_whole_batch(results, conditional):
+    shards = results["accumulated"]
+
+    class One:
+        rank = 0
+
+    op = amp.optimizers.Adam(0.1).minimize(amp.value(models.loaded(models.LINEAR), "loss"))
+    with amp.TrainingSession(op) as session:
+        for update in (0, 1, 3):
+            parts = []
+            for rank in range(len(shards)):
+                One.rank = rank
+                parts += [models.micro_batch(One, 3 * update + i) for i in range(3)]
+            session.run({n: np.concatenate([part[n] for part in parts]) for n in ("x", "t")})
+        expected = session.state_dict()
+    for name in ("w", "w/Adam", "w/Adam_1"):
+        found = shards[0][conditional]["states"][name]
+        np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-7)
 
 
 def test_the_size_of_buckets_changes_no_bit_of_two_shards(results):

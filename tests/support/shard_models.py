@@ -96,6 +96,13 @@ def own_batch(shards, rows=2):
     return {"x": draw[:, :3], "t": draw[:, 3:]}
 
 
+def micro_batch(shards, number, rows=2):
+    """Return rows that differ between shards and from batch to batch."""
+    rng = np.random.default_rng((shards.rank, number))
+    draw = rng.normal(size=(rows, 4)).astype(np.float32)
+    return {"x": draw[:, :3], "t": draw[:, 3:]}
+
+
 def table_batch(rank):
     """Return rows 0 and 1 on shard 0, 1 and 3 on shard 1, 2 and 5 on shard 2, ..."""
     i = np.array([[0, 1], [1, 3], [2, 5], [3, 3]][rank], np.int64)

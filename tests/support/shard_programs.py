@@ -3,6 +3,7 @@
 Each returns what the tests look at; shard 0 writes the results of all shards to results.json.
 """
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -22,6 +23,7 @@ from shard_models import (
     digits,
     dropping_cnn,
     loaded,
+    micro_batch,
     momentum,
     normalised_cnn,
     own_batch,
@@ -33,6 +35,7 @@ from shard_models import (
 
 import amp_rewrite as amp
 from amp_rewrite.distributed.collective import gather_text
+from amp_rewrite.distributed.memory import HostMemory
 
 STEPS, BATCH = 100, 64
 
@@ -203,6 +206,54 @@ def one_infinity(shards, folder):
                 trace.append({**row, "states": after, "kept": kept})
         found[name] = trace
     return found
+
+
+def accumulated(shards, folder):
+    """Three batches make an update; in the third update shard 1 meets an infinity."""
+    found = {}
+    for conditional in ("if", "select"):
+        optimizer = amp.LossScaleOptimizer(
+            cross(amp.optimizers.Adam(0.1)),
+            amp.DynamicLossScale(1024.0),
+            conditional=conditional,
+        )
+        op = optimizer.minimize(amp.value(loaded(LINEAR), "loss"), accumulate=3)
+        rows, refused = [], ""
+        with counted_sums() as sums, amp.TrainingSession(op) as session:
+            for batch in range(12):
+                feeds = micro_batch(shards, batch)
+                if batch == 7 and shards.rank == 1:
+                    feeds["x"] = np.full_like(feeds["x"], np.inf)
+                if batch == 4:
+                    try:
+                        session.save(Path(folder) / "c.safetensors")
+                    except amp.AmpError as error:
+                        refused = str(error)
+                before, count = digest(session), len(sums)
+                out = session.run(feeds, ["grads_finite", "loss_scale", "accumulated"])
+                after = digest(session)
+                kept = [n for n in after if before[n] == after[n]]
+                row = {k: float(v) for k, v in out.items()}
+                rows.append({**row, "kept": kept, "sums": len(sums) - count})
+            states = {k: v.tolist() for k, v in session.state_dict().items()}
+        found[conditional] = {"rows": rows, "states": states, "refused": refused}
+    return found
+
+
+@contextlib.contextmanager
+def counted_sums():
+    """Yield a list that grows by the names of the values that are summed."""
+    known, sums = HostMemory.start, []
+
+    def start(self, values):
+        sums.extend(self._sources)
+        known(self, values)
+
+    HostMemory.start = start
+    try:
+        yield sums
+    finally:
+        HostMemory.start = known
 
 
 def buckets(shards, folder):

@@ -16,7 +16,8 @@ from amp_rewrite.loss_scaling import (
     LossScaleOptimizer,
     LossScaleValueError,
 )
-from amp_rewrite.loss_scaling.conditional_update import check_mode
+from amp_rewrite.optimizers.accumulation import Accumulation
+from amp_rewrite.optimizers.conditional_update import check_mode
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.schedules import (
     CosineSchedule,
@@ -172,10 +173,11 @@ def minimize(
     global_step: State,
     variables: Sequence[State],
     clip_norm: float | None,
+    accumulate: int = 1,
 ) -> TrainOp:
     """Return the step that minimizes a loss, its gradients clipped by their global norm.
 
-    They are clipped where they are unscaled and summed over shards.
+    They are clipped where they are unscaled, accumulated and summed over shards.
 
     Args:
         optimizer: The optimizer, with its wrappers.
@@ -183,16 +185,19 @@ def minimize(
         global_step: The state that counts the steps.
         variables: What to train.
         clip_norm: The largest global norm, or None.
+        accumulate: How many batches make one update.
 
     Raises:
         OptimizerValueError: `clip_norm` is not positive; and what `Optimizer.minimize` raises.
     """
     if clip_norm is None:
-        return optimizer.minimize(loss, global_step, variables)
-    pairs = optimizer.reduce_gradients(optimizer.compute_gradients(loss, variables))
+        return optimizer.minimize(loss, global_step, variables, accumulate=accumulate)
+    accumulation = Accumulation(accumulate, conditional=getattr(optimizer, "conditional", "if"))
+    pairs = accumulation.add(optimizer.compute_gradients(loss, variables))
+    pairs = optimizer.reduce_gradients(pairs)
     clipped, _ = optimizers.clip_by_global_norm([gradient for gradient, _ in pairs], clip_norm)
     applied = [(g, variable) for g, (_, variable) in zip(clipped, pairs, strict=True)]
-    return optimizer.apply_reduced(applied, global_step)
+    return accumulation.every(optimizer.apply_reduced(applied, global_step))
 
 
 def loss_scale_of(text: str, max_skips: int = 0) -> LossScale | None:

@@ -83,20 +83,34 @@ class Programs:
             "providers": list(providers),
             "device": device,
         }
-        self._known: dict[tuple[bool, tuple[str, ...]], AnyProgram] = {}
+        self._known: dict[tuple[Any, ...], AnyProgram] = {}
 
-    def get(self, names: tuple[str, ...], *, updates: bool) -> AnyProgram:
+    def get(
+        self,
+        names: tuple[str, ...],
+        *,
+        updates: bool,
+        applies: bool | None = None,
+        averaged: bool = False,
+    ) -> AnyProgram:
         """Return the program that fetches values, and computes the next states if `updates`.
+
+        Args:
+            names: What to fetch.
+            updates: Whether it computes the next states.
+            applies: Whether gradients that it accumulates are applied; None leaves that to the
+                step.
+            averaged: Whether it reads the averages of variables in their place.
 
         Raises:
             FetchError: A name is unknown.
             RunError: ONNX Runtime cannot load the model.
         """
-        key = updates, names
+        key = updates, applies, averaged, names
         if key not in self._known:
             step = self._step
             if updates:
-                model, info = self._cut(names)
+                model, info = self._cut(names, applies=applies)
             else:
                 model, info = inference_of(step.model, step.info, names)
                 resolve(model)
@@ -105,8 +119,14 @@ class Programs:
                 lower_missing(model, self._target)
             if self._emulate:
                 emulate_in_place(model, accumulate_low=self._sums(model))
-            self._known[key] = self._compiled(model, info, updates=updates)
+            sets = self._averaged_sets() if averaged else self._sets
+            self._known[key] = self._compiled(model, info, sets, updates=updates)
         return self._known[key]
+
+    def _averaged_sets(self) -> Sequence[StateTensors]:
+        """Return the sets of states with the averages of variables in their place."""
+        averages = self._step.info.averages or {}
+        return [{**own, **{n: own[a] for n, a in averages.items()}} for own in self._sets]
 
     def _sums(self, model: ir.Model) -> Sums:
         """Return how the target adds up in the step's precision."""
@@ -114,21 +134,23 @@ class Programs:
         opset = model.graph.opset_imports.get("", 0)
         return {} if low is None else kept_low(self._target, low, opset)
 
-    def _cut(self, names: tuple[str, ...]) -> tuple[ir.Model, StepInfo]:
+    def _cut(self, names: tuple[str, ...], *, applies: bool | None) -> tuple[ir.Model, StepInfo]:
         always = () if self._sharding is None else self._sharding.always
-        model, info = self._step.cut((*names, *always), defaults=False)
+        model, info = self._step.cut((*names, *always), defaults=False, applies=applies)
         check_by_sums(model, {state.output for state in info.states})
         join_updates(model)
         return model, replace(info, fetches={name: info.fetches[name] for name in names})
 
-    def _compiled(self, model: ir.Model, info: StepInfo, *, updates: bool) -> AnyProgram:
+    def _compiled(
+        self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], *, updates: bool
+    ) -> AnyProgram:
         where: dict[str, Any] = {**self._where, "updates": updates}
         if updates and self._capturing is not None:
             where["providers"] = self._capturing
-            return CapturedProgram(model, info, self._sets, **where)
+            return CapturedProgram(model, info, sets, **where)
         sharding = self._sharding if updates else None
         program = Program if sharding is None else sharding.program
-        return program(model, info, self._sets, **where)
+        return program(model, info, sets, **where)
 
     def end_profiling(self) -> list[str]:
         """End profiling, which the options began; return the paths of the profiles."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from amp_rewrite.errors import LossScaleError
 from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
+from amp_rewrite.optimizers.accumulation import ACCUMULATED
 from amp_rewrite.train.step.step_info import StepInfo
 
 _FLOOR = DynamicLossScale().floor
@@ -18,13 +19,15 @@ _NEEDED = ("grads_finite", "loss_scale")
 class SkipWatch:
     """Follows the skipped steps of a session."""
 
-    def __init__(self, limit: int, floor: float) -> None:
+    def __init__(self, limit: int, floor: float, *, accumulates: bool = False) -> None:
         """Begin before the first step.
 
         Args:
             limit: How many skipped steps in a row at the floor are too many.
             floor: The lowest loss scale.
+            accumulates: Whether gradients of several steps are applied at once.
         """
+        self._wanted = (*_NEEDED, ACCUMULATED) if accumulates else _NEEDED
         self._limit, self._floor = limit, float(np.float32(floor))
         self._steps = 0
         self.reset()
@@ -36,7 +39,7 @@ class SkipWatch:
 
     def needed(self, fetches: Sequence[str]) -> tuple[str, ...]:
         """Return fetches and what `note` needs besides."""
-        return tuple(dict.fromkeys((*fetches, *_NEEDED)))
+        return tuple(dict.fromkeys((*fetches, *self._wanted)))
 
     def note(self, found: Mapping[str, Any]) -> None:
         """Take note of what a step has returned.
@@ -45,6 +48,8 @@ class SkipWatch:
             LossScaleError: Too many steps in a row were skipped at the floor.
         """
         self._steps += 1
+        if found.get(ACCUMULATED, 0):
+            return  # nothing is decided yet
         finite, scale = (found[name] for name in _NEEDED)
         if finite:
             self.reset()
@@ -64,4 +69,4 @@ def skip_watch(info: StepInfo) -> SkipWatch | None:
     limit = config.get("max_consecutive_skips")
     if limit is None or any(name not in info.fetches for name in _NEEDED):
         return None
-    return SkipWatch(limit, config.get("floor", _FLOOR))
+    return SkipWatch(limit, config.get("floor", _FLOOR), accumulates=info.accumulate > 1)

@@ -12,10 +12,11 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite import arguments, targets
-from amp_rewrite.errors import FeedError
+from amp_rewrite.errors import FeedError, OptionError, SaveError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
+from amp_rewrite.optimizers.accumulation import COUNTER
 from amp_rewrite.ort.device import Device, device_of, load_libraries
 from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.ort.sessions import check_options
@@ -191,13 +192,14 @@ class TrainingSession(StateAccess):
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
         needed = names if self._skips is None else self._skips.needed(names)
-        program = self._programs.get(needed, updates=True)
+        applies = self._applies
+        program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
         found = program.run(self._states.current, checked)
         if self._held is not None:
             self._held.check(self._states, checked)
         self._states.advance()
-        if self._sharding is not None:
+        if self._sharding is not None and applies is not False:
             self._sharding.stepped(self._states)
         if self._skips is None:
             return found
@@ -205,7 +207,11 @@ class TrainingSession(StateAccess):
         return {name: found[name] for name in names}
 
     def evaluate(
-        self, feeds: Feeds, fetches: str | Sequence[str] | None = None
+        self,
+        feeds: Feeds,
+        fetches: str | Sequence[str] | None = None,
+        *,
+        averaged: bool = False,
     ) -> dict[str, Array]:
         """Compute values in inference mode with the current weights; no state changes.
 
@@ -214,15 +220,18 @@ class TrainingSession(StateAccess):
         Args:
             feeds: As for `run`.
             fetches: Names of values of the forward pass; by default the loss.
+            averaged: Use the averages that a `WeightAverage` keeps in place of the weights.
 
         Raises:
             FeedError: As for `run`.
             FetchError: As for `run`, or a name is that of a gradient.
+            OptionError: The step keeps no averages.
             RunError: As for `run`.
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=False)
-        program = self._programs.get(names, updates=False)
+        self._check_averages(averaged)
+        program = self._programs.get(names, updates=False, averaged=averaged)
         return program.run(self._states.current, self._check(feeds, program, trains=False))
 
     def check_examples(self, arrays: Mapping[str, Array], batches: Collection[int] = ()) -> None:
@@ -265,6 +274,29 @@ class TrainingSession(StateAccess):
         self.check_open()
         return self._load(tensors, "state dict", strict=arguments.switch("strict", strict))
 
+    @property
+    def _applies(self) -> bool | None:
+        """Whether the next run applies gradients; None unless shards sum them only then."""
+        counter = self.info.having(COUNTER)
+        if self._sharding is None or counter is None:
+            return None
+        return int(self._states.read(counter.name)) == self.info.accumulate - 1
+
+    def _check_gradients_applied(self) -> None:
+        """Refuse to save sums that differ from shard to shard.
+
+        Raises:
+            SaveError: Gradients are being accumulated on several shards.
+        """
+        counter = self.info.having(COUNTER)
+        waiting = 0 if counter is None else int(self._states.read(counter.name))
+        if self._sharding is not None and waiting:
+            raise SaveError(
+                "every shard has gradients of its own that wait for an update",
+                found=f"{waiting} of {self.info.accumulate} batches",
+                remedy="save after the last batch of an update, when `accumulated` is 0",
+            )
+
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
 
@@ -273,8 +305,10 @@ class TrainingSession(StateAccess):
             progress: What to store with it, such as the epoch; anything that JSON can hold.
 
         Raises:
-            SaveError: It cannot be written, or JSON cannot hold the progress.
+            SaveError: It cannot be written, JSON cannot hold the progress, or shards are in the
+                middle of accumulating gradients.
         """
+        self._check_gradients_applied()
         if self._sharding is not None and not self._sharding.writes:
             return
         roles = {state.name: state.role for state in self.info.states}
@@ -304,17 +338,25 @@ class TrainingSession(StateAccess):
         self._load(checkpoint.tensors, path, strict=arguments.switch("strict", strict))
         return checkpoint.progress
 
-    def export(self, path: str | os.PathLike[str] | None = None) -> ir.Model:
+    def export(
+        self, path: str | os.PathLike[str] | None = None, *, averaged: bool = False
+    ) -> ir.Model:
         """Return the model that is trained, with its structure as loaded and the current weights.
 
         Args:
             path: Where to write it too, or None.
+            averaged: Take the averages that a `WeightAverage` keeps in place of the weights.
 
         Raises:
+            OptionError: The step keeps no averages.
             SaveError: It cannot be written.
             StepError: A step file does not hold the structure.
         """
-        weights = {**self.state_dict(), **self._frozen.replaced}
+        self._check_averages(averaged)
+        states = self.state_dict()
+        weights = {**states, **self._frozen.replaced}
+        for name, average in (self.info.averages or {}).items() if averaged else ():
+            weights[name] = states[average].astype(states[name].dtype)
         model = self._step.original()
         set_weights(model, weights)
         if path is not None and (self._sharding is None or self._sharding.writes):
@@ -371,6 +413,18 @@ class TrainingSession(StateAccess):
         kept = tuple(name for name in states if name not in found)
         self.restored = Restored((*found, *frozen), left, kept)
         return self.restored
+
+    def _check_averages(self, averaged: object) -> None:
+        """Refuse to use averages that a step does not keep.
+
+        Raises:
+            OptionError: It keeps none.
+        """
+        if arguments.switch("averaged", averaged) and not self.info.averages:
+            raise OptionError(
+                "the step keeps no averages of its weights",
+                remedy="build it with optimizers.WeightAverage around the optimizer",
+            )
 
     def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
         if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything

@@ -15,6 +15,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.train.step.batch_norm import put_back_batch_norms
 from amp_rewrite.train.step.cut import cut, values_by_name
+from amp_rewrite.train.step.decided import decide
 from amp_rewrite.train.step.dropout import replace_dropouts
 from amp_rewrite.train.step.export import forward_of
 from amp_rewrite.train.step.state_values import describe, make_input, next_value
@@ -51,9 +52,20 @@ class Step:
     training: TrainingGraph | None = None
     rewriting: RewriteResult | None = None
 
-    def cut(self, fetches: Iterable[str], *, defaults: bool = True) -> tuple[ir.Model, StepInfo]:
-        """Return the model that computes `fetches` and the next state, and its description."""
+    def cut(
+        self, fetches: Iterable[str], *, defaults: bool = True, applies: bool | None = None
+    ) -> tuple[ir.Model, StepInfo]:
+        """Return the model that computes `fetches` and the next state, and its description.
+
+        Args:
+            fetches: Names of values.
+            defaults: See `cut.cut`.
+            applies: Whether gradients that the step accumulates are applied; None leaves that
+                to the step; see `decide`.
+        """
         model = clone(self.model)
+        if applies is not None and self.info.boundary is not None:
+            decide(model, self.info.boundary, last=applies)
         return model, cut(model, self.info, fetches, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
@@ -166,6 +178,7 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         fetches.setdefault(LOSS, str(train_op.loss.value.name))
     training = train_op.graph
     once = len(training.seeds) == 1
+    accumulated = train_op.accumulated
     return StepInfo(
         states=tuple(states),
         inputs=tuple(str(v.name) for v in model.graph.inputs if v.name not in names),
@@ -174,6 +187,9 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         seed=str(training.seeds[0].name) if once else None,
         gradients={k: str(v.name) for k, v in training.gradients.items()} if once else None,
         loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
+        accumulate=1 if accumulated is None else accumulated.steps,
+        boundary=None if accumulated is None else str(accumulated.boundary.name),
+        averages=dict(train_op.averages) or None,
     )
 
 

@@ -56,6 +56,9 @@ class StepInfo:
         gradients: Variable -> the value that carries its gradient; None if not known.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
         loss_scale: The configuration of the loss scale, or None.
+        accumulate: How many batches make one update.
+        boundary: The value that tells whether a batch is the last one of an update, or None.
+        averages: Variable -> the state that holds its average, or None.
     """
 
     states: tuple[StateInfo, ...]
@@ -67,6 +70,9 @@ class StepInfo:
     gradients: dict[str, str] | None = None
     precision: str = FLOAT32.name
     loss_scale: dict[str, Any] | None = None
+    accumulate: int = 1
+    boundary: str | None = None
+    averages: dict[str, str] | None = None
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

@@ -11,8 +11,8 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.loss_scaling.conditional_update import conditional
 from amp_rewrite.loss_scaling.finite import finite_and_norm
+from amp_rewrite.optimizers.conditional_update import conditional
 
 TEXT = """step (float[2] w, float[2] v, float[2] g, bool ok) => (float[2] other) {
     shared = Mul(g, g)

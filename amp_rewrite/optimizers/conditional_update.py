@@ -9,7 +9,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.traverse import nodes_in
-from amp_rewrite.loss_scaling.aliasing import copy_overwritten
+from amp_rewrite.optimizers.aliasing import copy_overwritten
 
 MODES = ("if", "select")
 
