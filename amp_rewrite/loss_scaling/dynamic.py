@@ -20,7 +20,8 @@ class DynamicLossScale(LossScale):
         finite otherwise:                 good_steps + 1
         not finite:                       max(scale / multiplier, floor); good_steps = 0; skipped
 
-    in float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
+    `backoff_factor`, `ceiling` and `hysteresis` are what GradScaler, Apex and DeepSpeed have
+    besides. In float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
     https://arxiv.org/abs/1710.03740; the names are TensorFlow's).
     """
 
@@ -32,6 +33,9 @@ class DynamicLossScale(LossScale):
         *,
         floor: float = 1.0,
         max_consecutive_skips: int | None = None,
+        backoff_factor: float | None = None,
+        ceiling: float | None = None,
+        hysteresis: int = 1,
     ) -> None:
         """Keep the parameters.
 
@@ -42,6 +46,10 @@ class DynamicLossScale(LossScale):
             floor: The smallest scale; above 0, and not above the initial scale.
             max_consecutive_skips: A session raises LossScaleError after so many skipped steps in a
                 row at the floor; None never does.
+            backoff_factor: What the scale is multiplied with to shrink, above 0 and below 1; None
+                is 1 / multiplier.
+            ceiling: The largest scale; None is the largest number of float32.
+            hysteresis: From which skipped step in a row on the scale shrinks: 1 is from the first.
 
         Raises:
             LossScaleValueError: One of them is impossible.
@@ -63,6 +71,16 @@ class DynamicLossScale(LossScale):
             else _count("max_consecutive_skips", max_consecutive_skips)
         )
 
+        self.backoff_factor = None if backoff_factor is None else _backoff(backoff_factor)
+        self.ceiling = None if ceiling is None else _number("ceiling", ceiling, above=0)
+        if self.ceiling is not None and self.ceiling < self.initial_loss_scale:
+            raise LossScaleValueError(
+                "ceiling must not be below initial_loss_scale",
+                where="DynamicLossScale",
+                found=f"ceiling {self.ceiling:g}, initial_loss_scale {self.initial_loss_scale:g}",
+            )
+        self.hysteresis = _count("hysteresis", hysteresis)
+
     @property
     def initial(self) -> float:
         """The scale of the first step."""
@@ -74,6 +92,8 @@ class DynamicLossScale(LossScale):
         grows = b.greater_or_equal(good, self.increment_period)
         larger = b.mul(scale, self.multiplier)
         larger = b.where(b.less_or_equal(larger, FLOAT32.max), larger, scale)
+        if self.ceiling is not None:
+            larger = b.minimum(larger, self.ceiling)
         return LossScaleState(
             current_loss_scale=b.where(grows, larger, scale),
             good_steps=b.where(grows, 0, good),
@@ -83,12 +103,19 @@ class DynamicLossScale(LossScale):
 
     def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
         """Return the state after a step that was not finite; see the class."""
-        smaller = b.div(state.current_loss_scale, self.multiplier)
+        scale, skips = state.current_loss_scale, b.add(state.consecutive_skips, 1)
+        if self.backoff_factor is None:
+            smaller = b.div(scale, self.multiplier)
+        else:
+            smaller = b.mul(scale, self.backoff_factor)
+        smaller = b.maximum(smaller, self.floor)
+        if self.hysteresis > 1:
+            smaller = b.where(b.greater_or_equal(skips, self.hysteresis), smaller, scale)
         return LossScaleState(
-            current_loss_scale=b.maximum(smaller, self.floor),
+            current_loss_scale=smaller,
             good_steps=b.constant(0),
             skipped_steps=b.add(state.skipped_steps, 1),
-            consecutive_skips=b.add(state.consecutive_skips, 1),
+            consecutive_skips=skips,
         )
 
 
@@ -113,6 +140,23 @@ def _number(name: str, value: object, *, above: float) -> float:
             where="DynamicLossScale",
             found=value,
             expected=f"a finite float32 number above {above:g}",
+        )
+    return given
+
+
+def _backoff(value: object) -> float:
+    """Return a factor by which the scale shrinks.
+
+    Raises:
+        LossScaleValueError: It is no number between 0 and 1.
+    """
+    given = _number("backoff_factor", value, above=0)
+    if given >= 1:
+        raise LossScaleValueError(
+            "impossible backoff_factor",
+            where="DynamicLossScale",
+            found=value,
+            expected="a number above 0 and below 1",
         )
     return given
 
