@@ -114,7 +114,8 @@ def test_configurations_and_texts_make_equal_scales(scale: LossScale) -> None:
 
 def test_defaults_are_tensorflows() -> None:
     config = {"initial_loss_scale": 2.0**15, "increment_period": 2000, "multiplier": 2.0}
-    more = {"floor": 1.0, "max_consecutive_skips": None}
+    more = {"floor": 1.0, "max_consecutive_skips": None, "backoff_factor": None}
+    more |= {"ceiling": None, "hysteresis": 1}
     assert DynamicLossScale().get_config() == {**config, **more}
 
 

@@ -40,8 +40,9 @@ def grad_scaler(
         else:
             good += 1
             if good == interval:
-                larger = np.float32(np.float64(scale) * growth)
-                scale, good = (float(larger) if np.isfinite(larger) else scale), 0
+                larger = scale * growth
+                fits = larger <= float(np.finfo(np.float32).max)
+                scale, good = (float(np.float32(larger)) if fits else scale), 0
         found.append(scale)
     return found
 
