@@ -2,7 +2,6 @@
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.optimizers.accumulation import Accumulation
 from amp_rewrite.optimizers.clipping import (
     clip_by_global_norm,
     clip_by_norm,
@@ -10,6 +9,7 @@ from amp_rewrite.optimizers.clipping import (
     clip_with_norm,
     global_norm,
 )
+from amp_rewrite.optimizers.gradient_accumulation import Accumulation
 from amp_rewrite.optimizers.group import group
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.parameter_groups import ParameterGroup, ParameterGroups

@@ -14,7 +14,6 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers import var_list as var_lists
-from amp_rewrite.optimizers.accumulation import Accumulation
 from amp_rewrite.optimizers.apply_updates import StepUpdates, check_pairs, counter_of, train_op
 from amp_rewrite.optimizers.clipping import LIMITS, Clipping, check_limits, clip
 from amp_rewrite.optimizers.compute_gradients import (
@@ -27,6 +26,7 @@ from amp_rewrite.optimizers.compute_gradients import (
 )
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient, wrap
+from amp_rewrite.optimizers.gradient_accumulation import Accumulation
 from amp_rewrite.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.optimizers.learning_rate import (
     LEARNING_RATE,

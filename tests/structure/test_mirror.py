@@ -44,6 +44,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "loss_scaling/test_loss_scales": "fixed, dynamic and get, against one table",
     "loss_scaling/test_sessions": "steps with a loss scale, in a session",
     "loss_scaling/test_skipped_steps": "finite checks and conditional updates, in a session",
+    "loss_scaling/test_trajectories": "the dynamic scale against the rules of other frameworks",
     "losses/test_losses": "every loss, against one table",
     "numerics/search/test_planted_faults": "localise and tune on models with a known fault",
     "oplists/test_oplists": "the lists, their environment and levels",

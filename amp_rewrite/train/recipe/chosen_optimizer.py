@@ -16,8 +16,8 @@ from amp_rewrite.loss_scaling import (
     LossScaleOptimizer,
     LossScaleValueError,
 )
-from amp_rewrite.optimizers.accumulation import Accumulation
 from amp_rewrite.optimizers.conditional_update import check_mode
+from amp_rewrite.optimizers.gradient_accumulation import Accumulation
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.schedules import (
     CosineSchedule,

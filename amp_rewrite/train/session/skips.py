@@ -9,7 +9,7 @@ import numpy as np
 
 from amp_rewrite.errors import LossScaleError
 from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.optimizers.accumulation import ACCUMULATED
+from amp_rewrite.optimizers.gradient_accumulation import ACCUMULATED
 from amp_rewrite.train.step.step_info import StepInfo
 
 _FLOOR = DynamicLossScale().floor

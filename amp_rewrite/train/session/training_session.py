@@ -16,7 +16,7 @@ from amp_rewrite.errors import FeedError, OptionError, SaveError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.optimizers.accumulation import COUNTER
+from amp_rewrite.optimizers.gradient_accumulation import COUNTER
 from amp_rewrite.ort.device import Device, device_of, load_libraries
 from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.ort.sessions import check_options
