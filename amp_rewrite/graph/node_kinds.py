@@ -8,7 +8,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 
 
-def node_kinds(type_graph: TypeGraph, operators: Collection[int]) -> list[int]:
+def node_kinds(type_graph: TypeGraph, operators: Collection[int], same: Sequence[int]) -> list[int]:
     """Return, by node, the number of its kind; ABSENT for a node of another operator.
 
     Nodes of one kind make equal calls with equal attributes, record equal shapes of their outputs,
@@ -17,6 +17,7 @@ def node_kinds(type_graph: TypeGraph, operators: Collection[int]) -> list[int]:
     Args:
         type_graph: The model.
         operators: The numbers of the operators concerned; none of them holds a graph.
+        same: By value, the one that it is the same as (`behind_identities`).
     """
     flat, calls = type_graph.flat, type_graph.call.tolist()
     read, first, behind = flat.inputs, flat.input_start, flat.output_start
@@ -32,7 +33,7 @@ def node_kinds(type_graph: TypeGraph, operators: Collection[int]) -> list[int]:
             calls[node],
             flat.spelled_attributes(node),
             tuple(shapes[behind[node] : behind[node + 1]]),
-            _repetition(inputs) if len(inputs) > 1 else None,
+            _repetition([same[value] for value in inputs]) if len(inputs) > 1 else None,
         )
         kinds.append(seen.setdefault(key, len(seen)))
     return kinds

@@ -9,6 +9,7 @@ import amp_rewrite as amp
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.identities import behind_identities
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.node_kinds import node_kinds
 
@@ -19,7 +20,7 @@ def kinds(text: str, objects: bool, *operators: str) -> list[int]:
     flat = FlatModel.of(amp.load(model)) if objects else read_flat(model.SerializeToString())
     called = enumerate(flat.operators)
     chosen = [i for i, o in called if not operators or o.op_type in operators]
-    return node_kinds(build_type_graph(flat), chosen)
+    return node_kinds(build_type_graph(flat), chosen, behind_identities(flat))
 
 
 @pytest.mark.parametrize("objects", [False, True], ids=["messages", "objects"])

@@ -19,18 +19,14 @@ def _folded(function: Callable[[Interval, Interval], Interval]) -> Rule:
     return lambda op: reduce(function, op.of_all())
 
 
-def _same_inputs(op: Operation) -> bool:
-    return op.inputs[0] == op.inputs[1]
-
-
 def _subtract(op: Operation) -> Interval:
-    if _same_inputs(op):
+    if op.reads_one_value:
         return i.ZERO
     return i.subtract(op.of(0), op.of(1))
 
 
 def _multiply(op: Operation) -> Interval:
-    if _same_inputs(op):
+    if op.reads_one_value:
         return _power(op.of(0), 2)
     return i.multiply(op.of(0), op.of(1))
 

@@ -34,6 +34,10 @@ class Known(Protocol):
         """Return the shape of a value as far as it is known."""
         ...
 
+    def same(self, one: int, other: int) -> bool:
+        """Tell whether two values are one, which Identity may hand on."""
+        ...
+
     def is_integer(self, value: int) -> bool:
         """Tell whether the elements of a value are integers or truth values."""
         ...
@@ -74,6 +78,11 @@ class Operation(NamedTuple):
     def of_all(self) -> list[Interval]:
         """Return the intervals of all inputs that are there."""
         return [self.known[value] for value in self.inputs if value != ABSENT]
+
+    @property
+    def reads_one_value(self) -> bool:
+        """Whether the first two inputs are one value: x + x, x * x."""
+        return self.known.same(self.inputs[0], self.inputs[1])
 
     def array(self, index: int) -> Array | None:
         """Return the elements of an input that is a constant and not too long."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array, FlatGraph
+from amp_rewrite.graph.identities import behind_identities
 from amp_rewrite.graph.intervals import element_types
 from amp_rewrite.graph.intervals import interval as i
 from amp_rewrite.graph.intervals.constant_intervals import Constants
@@ -84,7 +85,8 @@ class Intervals:
         self._numbers = [*range(n_values), ABSENT]
         self._known: list[Interval | None] = [None] * n_values  # by number
         self._shared: dict[tuple[object, ...], int] = {}
-        self._kinds = node_kinds(type_graph, self._rules)
+        self._same = behind_identities(self.flat)
+        self._kinds = node_kinds(type_graph, self._rules, self._same)
         self._cases: dict[tuple[int, ...], int] = {}
         self._made: list[list[int]] = []  # by case, the numbers of the outputs
         self._case_of = [ABSENT] * self.flat.n_nodes
@@ -101,6 +103,10 @@ class Intervals:
     def case(self, node: int) -> int:
         """Return a number that nodes share for which all is the same that rules may ask."""
         return self._case_of[node]
+
+    def same(self, one: int, other: int) -> bool:
+        """Tell whether two values are one, which Identity may hand on."""
+        return self._same[one] == self._same[other]
 
     def may_reach(self, magnitude: float) -> Array:
         """Return a mask of the values that nothing known so far keeps below a magnitude."""

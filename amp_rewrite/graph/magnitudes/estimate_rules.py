@@ -83,7 +83,7 @@ def _add(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     a, b = given[0], given[1]
     if a is None or b is None:
         return None
-    return a.scaled(2.0) if op.inputs[0] == op.inputs[1] else e.add(a, b)
+    return a.scaled(2.0) if op.reads_one_value else e.add(a, b)
 
 
 def _subtract(op: Operation, given: Given, samples: Samples) -> Estimate | None:
@@ -95,7 +95,7 @@ def _multiply(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     a, b = given[0], given[1]
     if a is None or b is None:
         return None
-    return e.squared(a) if op.inputs[0] == op.inputs[1] else e.multiply(a, b)
+    return e.squared(a) if op.reads_one_value else e.multiply(a, b)
 
 
 def _divide(op: Operation, given: Given, samples: Samples) -> Estimate | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx
@@ -168,7 +168,9 @@ def test_what_nodes_of_one_case_share_is_what_their_rules_say_of_each(
         assert estimates[0][value] == estimates[1][value], name
 
 
-def each_its_own(type_graph: TypeGraph, operators: Collection[int]) -> list[int]:
+def each_its_own(
+    type_graph: TypeGraph, operators: Collection[int], same: Sequence[int]
+) -> list[int]:
     """Return kinds that no two nodes share."""
-    kinds = node_kinds(type_graph, operators)
+    kinds = node_kinds(type_graph, operators, same)
     return [ABSENT if kind == ABSENT else node for node, kind in enumerate(kinds)]

@@ -104,3 +104,19 @@ def test_nothing_is_known_of_training_variables() -> None:
     assert estimates_of(type_graph, intervals)[y] is not None
     assert estimates_of(type_graph, intervals, frozenset([w]))[y] is None
     assert estimates_of(type_graph, intervals, frozenset([x]))[y] is None
+
+
+def test_a_square_is_one_through_identity() -> None:
+    """Equal nodes of which one multiplies a value by itself are no longer equal."""
+    text = (
+        "g (float[2] x, float[2] z) => (float[2] y, float[2] w) {"
+        "i = Identity(x) j = Identity(i) v = Mul(x, z) y = Mul(x, j) w = Sub(i, x) }"
+    )
+    found = estimates(text)
+    assert found["y"] == estimates("g (float[2] x) => (float[2] y) { y = Mul(x, x) }")["y"]
+    assert found["v"] != found["y"]
+    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    bounds, names = intervals_of(type_graph), type_graph.flat.value_names
+    assert bounds[names.index("y")].low == 0.0
+    assert bounds[names.index("v")].low < 0.0
+    assert bounds[names.index("w")].magnitude == 0.0
