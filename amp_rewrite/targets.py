@@ -99,7 +99,9 @@ class Target:
             raise OptionError(
                 f"target {self.name} does not compute in {precision}",
                 expected=" or ".join(self.precisions) or "targets that compute in one low type",
-                remedy="use another precision, or another target",
+                remedy=f"use precision {self.precisions[0]}, or another target"
+                if self.precisions
+                else "name fewer targets",
             )
 
 
