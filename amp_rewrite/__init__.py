@@ -64,9 +64,10 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.report.explain import explain as explain
     from amp_rewrite.report.records import Report as Report
     from amp_rewrite.rewriting.options import RewriteOptions as RewriteOptions
-    from amp_rewrite.train import TrainingSession as TrainingSession
-    from amp_rewrite.train import build_step as build_step
-    from amp_rewrite.train.loop.trainer import Trainer as Trainer
+    from amp_rewrite.trainer import TrainingSession as TrainingSession
+    from amp_rewrite.trainer import build_step as build_step
+    from amp_rewrite.trainer.loop.trainer import Trainer as Trainer
+    from amp_rewrite.trainer.loop.trainer import train as train
     from amp_rewrite.training.freeze import freeze as freeze
     from amp_rewrite.training.freeze import frozen as frozen
     from amp_rewrite.training.freeze import unfreeze as unfreeze
@@ -113,8 +114,8 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "report.explain": "explain",
         "report.records": "Report",
         "rewriting.options": "RewriteOptions",
-        "train": "TrainingSession build_step",
-        "train.loop.trainer": "Trainer",
+        "trainer": "TrainingSession build_step",
+        "trainer.loop.trainer": "Trainer train",
         "training.freeze": "freeze frozen unfreeze",
         "training.training_graph": "GraphValue value",
         "training_info": "lower_training_operators read_training_info write_training_info",

@@ -1,7 +1,7 @@
 """What is called while `Trainer` trains: early stopping, the best checkpoint, logs, your own."""
 
-from amp_rewrite.train.loop.metrics_file import MetricsFile
-from amp_rewrite.train.loop.ready_callbacks import (
+from amp_rewrite.trainer.loop.metrics_file import MetricsFile
+from amp_rewrite.trainer.loop.ready_callbacks import (
     Best,
     BestCheckpoint,
     EarlyStopping,
@@ -9,8 +9,8 @@ from amp_rewrite.train.loop.ready_callbacks import (
     Rows,
     Watch,
 )
-from amp_rewrite.train.loop.run import Callback, Run
-from amp_rewrite.train.loop.tensorboard_log import TensorBoardLog
+from amp_rewrite.trainer.loop.run import Callback, Run
+from amp_rewrite.trainer.loop.tensorboard_log import TensorBoardLog
 
 __all__ = [
     "Best",

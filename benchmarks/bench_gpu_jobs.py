@@ -71,9 +71,9 @@ def ours(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Return one training step of this package, and facts about it."""
     import amp_rewrite as amp
     from amp_rewrite.rewriting.options import RewriteOptions
-    from amp_rewrite.train.step.build_step import step_model
-    from amp_rewrite.train.step.precision import in_precision
-    from amp_rewrite.train.step.step import whole_step
+    from amp_rewrite.trainer.step.build_step import step_model
+    from amp_rewrite.trainer.step.precision import in_precision
+    from amp_rewrite.trainer.step.step import whole_step
 
     proto, batch = network(case["name"], small=case["small"])
     low = case["precision"] if case["precision"] != "tf32" else "float32"

@@ -159,8 +159,8 @@ def test_the_names_that_a_type_checker_knows_are_those_of_the_table() -> None:
 
 def test_no_other_file_knows_a_target_by_its_name() -> None:
     # "cpu" and "cuda" are also what ONNX Runtime and PyTorch call a device's memory.
-    devices = {"ort/device.py", "train/session/program.py", "train/session/programs.py"}
-    devices |= {"distributed/memory.py", "train/session/slow_device.py"}
+    devices = {"ort/device.py", "trainer/session/program.py", "trainer/session/programs.py"}
+    devices |= {"distributed/memory.py", "trainer/session/slow_device.py"}
     names = {t.name for t in targets.TARGETS} | {t.provider for t in targets.TARGETS}
     found = {
         str(path.relative_to(PACKAGE))

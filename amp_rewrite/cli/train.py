@@ -23,26 +23,26 @@ from amp_rewrite.metrics.get_metric import NAMES, get
 from amp_rewrite.metrics.metric import Metric
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.targets import CPU
-from amp_rewrite.train.data.as_examples import read_examples
-from amp_rewrite.train.data.examples import Examples
-from amp_rewrite.train.loop.evaluation import summary
-from amp_rewrite.train.loop.interrupt import INTERRUPTED, interruptible
-from amp_rewrite.train.loop.loop import resume
-from amp_rewrite.train.loop.loop import train as run
-from amp_rewrite.train.loop.metrics_file import COLUMNS, MetricsFile
-from amp_rewrite.train.loop.plan import Plan, Progress
-from amp_rewrite.train.loop.ready_callbacks import (
+from amp_rewrite.trainer.data.as_examples import read_examples
+from amp_rewrite.trainer.data.examples import Examples
+from amp_rewrite.trainer.loop.evaluation import summary
+from amp_rewrite.trainer.loop.interrupt import INTERRUPTED, interruptible
+from amp_rewrite.trainer.loop.loop import resume
+from amp_rewrite.trainer.loop.loop import train as run
+from amp_rewrite.trainer.loop.metrics_file import COLUMNS, MetricsFile
+from amp_rewrite.trainer.loop.plan import Plan, Progress
+from amp_rewrite.trainer.loop.ready_callbacks import (
     Best,
     BestCheckpoint,
     EarlyStopping,
     Log,
     Watch,
 )
-from amp_rewrite.train.loop.run import Run
-from amp_rewrite.train.loop.tensorboard_log import TensorBoardLog
-from amp_rewrite.train.session.input_checks import ALLOW
-from amp_rewrite.train.session.training_session import TrainingSession
-from amp_rewrite.train.step.step_info import STEP_KEY
+from amp_rewrite.trainer.loop.run import Run
+from amp_rewrite.trainer.loop.tensorboard_log import TensorBoardLog
+from amp_rewrite.trainer.session.input_checks import ALLOW
+from amp_rewrite.trainer.session.training_session import TrainingSession
+from amp_rewrite.trainer.step.step_info import STEP_KEY
 from amp_rewrite.training_info import has_training_info, read_training_info
 
 

@@ -19,18 +19,18 @@ from amp_rewrite.graph.io.save import save
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.report.records import Summary
 from amp_rewrite.rewriting.options import RewriteOptions
-from amp_rewrite.train.recipe.chosen_loss import KINDS, loss_of
-from amp_rewrite.train.recipe.chosen_optimizer import (
+from amp_rewrite.trainer.recipe.chosen_loss import KINDS, loss_of
+from amp_rewrite.trainer.recipe.chosen_optimizer import (
     grouped,
     minimize,
     optimizer_of,
     scaled,
     variables_of,
 )
-from amp_rewrite.train.step.build_step import step_model
-from amp_rewrite.train.step.precision import chosen_precision, in_precision
-from amp_rewrite.train.step.step import whole_step
-from amp_rewrite.train.step.step_info import STEP_KEY, StepInfo, read_info
+from amp_rewrite.trainer.step.build_step import step_model
+from amp_rewrite.trainer.step.precision import chosen_precision, in_precision
+from amp_rewrite.trainer.step.step import whole_step
+from amp_rewrite.trainer.step.step_info import STEP_KEY, StepInfo, read_info
 from amp_rewrite.training.training_graph import GraphValue, State, training_graph
 
 

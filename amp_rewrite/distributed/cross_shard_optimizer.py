@@ -21,7 +21,7 @@ from amp_rewrite.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.optimizers.slots import Variable, VarList
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
-from amp_rewrite.train.session.sharding import CURRENT
+from amp_rewrite.trainer.session.sharding import CURRENT
 from amp_rewrite.training.replicas import (
     Groups,
     cross_replica_gather,

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from amp_rewrite.distributed.collective import Collective, gather_text
 from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.errors import ShardError
-from amp_rewrite.train.session.states import States
-from amp_rewrite.train.step.step import Step
+from amp_rewrite.trainer.session.states import States
+from amp_rewrite.trainer.step.step import Step
 
 _MISSING = "nothing"
 _SHOWN = 3

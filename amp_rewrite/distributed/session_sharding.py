@@ -19,18 +19,18 @@ from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
-from amp_rewrite.train.session.checkpoint import Checkpoint
-from amp_rewrite.train.session.program import Program
-from amp_rewrite.train.session.states import States
-from amp_rewrite.train.step.cut import values_by_name
-from amp_rewrite.train.step.dropout import spread_masks
-from amp_rewrite.train.step.step import Step
-from amp_rewrite.train.step.step_info import StepInfo
+from amp_rewrite.trainer.session.checkpoint import Checkpoint
+from amp_rewrite.trainer.session.program import Program
+from amp_rewrite.trainer.session.states import States
+from amp_rewrite.trainer.step.cut import values_by_name
+from amp_rewrite.trainer.step.dropout import spread_masks
+from amp_rewrite.trainer.step.step import Step
+from amp_rewrite.trainer.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups, groups_of, is_collective, resolve
 
 
 class SessionSharding:
-    """See `amp_rewrite.train.session.sharding.Sharding`."""
+    """See `amp_rewrite.trainer.session.sharding.Sharding`."""
 
     def __init__(
         self,

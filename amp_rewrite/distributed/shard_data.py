@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from amp_rewrite import arguments
 from amp_rewrite.distributed.collective import Array
 from amp_rewrite.errors import DataError
-from amp_rewrite.train.data.data_set import DataSet
-from amp_rewrite.train.data.examples import Batch, Examples
+from amp_rewrite.trainer.data.data_set import DataSet
+from amp_rewrite.trainer.data.examples import Batch, Examples
 
 
 def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str, Array]:

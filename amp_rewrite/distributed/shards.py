@@ -19,9 +19,9 @@ from amp_rewrite.distributed.shard_data import (
 )
 from amp_rewrite.distributed.shard_options import ShardOptions
 from amp_rewrite.errors import AmpError, OptionError, ShardError
-from amp_rewrite.train.data.as_examples import as_examples
-from amp_rewrite.train.data.data_set import DataSet
-from amp_rewrite.train.session.sharding import ShardContext, Sharding
+from amp_rewrite.trainer.data.as_examples import as_examples
+from amp_rewrite.trainer.data.data_set import DataSet
+from amp_rewrite.trainer.session.sharding import ShardContext, Sharding
 from amp_rewrite.training.replicas import Groups
 
 TIMEOUT = 300.0

@@ -18,8 +18,8 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.ort.binding import Binding
 from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.ort_values import copy_of, to_ort_value
-from amp_rewrite.train.session.program import Program, StateTensors
-from amp_rewrite.train.step.step_info import StepInfo
+from amp_rewrite.trainer.session.program import Program, StateTensors
+from amp_rewrite.trainer.step.step_info import StepInfo
 from amp_rewrite.training.replicas import Groups
 
 

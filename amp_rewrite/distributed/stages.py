@@ -11,7 +11,7 @@ from amp_rewrite.distributed.buckets import Bucket
 from amp_rewrite.errors import InvariantError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
-from amp_rewrite.train.step.cut import (
+from amp_rewrite.trainer.step.cut import (
     declare_types,
     remove_inputs,
     remove_unused,

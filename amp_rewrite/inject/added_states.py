@@ -15,7 +15,7 @@ from amp_rewrite.errors import DataError, InjectError
 from amp_rewrite.graph import elements
 from amp_rewrite.inject.resolve_names import Found
 from amp_rewrite.loss_scaling.loss_scale import PREFIX, LossScale, LossScaleState
-from amp_rewrite.train.step.step_info import StateInfo, StepInfo
+from amp_rewrite.trainer.step.step_info import StateInfo, StepInfo
 
 Array = np.ndarray[Any, Any]
 

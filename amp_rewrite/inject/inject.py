@@ -22,10 +22,10 @@ from amp_rewrite.inject.step_outputs import set_outputs
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import PREFIX
 from amp_rewrite.optimizers.conditional_update import check_mode
-from amp_rewrite.train.step.cut import values_by_name
-from amp_rewrite.train.step.precision import in_precision
-from amp_rewrite.train.step.step import Step
-from amp_rewrite.train.step.step_info import STEP_KEY, read_info
+from amp_rewrite.trainer.step.cut import values_by_name
+from amp_rewrite.trainer.step.precision import in_precision
+from amp_rewrite.trainer.step.step import Step
+from amp_rewrite.trainer.step.step_info import STEP_KEY, read_info
 from amp_rewrite.training.prepare import record_types
 from amp_rewrite.training.replicas import is_collective
 

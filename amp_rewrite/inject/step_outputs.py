@@ -14,7 +14,7 @@ from amp_rewrite.inject.insert_scaling import Injected
 from amp_rewrite.inject.resolve_names import Found
 from amp_rewrite.loss_scaling.get import serialize
 from amp_rewrite.loss_scaling.loss_scale import ROLES, LossScale
-from amp_rewrite.train.step.step_info import StateInfo, StepInfo
+from amp_rewrite.trainer.step.step_info import StateInfo, StepInfo
 
 LOSS, FINITE, NORM = "loss", "grads_finite", "gradient_norm"
 

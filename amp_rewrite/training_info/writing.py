@@ -18,9 +18,9 @@ from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.keys import ROLES_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
-from amp_rewrite.train.step.dropout import COUNTER
-from amp_rewrite.train.step.step import check_train_op
-from amp_rewrite.train.step.step_info import CONSTANT_UNLESS_UPDATED
+from amp_rewrite.trainer.step.dropout import COUNTER
+from amp_rewrite.trainer.step.step import check_train_op
+from amp_rewrite.trainer.step.step_info import CONSTANT_UNLESS_UPDATED
 from amp_rewrite.training.weights import modernise
 from amp_rewrite.training_info.combine import values_by_name
 from amp_rewrite.training_info.initialization import write_initialization

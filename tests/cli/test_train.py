@@ -22,8 +22,8 @@ from amp_rewrite.cli.train import train
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.train import build_step
-from amp_rewrite.train.session.checkpoint import read_checkpoint
+from amp_rewrite.trainer import build_step
+from amp_rewrite.trainer.session.checkpoint import read_checkpoint
 
 APP = Typer()
 APP.command()(train)

@@ -14,8 +14,8 @@ import amp_rewrite as amp
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.errors import AmpError, AmpWarning
 from amp_rewrite.graph.part import Part, part_of
-from amp_rewrite.train.step.precision import in_precision
-from amp_rewrite.train.step.step import read_step, whole_step
+from amp_rewrite.trainer.step.precision import in_precision
+from amp_rewrite.trainer.step.step import read_step, whole_step
 from amp_rewrite.training.replicas import COUNT, GATHER, SUM, groups_of, replica_nodes
 
 FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}

@@ -7,7 +7,7 @@ import shard_programs as programs
 from launch import start
 
 import amp_rewrite as amp
-from amp_rewrite.train.session.checkpoint import read_checkpoint
+from amp_rewrite.trainer.session.checkpoint import read_checkpoint
 
 NAMES = (
     "curve",

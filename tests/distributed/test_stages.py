@@ -31,8 +31,8 @@ from amp_rewrite.errors import FetchError, InvariantError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.ort.device import Device
-from amp_rewrite.train.step.precision import in_precision
-from amp_rewrite.train.step.step import whole_step
+from amp_rewrite.trainer.step.precision import in_precision
+from amp_rewrite.trainer.step.step import whole_step
 from amp_rewrite.training.replicas import SUM, is_collective, replica_nodes, resolve
 
 FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}

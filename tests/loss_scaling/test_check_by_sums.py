@@ -12,7 +12,7 @@ import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
-from amp_rewrite.train.step.step import Step, read_step, whole_step
+from amp_rewrite.trainer.step.step import Step, read_step, whole_step
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]

@@ -19,8 +19,8 @@ from amp_rewrite.loss_scaling import (
     LossScaleOptimizer,
     LossScaleState,
 )
-from amp_rewrite.train import CheckpointError, FetchError
-from amp_rewrite.train.step.step_info import read_info
+from amp_rewrite.trainer import CheckpointError, FetchError
+from amp_rewrite.trainer.step.step_info import read_info
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]

@@ -11,7 +11,7 @@ from amp_rewrite import losses
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import GraphValue, value
 
 RNG = np.random.default_rng(7)

@@ -9,7 +9,7 @@ import pytest
 
 from amp_rewrite import optimizers
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import value
 
 G = np.array([[3.0, -4.0], [0.0, 12.0]], np.float32)  # its norm is 13

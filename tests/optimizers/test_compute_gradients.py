@@ -12,7 +12,7 @@ from amp_rewrite.distributed import shard_context
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.optimizers import GradientDescent, Optimizer
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import GraphValue, value
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>

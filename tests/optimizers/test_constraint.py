@@ -11,7 +11,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpError
 from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, Optimizer, clip_by_value
-from amp_rewrite.train.step.step import read_step
+from amp_rewrite.trainer.step.step import read_step
 from amp_rewrite.training.training_graph import GraphValue
 
 Make = Callable[..., ir.Model]

@@ -8,7 +8,7 @@ import pytest
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.optimizers import Adam, GradientDescent, group
-from amp_rewrite.train import TrainingSession
+from amp_rewrite.trainer import TrainingSession
 from amp_rewrite.training.training_graph import value
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>

@@ -9,7 +9,7 @@ import pytest
 
 from amp_rewrite import optimizers
 from amp_rewrite.loss_scaling import LossScaleOptimizer
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import value
 
 STEPS, ROWS, COLUMNS = 25, 6, 3

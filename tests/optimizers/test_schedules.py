@@ -17,7 +17,7 @@ from amp_rewrite.optimizers import (
     Schedule,
     StepSchedule,
 )
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import value
 
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from amp_rewrite import optimizers
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import value
 
 torch: Any = pytest.importorskip("torch")

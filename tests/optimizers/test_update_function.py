@@ -13,7 +13,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.optimizers.update_function import DOMAIN
-from amp_rewrite.train import build_step
+from amp_rewrite.trainer import build_step
 
 OPTIMIZERS = [
     amp.optimizers.GradientDescent,

@@ -12,7 +12,7 @@ from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.optimizers import Adam, GradientDescent
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import GraphValue, training_graph, value
 
 TWO_LAYERS = """<ir_version: 8, opset_import: ["": 17]>

@@ -52,7 +52,7 @@ FLOORS = (
     "numerics",
     "page",
     "metrics",
-    "train",
+    "trainer",
     "callbacks",
     "inject",
     "training_info",

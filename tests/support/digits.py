@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amp_rewrite.train.data.data_set import DataSet
+from amp_rewrite.trainer.data.data_set import DataSet
 
 
 @functools.cache

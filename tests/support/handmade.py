@@ -108,6 +108,8 @@ def train_op() -> Any:
         global_step="global_step",
         fetches={"loss": values["loss"]},
         loss_scale=None,
+        accumulated=None,
+        averages={},
     )
 
 

@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import train_models
 
 import amp_rewrite as amp
-from amp_rewrite.train.data.data_set import DataSet
+from amp_rewrite.trainer.data.data_set import DataSet
 
 LINEAR = """
 <ir_version: 10, opset_import: ["" : 18]>

@@ -14,7 +14,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.optimizers import AdamW, GradientDescent
-from amp_rewrite.train.session.training_session import TrainingSession
+from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.training.training_graph import training_graph, value
 
 PLAIN = """<ir_version: 8, opset_import: ["": 17]>

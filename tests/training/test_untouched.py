@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import amp_rewrite as amp
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
-from amp_rewrite.train import build_step
+from amp_rewrite.trainer import build_step
 from amp_rewrite.training.training_graph import training_graph
 
 HEAD = '<ir_version: 8, opset_import: ["": {opset}, "local": 1]>\n'

@@ -12,7 +12,7 @@ from onnx import external_data_helper, numpy_helper
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.train import TrainingSession
+from amp_rewrite.trainer import TrainingSession
 from amp_rewrite.training_info import (
     TrainingInfoError,
     lower_training_operators,

@@ -16,7 +16,7 @@ from amp_rewrite.grad import gradients
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.train import TrainingSession
+from amp_rewrite.trainer import TrainingSession
 from amp_rewrite.training.training_graph import training_graph, value
 from amp_rewrite.training.training_mode import turn_on_training_mode
 from amp_rewrite.training_info import (

@@ -1,0 +1,224 @@
+"""Epochs over examples: train, evaluate, save, and go on where training stopped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import (
+    CheckpointError,
+    DataError,
+    DivergenceError,
+    FeedError,
+    OptionError,
+)
+from amp_rewrite.metrics.metric import Metric
+from amp_rewrite.trainer.data.data_set import DataSet
+from amp_rewrite.trainer.data.examples import Examples
+from amp_rewrite.trainer.data.prefetch import prefetched
+from amp_rewrite.trainer.loop.evaluation import check_fills, evaluate, rehearse
+from amp_rewrite.trainer.loop.plan import SCALE, Plan, Progress
+from amp_rewrite.trainer.loop.run import CALLBACKS, Callback, Run
+from amp_rewrite.trainer.session.input_checks import non_finite
+from amp_rewrite.trainer.session.training_session import TrainingSession
+from amp_rewrite.trainer.step.step_info import LOSS
+
+_AHEAD = 2
+"""Batches that are read ahead of data that are not in memory."""
+
+
+def resume(session: TrainingSession, plan: Plan) -> Progress:
+    """Restore the checkpoint of a plan; return where it was saved.
+
+    Raises:
+        OptionError: The plan has no checkpoint.
+        CheckpointError: It does not fit the step or the plan.
+    """
+    if plan.checkpoint is None:
+        raise OptionError("nothing to resume from", remedy="name the checkpoint file")
+    found = session.restore(plan.checkpoint)
+    for name, value in plan.order.items():
+        if found.get(name) != value:
+            raise CheckpointError(
+                f"the checkpoint was saved with another {name}",
+                where=plan.checkpoint,
+                found=found.get(name, "none"),
+                expected=value,
+                remedy="resume with the same data order",
+            )
+    kept = found.get(CALLBACKS)
+    return Progress(
+        int(found["epoch"]),
+        int(found["position"]),
+        int(found["step"]),
+        callbacks=kept if isinstance(kept, dict) else {},
+    )
+
+
+def train(
+    session: TrainingSession,
+    data: Examples,
+    plan: Plan,
+    *,
+    held_out: Examples | None = None,
+    metrics: Sequence[Metric] | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress | None = None,
+) -> Run:
+    """Train for the epochs of a plan.
+
+    Args:
+        session: The session.
+        data: The examples.
+        plan: How to go through them.
+        held_out: What to evaluate on, or None.
+        metrics: What to measure there besides the loss; None is the accuracy if it is known.
+        callbacks: What to call on the way.
+        progress: Where to begin, as `resume` returned it.
+
+    Returns:
+        The run: where training ended, and why if that is before its plan. If the model has a batch
+        of a fixed size, the examples of an epoch that do not fill one are left out.
+
+    Raises:
+        DivergenceError: A loss is not finite, or a weight is NaN at the end of an epoch.
+        LossScaleError: The loss scale has collapsed.
+        FeedError: The data do not fit the inputs of the step; held-out data are tried first.
+        DataError: They do not fill one batch of a fixed size; or one of them names a class or a row
+            that does not exist, holds numbers that are not finite and refused, or would be alone in
+            a batch that is normalized. Data in memory are looked through before the first step,
+            others when their batch comes.
+        SaveError: A checkpoint cannot be written.
+    """
+    check_fills(data, plan.batch, session)
+    _check_data(session, data, _sizes(session, data, plan.batch))
+    if held_out is not None:
+        _check_data(session, held_out)
+        rehearse(session, held_out, plan.batch, metrics)
+    run = Run(session, plan, callbacks, progress)
+    run.call("on_begin")
+    try:
+        while run.at.epoch < plan.epochs and run.stopped is None:
+            _train_epoch(run, data, held_out, metrics)
+    finally:
+        run.call("on_end")
+    return run
+
+
+def _train_epoch(
+    run: Run, data: Examples, held_out: Examples | None, metrics: Sequence[Metric] | None
+) -> None:
+    """Train on what is left of the present epoch, or until the run is stopped."""
+    plan, at, session = run.plan, run.at, run.session
+    watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None))
+    batches = data.epoch(
+        plan.batch,
+        number=at.epoch,
+        seed=plan.seed if plan.shuffle else None,
+        start=at.batch,
+        drop_last=session.fixed_batch,
+    )
+    with closing(prefetched(batches, _ahead(plan, data))) as ready:
+        for feeds in ready:
+            at.note(session.run(feeds, watched))
+            at.batch, at.step = at.batch + 1, at.step + 1
+            _check_finite(session, at, feeds)
+            run.call("on_step")
+            if plan.evaluate_every and at.step % plan.evaluate_every == 0:
+                _evaluate(run, held_out, metrics)
+            if run.stopped is not None:
+                _save(run)
+                return
+            if plan.every and at.step % plan.every == 0:
+                _save(run)
+    if not plan.evaluate_every:
+        _evaluate(run, held_out, metrics)
+    at.epoch, at.batch = at.epoch + 1, 0
+    run.call("on_epoch")
+    _save(run)
+
+
+def _evaluate(run: Run, held_out: Examples | None, metrics: Sequence[Metric] | None) -> None:
+    if held_out is not None:
+        run.at.evaluation = evaluate(run.session, held_out, run.plan.batch, metrics)
+        run.call("on_evaluation")
+
+
+def _save(run: Run) -> None:
+    """Write the plan's checkpoint, of weights that are numbers."""
+    _check_weights(run.session, run.at)
+    if run.plan.checkpoint is not None:
+        run.save(run.plan.checkpoint)
+
+
+def _ahead(plan: Plan, data: Examples) -> int:
+    if plan.ahead is not None:
+        return plan.ahead
+    return 0 if _in_memory(data) else _AHEAD
+
+
+def _in_memory(data: Examples) -> bool:
+    return data.arrays is not None and not (isinstance(data, DataSet) and data.mapped)
+
+
+def _check_data(session: TrainingSession, data: Examples, batches: Collection[int] = ()) -> None:
+    """Find examples in memory that a step would refuse before the first step.
+
+    Raises:
+        DataError: There is one.
+    """
+    arrays = data.arrays if _in_memory(data) else None
+    try:
+        session.check_examples(arrays or {}, batches)
+    except FeedError as error:
+        raise DataError(
+            error.what,
+            where=" ".join(str(w) for w in (data.where, error.where) if w is not None) or None,
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
+
+
+def _sizes(session: TrainingSession, data: Examples, batch: int) -> set[int]:
+    """Return the sizes of the batches of an epoch; none if nobody knows them."""
+    if data.size is None:
+        return set()
+    last = 0 if session.fixed_batch else data.size % batch
+    return {size for size in (min(batch, data.size), last) if size}
+
+
+def _check_finite(session: TrainingSession, at: Progress, feeds: Mapping[str, Any]) -> None:
+    if math.isfinite(at.loss) or session.info.having("loss_scale") is not None:
+        return
+    fed = non_finite(feeds)
+    if fed:
+        raise DivergenceError(
+            "the loss is not finite, and the batch holds numbers that are not",
+            where=f"step {at.step}",
+            found=", ".join(f"{name}: {count} not finite" for name, count in fed.items()),
+            remedy="leave such examples out; --non-finite refuse finds the first one",
+        )
+    raise DivergenceError(
+        "the loss is not finite",
+        where=f"step {at.step}",
+        found=at.loss,
+        remedy="lower the learning rate or clip the gradients, and resume from a checkpoint",
+    )
+
+
+def _check_weights(session: TrainingSession, at: Progress) -> None:
+    """Refuse weights that a gradient of NaN has spoilt, which the loss tells one step later."""
+    for state in session.info.states:
+        if state.role == "variable" and np.isnan(session.read_state(state.name)).any():
+            raise DivergenceError(
+                "a weight has become NaN",
+                where=f"step {at.step}",
+                found=state.name,
+                remedy="look for a root or a logarithm of 0 before it, lower the learning rate or "
+                "clip the gradients, and resume from a checkpoint",
+            )

@@ -1,0 +1,113 @@
+"""How to go through the data, and where training is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amp_rewrite.arguments import whole_number
+from amp_rewrite.errors import OptionError, StepError
+from amp_rewrite.trainer.step.step_info import LOSS
+
+SCALE = ("loss_scale", "skipped_steps")
+"""What is watched of a loss scale: the names of fetches, and of the states' roles."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to go through the data.
+
+    Attributes:
+        epochs: How often every example is seen in all.
+        batch: Examples in a step.
+        seed: Decides the order of the examples.
+        shuffle: Whether each epoch has an order of its own.
+        checkpoint: Where to save after each epoch, or None.
+        every: Save after so many steps too; 0 does not.
+        evaluate_every: Evaluate after so many steps, instead of after each epoch; 0 does not.
+        ahead: How many batches to read ahead on a thread; None is 2 for data that are not in
+            memory, and 0 for those that are.
+    """
+
+    epochs: int
+    batch: int
+    seed: int = 0
+    shuffle: bool = True
+    checkpoint: str | os.PathLike[str] | None = None
+    every: int = 0
+    evaluate_every: int = 0
+    ahead: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and take those of numpy as Python's, which JSON can hold.
+
+        Raises:
+            OptionError: One is impossible.
+        """
+        for name, least in _LEAST.items():
+            given = getattr(self, name)
+            if name == "ahead" and given is None:
+                continue
+            value = whole_number(given)
+            if value is None or value < least:
+                raise OptionError(
+                    f"impossible {name}",
+                    found=repr(given),
+                    expected=f"an integer of at least {least}",
+                )
+            object.__setattr__(self, name, value)
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What decides which examples a step sees."""
+        return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
+
+
+_LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0, "evaluate_every": 0, "ahead": 0}
+"""The numbers of a plan -> the lowest that each can be."""
+
+
+@dataclass
+class Progress:
+    """Where training is.
+
+    Attributes:
+        epoch: Epochs done.
+        batch: Batches of the present epoch done.
+        step: Steps done in all.
+        loss: The loss of the last step.
+        evaluation: What the last evaluation found.
+        loss_scale: The scale that the last step used, or None if the step has none that changes.
+        skipped_steps: How many steps were skipped in all, or None.
+        callbacks: What the checkpoint that training goes on from keeps of the callbacks.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = math.nan
+    evaluation: dict[str, float] | None = None
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+    callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    def note(self, found: Mapping[str, Any]) -> None:
+        """Take what the last step returned.
+
+        Raises:
+            StepError: The loss is no scalar.
+        """
+        loss = found[LOSS]
+        if loss.size != 1:
+            raise StepError(
+                "the loss is no scalar",
+                found=f"the shape {list(loss.shape)}",
+                remedy="build the step with the mean of it",
+            )
+        self.loss = float(loss.item())
+        if found.keys() >= set(SCALE):
+            self.loss_scale = float(found["loss_scale"])
+            self.skipped_steps = int(found["skipped_steps"])

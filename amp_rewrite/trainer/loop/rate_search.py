@@ -1,0 +1,112 @@
+"""Which learning rate to begin with."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, count, islice
+
+import numpy as np
+
+from amp_rewrite import arguments
+from amp_rewrite.errors import LossScaleError, OptionError
+from amp_rewrite.trainer.data.examples import Examples
+from amp_rewrite.trainer.data.prefetch import prefetched
+from amp_rewrite.trainer.loop.plan import Plan
+from amp_rewrite.trainer.session.training_session import TrainingSession
+from amp_rewrite.trainer.step.step_info import LOSS
+
+_SMOOTHING = 0.9
+"""What is kept of the mean of the losses before, from step to step."""
+_EXPLODED = 4.0
+"""How many times the lowest mean a mean is that ends the search."""
+_LEAST = 10
+"""Steps below which nothing is concluded."""
+
+_MOST = 10**6
+"""More steps than any search needs."""
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """Losses of steps with growing rates (Smith 2017, https://arxiv.org/abs/1506.01186).
+
+    Attributes:
+        rates: The rate of each step.
+        losses: Its loss.
+        smoothed: The exponential mean of the losses up to it.
+    """
+
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    smoothed: tuple[float, ...]
+
+    @property
+    def suggestion(self) -> float:
+        """The rate at which the smoothed loss falls most steeply over the logarithm of the rate."""
+        slopes = np.gradient(self.smoothed, np.log(self.rates))
+        return self.rates[int(np.argmin(slopes))]
+
+
+def search_rate(
+    session: TrainingSession, data: Examples, plan: Plan, *, low: float, high: float, steps: int
+) -> RateSearch:
+    """Train with rates that grow from step to step; the session is as before afterwards.
+
+    Raises:
+        OptionError: The rates or the number of steps are impossible, the rate is that of a
+            schedule, or the loss is not finite from the first steps on.
+    """
+    rates = _rates(low, high, steps)
+    before = session.state_dict()
+    losses: list[float] = []
+    smoothed: list[float] = []
+    epochs = (
+        data.epoch(plan.batch, number=n, seed=plan.seed, drop_last=session.fixed_batch)
+        for n in count()
+    )
+    try:
+        with closing(prefetched(chain.from_iterable(epochs), 0)) as batches:
+            for rate, feeds in zip(rates, islice(batches, len(rates)), strict=False):
+                session.learning_rate = rate
+                loss = _loss(session, feeds)
+                mean = loss if not smoothed else _mean(smoothed[-1], loss)
+                if not math.isfinite(mean) or (smoothed and mean > _EXPLODED * min(smoothed)):
+                    break
+                losses.append(loss)
+                smoothed.append(mean)
+    finally:
+        session.load_state_dict(before)
+    if len(losses) < _LEAST:
+        raise OptionError(
+            "the loss explodes before anything can be concluded",
+            found=f"{len(losses)} finite losses, from the rate {low:g} on",
+            remedy="begin with a lower rate",
+        )
+    return RateSearch(tuple(rates[: len(losses)]), tuple(losses), tuple(smoothed))
+
+
+def _loss(session: TrainingSession, feeds: dict[str, object]) -> float:
+    """Return the loss of one step; infinity where the loss scale is given up."""
+    try:
+        return float(session.run(feeds, LOSS)[LOSS])
+    except LossScaleError:
+        return math.inf
+
+
+def _mean(before: float, loss: float) -> float:
+    return _SMOOTHING * before + (1 - _SMOOTHING) * loss
+
+
+def _rates(low: float, high: float, steps: int) -> list[float]:
+    numbers: list[object] = [low, high]
+    real = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
+    if not real or not 0 < low < high < math.inf:
+        raise OptionError(
+            "impossible rates",
+            found=f"{low!r} to {high!r}",
+            expected="two positive numbers, the lower one first",
+        )
+    count = arguments.integer("number of steps", steps, low=_LEAST, high=_MOST)
+    return [float(rate) for rate in np.geomspace(low, high, count)]

@@ -1,0 +1,187 @@
+"""Callbacks that everybody needs: logs, early stopping, the best checkpoint."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.trainer.loop.plan import Progress
+from amp_rewrite.trainer.loop.run import Callback, Run
+
+
+class Watch(Callback):
+    """Calls a function with the progress after every step, evaluation and epoch."""
+
+    def __init__(self, function: Callable[[Progress], None]) -> None:
+        """Keep the function."""
+        self._function = function
+
+    def on_step(self, run: Run) -> None:
+        """Call the function."""
+        self._function(run.at)
+
+    on_evaluation = on_epoch = on_step
+
+
+class Rows(Protocol):
+    """Where rows of metrics go."""
+
+    def add(self, **row: Any) -> None:
+        """Take one row: "epoch" (from 1), "step", "seconds", and what was measured."""
+        ...
+
+
+class Log(Callback):
+    """Writes a row after each step and each evaluation."""
+
+    def __init__(self, rows: Rows) -> None:
+        """Say where rows go."""
+        self._rows = rows
+
+    def on_step(self, run: Run) -> None:
+        """Write the loss, and with a loss scale the scale and the number of skipped steps."""
+        at = run.at
+        scale = {"loss_scale": at.loss_scale, "skipped_steps": at.skipped_steps}
+        self._rows.add(**run.place(), loss=at.loss, **scale)
+
+    def on_evaluation(self, run: Run) -> None:
+        """Write what the evaluation found."""
+        self._rows.add(**run.place(), **(run.at.evaluation or {}))
+
+
+class Best(Callback):
+    """Watches one number of the evaluations, and knows the best so far."""
+
+    def __init__(self, monitor: str, mode: str | None, least: float = 0.0) -> None:
+        """Say what to watch.
+
+        Args:
+            monitor: The number: "eval_loss", "eval_accuracy", ...
+            mode: "min" or "max", what is better; None is "min" for losses, errors and the
+                perplexity, else "max".
+            least: What counts as better must be better by more than this.
+
+        Raises:
+            OptionError: There is no such mode, or `least` is negative.
+        """
+        if mode not in (None, "min", "max"):
+            raise OptionError("unknown mode", found=repr(mode), expected="'min' or 'max'")
+        if not isinstance(least, int | float) or not least >= 0:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError("impossible min_delta", found=repr(least), expected="at least 0")
+        self.monitor, self._least = monitor, least
+        smaller = monitor.endswith(("loss", "error", "perplexity"))
+        self._sign = -1.0 if (mode or ("min" if smaller else "max")) == "min" else 1.0
+        self.best: float | None = None
+        self.step = 0
+
+    def on_evaluation(self, run: Run) -> None:
+        """Compare with the best so far.
+
+        Raises:
+            OptionError: The evaluation has found no such number.
+        """
+        found = run.at.evaluation or {}
+        if self.monitor not in found:
+            raise OptionError(
+                "the evaluation finds no number of this name",
+                where=type(self).__name__,
+                found=self.monitor,
+                expected=" or ".join(found),
+            )
+        value = found[self.monitor]
+        if not math.isnan(value) and self._is_better(value):
+            self.best, self.step = value, run.at.step
+            self.improved(run)
+        else:
+            self.stayed(run)
+
+    def improved(self, run: Run) -> None:
+        """Is called when the number is the best so far."""
+
+    def stayed(self, run: Run) -> None:
+        """Is called when it is not."""
+
+    def _is_better(self, value: float) -> bool:
+        return self.best is None or self._sign * (value - self.best) > self._least
+
+    def state(self) -> dict[str, Any]:
+        """Return the best so far; see `Callback`."""
+        return {"best": self.best, "step": self.step}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the best so far; see `Callback`."""
+        best = state.get("best")
+        self.best = best if isinstance(best, int | float) else None
+        self.step = int(state.get("step", 0))
+
+
+class EarlyStopping(Best):
+    """Ends training when a number of the evaluations has not become better for some time."""
+
+    def __init__(
+        self,
+        monitor: str = "eval_loss",
+        *,
+        patience: int = 3,
+        min_delta: float = 0.0,
+        mode: str | None = None,
+    ) -> None:
+        """Say what to watch.
+
+        Args:
+            monitor: As for `Best`.
+            patience: After how many evaluations in a row without a better number to end.
+            min_delta: What counts as better must be better by more than this.
+            mode: As for `Best`.
+
+        Raises:
+            OptionError: A number is impossible.
+        """
+        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "impossible patience", found=repr(patience), expected="an integer of at least 1"
+            )
+        super().__init__(monitor, mode, min_delta)
+        self.patience, self.waited = patience, 0
+
+    def improved(self, run: Run) -> None:
+        """Begin to wait anew."""
+        self.waited = 0
+
+    def stayed(self, run: Run) -> None:
+        """Wait, or end the run."""
+        self.waited += 1
+        if self.waited >= self.patience:
+            run.stop(f"{self.monitor} was not better than {self.best} in {self.waited} evaluations")
+
+    def state(self) -> dict[str, Any]:
+        """Return the best so far and how long has been waited."""
+        return super().state() | {"waited": self.waited}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` returned."""
+        super().restore(state)
+        self.waited = int(state.get("waited", 0))
+
+
+class BestCheckpoint(Best):
+    """Keeps a checkpoint of the step with the best evaluation so far."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        monitor: str = "eval_loss",
+        *,
+        mode: str | None = None,
+    ) -> None:
+        """Say where to write it, and what to watch; see `Best`."""
+        super().__init__(monitor, mode)
+        self.path = Path(path)
+
+    def improved(self, run: Run) -> None:
+        """Write the checkpoint."""
+        run.save(self.path)

@@ -1,0 +1,112 @@
+"""A run: a session, its plan, where it is, and what is called on the way."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amp_rewrite.trainer.loop.plan import Plan, Progress
+from amp_rewrite.trainer.session.training_session import TrainingSession
+
+CALLBACKS = "callbacks"
+"""The key of the callbacks' states in the progress that a checkpoint keeps."""
+
+
+class Callback:
+    """Is called while a run trains; derive from it and define what you need.
+
+    `run.at` says where training is, `run.session` trains, `run.stop(reason)` ends the run after the
+    present step.
+    """
+
+    def on_begin(self, run: Run) -> None:
+        """Is called once, before the first step."""
+
+    def on_step(self, run: Run) -> None:
+        """Is called after each step."""
+
+    def on_evaluation(self, run: Run) -> None:
+        """Is called after each evaluation: `run.at.evaluation` is new."""
+
+    def on_epoch(self, run: Run) -> None:
+        """Is called after each epoch, and its evaluation."""
+
+    def on_end(self, run: Run) -> None:
+        """Is called once, when training ends or an error ends it."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the callback: anything that JSON can hold."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` returned in the run that this one goes on with."""
+
+
+class Run:
+    """What callbacks see of training.
+
+    Attributes:
+        session: The session that trains.
+        plan: How to go through the data.
+        at: Where training is.
+        callbacks: What is called.
+        stopped: Why the run ends before its plan, or None.
+    """
+
+    def __init__(
+        self,
+        session: TrainingSession,
+        plan: Plan,
+        callbacks: Sequence[Callback] = (),
+        progress: Progress | None = None,
+    ) -> None:
+        """Begin the clock, and give callbacks what a checkpoint kept of them."""
+        self.session, self.plan = session, plan
+        self.at = progress or Progress()
+        self.callbacks = tuple(callbacks)
+        self.stopped: str | None = None
+        self._start = time.perf_counter()
+        for name, callback in self._named():
+            kept = self.at.callbacks.get(name)
+            if isinstance(kept, dict):
+                callback.restore(kept)
+
+    def stop(self, reason: str) -> None:
+        """End the run after the present step or evaluation; a checkpoint is saved if one is kept.
+
+        Args:
+            reason: Why, in words.
+        """
+        self.stopped = reason
+
+    def place(self) -> dict[str, Any]:
+        """Return how rows begin: the epoch (from 1), the step, and the seconds since the start."""
+        seconds = round(time.perf_counter() - self._start, 4)
+        return {"epoch": self.at.epoch + 1, "step": self.at.step, "seconds": seconds}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint from which the run can go on.
+
+        Raises:
+            SaveError: It cannot be written.
+        """
+        where = {"epoch": self.at.epoch, "position": self.at.batch, "step": self.at.step}
+        kept = {name: state for name, callback in self._named() if (state := callback.state())}
+        self.session.save(path, where | self.plan.order | ({CALLBACKS: kept} if kept else {}))
+
+    def call(self, event: str) -> None:
+        """Call one method of all callbacks, in their order."""
+        for callback in self.callbacks:
+            getattr(callback, event)(self)
+
+    def _named(self) -> list[tuple[str, Callback]]:
+        """Return the callbacks by class and number, for their states."""
+        counts: dict[str, int] = {}
+        named: list[tuple[str, Callback]] = []
+        for callback in self.callbacks:
+            kind = type(callback).__name__
+            counts[kind] = counts.get(kind, 0) + 1
+            named.append((f"{kind} {counts[kind]}", callback))
+        return named

@@ -1,0 +1,273 @@
+"""The loop as users call it: `Trainer`, and `train` for one run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Self
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.metrics.get_metric import get
+from amp_rewrite.metrics.metric import Metric
+from amp_rewrite.trainer.data.as_examples import as_examples
+from amp_rewrite.trainer.data.examples import Examples
+from amp_rewrite.trainer.loop.evaluation import evaluate
+from amp_rewrite.trainer.loop.interrupt import interruptible
+from amp_rewrite.trainer.loop.loop import resume as resumed
+from amp_rewrite.trainer.loop.loop import train as run_plan
+from amp_rewrite.trainer.loop.plan import Plan, Progress
+from amp_rewrite.trainer.loop.rate_search import RateSearch, search_rate
+from amp_rewrite.trainer.loop.run import Callback, Run
+from amp_rewrite.trainer.session.training_session import TrainingSession
+
+Metrics = Sequence[str | Metric] | None
+
+
+class Trainer:
+    """A session, and the loop over data that trains it.
+
+        with amp.Trainer(optimizer.minimize(loss)) as trainer:
+            trainer.train("train.npz", epochs=10, eval="test.npz", metrics=["accuracy"])
+            trainer.session.export("trained.onnx")
+
+    Attributes:
+        session: The session.
+    """
+
+    def __init__(self, step: Any, *arguments: Any, **options: Any) -> None:
+        """Open a session, or take an open one.
+
+        Args:
+            step: A TrainOp, a step model or its file, or an open `TrainingSession`, which stays
+                the caller's to close.
+            *arguments: The further arguments of `TrainingSession`.
+            **options: Its options: providers, precision, emulate, shards, ...
+
+        Raises:
+            OptionError: Arguments for a session that is open already.
+            AmpError: What `TrainingSession` raises.
+        """
+        self._open = ExitStack()
+        if isinstance(step, TrainingSession):
+            if arguments or options:
+                raise OptionError(
+                    "an open session takes no arguments any more",
+                    found=", ".join(options) or "arguments",
+                    remedy="give them to TrainingSession",
+                )
+            self.session = step
+        else:
+            self.session = self._open.enter_context(TrainingSession(step, *arguments, **options))
+
+    def train(
+        self,
+        data: Any,
+        *,
+        epochs: int = 1,
+        batch: int = 32,
+        eval: Any = None,  # noqa: A002 what it is called everywhere
+        eval_every: int = 0,
+        metrics: Metrics = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 0,
+        resume: bool = False,
+        seed: int = 0,
+        shuffle: bool = True,
+        ahead: int | None = None,
+    ) -> History:
+        """Train.
+
+        Ctrl-C ends training after the present step, with a checkpoint if one is kept.
+
+        Args:
+            data: An .npz, Parquet or Arrow file, a folder of .npy files; a mapping from input names
+                to arrays, or a tuple of arrays in the order of the inputs, the first axis over the
+                examples; or batches: a torch DataLoader, any iterable, or a function that returns
+                one for each epoch. What is not in memory is read as batches need it.
+            epochs: How often every example is seen, in all.
+            batch: Examples in a step; a DataLoader or another iterable has batches of its own.
+            eval: Held-out examples, as `data`.
+            eval_every: Evaluate after so many steps; 0 is after each epoch.
+            metrics: What to measure there besides the loss: metrics or their names; None is the
+                accuracy if it is known.
+            callbacks: What to call on the way: `amp.callbacks`, or your own.
+            checkpoint: Where to save the state after each epoch.
+            checkpoint_every: Save after so many steps too; 0 does not.
+            resume: Go on from the checkpoint, bit for bit, in the middle of an epoch too.
+            seed: Decides the order of the examples.
+            shuffle: Whether each epoch has an order of its own.
+            ahead: How many batches to read ahead on a thread; None is 2 for data not in memory.
+
+        Returns:
+            What was measured, and why training ended.
+
+        Raises:
+            AmpError: An argument is impossible; data do not fit, which is found at the first batch;
+                the loss is not finite; a file cannot be read or written.
+        """
+        plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every, eval_every, ahead)
+        examples, held_out = self._examples(data, eval)
+        at = resumed(self.session, plan) if resume else Progress()
+        history = History()
+        with interruptible() as interrupt:
+            run_plan(
+                self.session,
+                examples,
+                plan,
+                held_out=held_out,
+                metrics=_metrics(metrics),
+                callbacks=[history, *_callbacks(callbacks), interrupt],
+                progress=at,
+            )
+        return history
+
+    def evaluate(self, data: Any, *, batch: int = 32, metrics: Metrics = None) -> dict[str, float]:
+        """Return the mean loss over held-out examples in inference mode, and metrics.
+
+        Args:
+            data: As for `train`.
+            batch: Examples to run at once.
+            metrics: As for `train`.
+
+        Returns:
+            "eval_loss", and "eval_<name>" for each metric.
+
+        Raises:
+            AmpError: As for `train`.
+        """
+        held_out = as_examples(data, self.session.info.inputs)
+        plan = Plan(1, batch)
+        return evaluate(self.session, held_out, plan.batch, _metrics(metrics))
+
+    def find_learning_rate(
+        self,
+        data: Any,
+        *,
+        batch: int = 32,
+        low: float = 1e-7,
+        high: float = 10.0,
+        steps: int = 100,
+        seed: int = 0,
+    ) -> RateSearch:
+        """Train with rates that grow from step to step, and undo it; return what the losses were.
+
+        Args:
+            data: As for `train`.
+            batch: As for `train`.
+            low: The first rate.
+            high: The last one.
+            steps: How many steps to take; fewer if the loss explodes.
+            seed: Decides the order of the examples.
+
+        Raises:
+            OptionError: The rates are impossible, or the rate is that of a schedule.
+            AmpError: As for `train`.
+        """
+        examples = as_examples(data, self.session.info.inputs)
+        return search_rate(
+            self.session, examples, Plan(1, batch, seed), low=low, high=high, steps=steps
+        )
+
+    def _examples(self, data: Any, held_out: Any) -> tuple[Examples, Examples | None]:
+        names = self.session.info.inputs
+        held_out = None if held_out is None else as_examples(held_out, names)
+        return as_examples(data, names), held_out
+
+    def close(self) -> None:
+        """Close the session, unless it was open before."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        """Return the trainer."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the session, unless it was open before."""
+        self.close()
+
+
+class History(Callback):
+    """What was measured while training.
+
+    Attributes:
+        losses: Step (from 1) -> the loss of its batch.
+        evaluations: Step -> what the evaluation after it found.
+        stopped: Why training ended before its last epoch, or None.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been measured yet."""
+        self.losses: dict[int, float] = {}
+        self.evaluations: dict[int, dict[str, float]] = {}
+        self.stopped: str | None = None
+
+    @property
+    def evaluation(self) -> dict[str, float]:
+        """The last evaluation; empty if there was none."""
+        return next(reversed(self.evaluations.values()), {})
+
+    def on_step(self, run: Run) -> None:
+        """Note the loss."""
+        self.losses[run.at.step] = run.at.loss
+
+    def on_evaluation(self, run: Run) -> None:
+        """Note what was found."""
+        self.evaluations[run.at.step] = run.at.evaluation or {}
+
+    def on_end(self, run: Run) -> None:
+        """Note why the run has ended."""
+        self.stopped = run.stopped
+
+
+def train(
+    step: Any,
+    data: Any,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    session: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> History:
+    """Train a step on data, in one call.
+
+        history = amp.train("step.onnx", "train.npz", epochs=10, eval="test.npz",
+                            output="trained.onnx")
+
+    Args:
+        step: As for `Trainer`.
+        data: As for `Trainer.train`.
+        output: Where to write the trained model, or None.
+        session: Options of `TrainingSession`: providers, precision, emulate, ...
+        **options: Those of `Trainer.train`.
+
+    Raises:
+        AmpError: As for `Trainer.train`.
+    """
+    with Trainer(step, **(session or {})) as trainer:
+        history = trainer.train(data, **options)
+        if output is not None:
+            trainer.session.export(output)
+    return history
+
+
+def _metrics(given: Metrics) -> list[Metric] | None:
+    if given is None:
+        return None
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "metrics must be a name or a list", found=f"an object of type {type(given).__name__}"
+        )
+    return [get(metric) for metric in listed]
+
+
+def _callbacks(given: Sequence[Callback]) -> Sequence[Callback]:
+    for callback in given:
+        if not isinstance(callback, Callback):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "not a callback",
+                found=f"an object of type {type(callback).__name__}",
+                remedy="derive its class from amp_rewrite.callbacks.Callback",
+            )
+    return given

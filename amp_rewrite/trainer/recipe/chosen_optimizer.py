@@ -1,0 +1,240 @@
+"""Variables and an optimizer from words, as the command line gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from amp_rewrite import optimizers
+from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.errors import OptionError
+from amp_rewrite.loss_scaling import (
+    DynamicLossScale,
+    FixedLossScale,
+    LossScale,
+    LossScaleOptimizer,
+    LossScaleValueError,
+)
+from amp_rewrite.optimizers.conditional_update import check_mode
+from amp_rewrite.optimizers.gradient_accumulation import Accumulation
+from amp_rewrite.optimizers.optimizer import Optimizer
+from amp_rewrite.optimizers.schedules import (
+    CosineSchedule,
+    LinearWarmUp,
+    Schedule,
+    StepSchedule,
+)
+from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.trainer.recipe.key_value import argument
+from amp_rewrite.training.training_graph import GraphValue, State
+
+_DECAYS = {"step": StepSchedule, "cosine": CosineSchedule}
+_RARE = ("use_locking", "name")
+_GROUP_OPTIONS = (
+    *("learning_rate", "rate_multiplier", "weight_decay"),
+    *("clipnorm", "clipvalue", "global_clipnorm"),
+)
+_SCHEDULES = "constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]"
+
+
+def variables_of(
+    loss: GraphValue,
+    trained: Iterable[str] = (),
+    frozen: Iterable[str] = (),
+    unfrozen: Iterable[str] = (),
+) -> list[State]:
+    """Return the variables that a loss depends on, or some of them.
+
+    Args:
+        loss: The loss.
+        trained: Regular expressions for whole names of those that are trained; none is all but the
+            constants of formulas.
+        frozen: Regular expressions for whole names of those that are not.
+        unfrozen: Regular expressions for whole names of constants that are trained all the same.
+
+    Raises:
+        OptionError: A pattern is no regular expression, or matches none.
+    """
+    variables, constants = loss.graph.weights(loss.value), loss.graph.constants
+    wanted = list(trained)
+    chosen = {v.name for p in wanted for v in _matching(variables, p)}
+    left_out = {v.name for p in frozen for v in _matching(variables, p)}
+    chosen |= {v.name for p in unfrozen for v in _matching(variables, p)}
+    usual = chosen | {v.name for v in variables if v.name not in constants}
+    return [v for v in variables if v.name in (chosen if wanted else usual) - left_out]
+
+
+def _matching(variables: Sequence[State], pattern: str) -> list[State]:
+    try:
+        found = [v for v in variables if re.fullmatch(pattern, v.name)]
+    except re.error as error:
+        raise OptionError("not a regular expression", where=repr(pattern), found=error) from error
+    if not found:
+        names = [v.name for v in variables]
+        raise OptionError(
+            "the pattern matches no variable that the loss depends on",
+            found=repr(pattern),
+            expected=", ".join(names[:10]) + (", ..." if len(names) > 10 else ""),
+        )
+    return found
+
+
+def optimizer_of(
+    name: str, learning_rate: float | None, options: Iterable[str], schedule: str, warm_up: int
+) -> Optimizer:
+    """Return an optimizer.
+
+    Args:
+        name: Its class, in any case, with or without dashes: "adam", "gradient-descent".
+        learning_rate: The learning rate; None is the optimizer's default.
+        options: Further arguments, as KEY=VALUE with a number, true or false.
+        schedule: "constant", "step:STEPS[:RATE]" or "cosine:STEPS[:ALPHA]".
+        warm_up: Over how many steps the learning rate grows from 0; 0 is none.
+
+    Raises:
+        OptionError: A name or a number is impossible.
+    """
+    identifier = name.lower().replace("-", "").replace("_", "")
+    default = optimizers.get(identifier)
+    parameters = default.get_config()
+    if identifier == "sgd":  # Keras's, which is one of two classes
+        parameters |= {"momentum": 0.0, "nesterov": False}
+    rate = parameters.pop("learning_rate") if learning_rate is None else learning_rate
+    given = dict(argument(option, name, parameters, _RARE) for option in options)
+    return optimizers.get(identifier, learning_rate=schedule_of(rate, schedule, warm_up), **given)
+
+
+def grouped(optimizer: Optimizer, groups: Iterable[str], no_decay: str | None) -> Optimizer:
+    """Return an optimizer with groups of variables, or as it is if there are none.
+
+    Args:
+        optimizer: The optimizer.
+        groups: "PATTERNS KEY=NUMBER ..." each, with what `ParameterGroup` takes.
+        no_decay: Patterns or words for variables that do not decay; None is none.
+
+    Raises:
+        OptionError: A group cannot be read.
+        OptimizerValueError: A group is impossible.
+    """
+    found = [_group(text) for text in groups]
+    if not found and no_decay is None:
+        return optimizer
+    return optimizers.ParameterGroups(optimizer, found, no_decay=no_decay or ())
+
+
+def _group(text: str) -> dict[str, Any]:
+    """Return the settings of a group.
+
+    Raises:
+        OptionError: One is unknown, or has no number.
+    """
+    variables, *settings = text.split() or [""]
+    known = dict.fromkeys(_GROUP_OPTIONS)
+    return {"variables": variables, **dict(argument(s, repr(text), known) for s in settings)}
+
+
+def scaled(
+    optimizer: Optimizer,
+    loss_scale: str | None,
+    precision: str,
+    conditional: str = "if",
+    max_skips: int = 0,
+) -> Optimizer:
+    """Return an optimizer with a loss scale, or as it is if there is none.
+
+    Args:
+        optimizer: The optimizer.
+        loss_scale: "dynamic", a number for a fixed one, or "none"; None is "dynamic" for float16
+            and "none" for all else, whose range is that of float32.
+        precision: What forward and backward pass compute in.
+        conditional: "if" or "select"; see `LossScaleOptimizer`.
+        max_skips: After how many skipped steps in a row at its floor a dynamic loss scale is given
+            up; 0 is never.
+
+    Raises:
+        OptionError: `loss_scale` or `conditional` is impossible.
+        LossScaleValueError: The number is, or the optimizer clips gradients itself.
+    """
+    check_mode(conditional)
+    if loss_scale is None:
+        loss_scale = "dynamic" if precision == FLOAT16.name else "none"
+    found = loss_scale_of(loss_scale, max_skips)
+    return (
+        optimizer
+        if found is None
+        else LossScaleOptimizer(optimizer, found, conditional=conditional)
+    )
+
+
+def minimize(
+    optimizer: Optimizer,
+    loss: GraphValue,
+    global_step: State,
+    variables: Sequence[State],
+    clip_norm: float | None,
+    accumulate: int = 1,
+) -> TrainOp:
+    """Return the step that minimizes a loss, its gradients clipped by their global norm.
+
+    They are clipped where they are unscaled, accumulated and summed over shards.
+
+    Args:
+        optimizer: The optimizer, with its wrappers.
+        loss: What to minimize.
+        global_step: The state that counts the steps.
+        variables: What to train.
+        clip_norm: The largest global norm, or None.
+        accumulate: How many batches make one update.
+
+    Raises:
+        OptimizerValueError: `clip_norm` is not positive; and what `Optimizer.minimize` raises.
+    """
+    if clip_norm is None:
+        return optimizer.minimize(loss, global_step, variables, accumulate=accumulate)
+    accumulation = Accumulation(accumulate, conditional=getattr(optimizer, "conditional", "if"))
+    pairs = accumulation.add(optimizer.compute_gradients(loss, variables))
+    pairs = optimizer.reduce_gradients(pairs)
+    clipped, _ = optimizers.clip_by_global_norm([gradient for gradient, _ in pairs], clip_norm)
+    applied = [(g, variable) for g, (_, variable) in zip(clipped, pairs, strict=True)]
+    return accumulation.every(optimizer.apply_reduced(applied, global_step))
+
+
+def loss_scale_of(text: str, max_skips: int = 0) -> LossScale | None:
+    """Return a loss scale, None for "none"; see `scaled`.
+
+    Raises:
+        OptionError: It is no number.
+        LossScaleValueError: The number is below 1.
+    """
+    if text == "none":
+        return None
+    if text == "dynamic":
+        return DynamicLossScale(max_consecutive_skips=max_skips or None)
+    try:
+        return FixedLossScale(float(text))
+    except LossScaleValueError:
+        raise
+    except ValueError:
+        raise OptionError(
+            "impossible loss scale", found=repr(text), expected="dynamic, a number or none"
+        ) from None
+
+
+def schedule_of(rate: float, text: str, warm_up: int) -> float | Schedule:
+    """Return a learning rate, or a schedule of it.
+
+    Raises:
+        OptionError: The schedule is unknown, or a number is impossible.
+    """
+    kind, *numbers = text.split(":")
+    try:
+        given = [float(n) for n in numbers]
+    except ValueError:
+        given = []
+    found: float | Schedule = rate
+    if kind in _DECAYS and len(given) in (1, 2) and given[0].is_integer():
+        found = _DECAYS[kind](rate, int(given[0]), *given[1:])
+    elif text != "constant":
+        raise OptionError("unknown schedule", found=repr(text), expected=_SCHEDULES)
+    return LinearWarmUp(found, warm_up) if warm_up else found

@@ -1,0 +1,60 @@
+"""Restore what fits of a checkpoint, by name, and say what did not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements
+from amp_rewrite.trainer.step.step_info import StateInfo
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a session took from a checkpoint or a state dict.
+
+    Attributes:
+        taken: The names of what was taken, frozen weights included.
+        left: Name -> why it was not taken.
+        kept: The states that it lacks, or has in another shape; they stay as they were.
+    """
+
+    taken: tuple[str, ...]
+    left: Mapping[str, str]
+    kept: tuple[str, ...]
+
+
+def fitting(
+    tensors: Mapping[str, Array], states: Mapping[str, StateInfo]
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the tensors that fit states, and name -> why for the others.
+
+    Args:
+        tensors: Name -> array.
+        states: The states of a step.
+    """
+    found: dict[str, Array] = {}
+    left: dict[str, str] = {}
+    for name, array in tensors.items():
+        why = "the step has no such state" if name not in states else _misfit(array, states[name])
+        if why is None:
+            found[name] = array
+        else:
+            left[name] = why
+    return found, left
+
+
+def _misfit(array: Array, state: StateInfo) -> str | None:
+    """Return why an array does not fit a state, or None if it does."""
+    member = elements.element(state.dtype)
+    dtype = state.dtype if member is None else ir.DataType(member).numpy().name
+    given = np.asarray(array)
+    if (given.shape, given.dtype.name) == (state.shape, dtype):
+        return None
+    return f"{given.dtype.name} {list(given.shape)}, not {dtype} {list(state.shape)}"
