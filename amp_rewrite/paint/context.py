@@ -24,6 +24,8 @@ from amp_rewrite.paint.painting import Color, Mark, Reason
 from amp_rewrite.paint.sequence_clusters import Cluster, sequence_clusters
 from amp_rewrite.paint.value_facts import ValueFacts
 
+_CONSTANT = ("", "Constant")
+
 _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant"}
 """What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
 
@@ -314,7 +316,10 @@ _CODES = {name: code for code, name in enumerate(_NAMES)}
 
 
 def _code(entry: Entry | None) -> int:
-    return 0 if entry is None else _CODES.get(entry.list, 0)
+    """Return the code of an entry's list; a constant is low for its readers, not by a list."""
+    if entry is None or (entry.key == _CONSTANT and entry.list is not ListName.DENY):
+        return 0
+    return _CODES.get(entry.list, 0)
 
 
 def admitting_opset(kind: VertexKind, low: DType) -> int | None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from rewriting import assert_close, reasons, rewritten
+from rewriting import assert_close, assert_rewrites, reasons, rewritten
 
 import amp_rewrite as amp
+from amp_rewrite.oplists import OpLists
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 SCATTER = "int64[1,1] i = {0}, float[1,4] u = {1,1,1,1}, float[1,1] v = {1}"
@@ -125,6 +126,39 @@ def test_allowed_nodes_are_treated_as_on_the_allow_list() -> None:
     assert set(reasons(rewritten(text)).values()) == {"no-allow-operator"}
     found = reasons(rewritten(text, allow_nodes=["a"]))
     assert found == {"Exp": "allow-list", "Relu": "clear-next-to-allow"}
+
+
+LISTS = ("allow", "infer", "clear", "deny")
+CONSTANT = """g (float[2,4] x) => (float[2,4] y) {
+    [k] k = Constant<value_floats = [0.5, 1.0, 2.0, 4.0]>()
+    [m] m = Mul(x, k)
+    [e] e = Exp(k)
+    [y] y = Add(m, e)
+}"""
+CONVERTED = """g (float[2,4] x) => (float[2,4] y) {
+    x_fp16 = Cast<to = 10>(x)
+    [k] k = Constant<value_floats = [0.5, 1, 2, 4]>()
+    k_fp16 = Constant<value = float16[4] k_fp16 {14336,15360,16384,17408}>()
+    [m] m = Mul(x_fp16, k_fp16)
+    m_fp32 = Cast<to = 1>(m)
+    [e] e = Exp(k)
+    [y] y = Add(m_fp32, e)
+}"""
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_constant_is_converted_for_its_readers_whatever_its_list(name: str) -> None:
+    given = {listed: ["Constant"] if listed == name else [] for listed in LISTS}
+    given["allow"].append("Mul")
+    lists = OpLists.from_names(
+        allow=given["allow"], infer=given["infer"], clear=given["clear"], deny=given["deny"]
+    )
+    assert_rewrites(CONSTANT, CONVERTED, lists=lists)
+
+
+def test_a_pattern_of_allowed_nodes_converts_a_constant_for_its_readers() -> None:
+    lists = OpLists.from_names(deny=["Exp", "Add"])
+    assert_rewrites(CONSTANT, CONVERTED, lists=lists, allow_nodes=["k|m"])
 
 
 def test_node_rules_of_an_overlay_keep_nodes_float32(tmp_path: Path) -> None:
