@@ -22,6 +22,7 @@ from amp_rewrite.inject.step_outputs import set_outputs
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale import PREFIX
 from amp_rewrite.optimizers.conditional_update import check_mode
+from amp_rewrite.trainer.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.trainer.step.cut import values_by_name
 from amp_rewrite.trainer.step.precision import in_precision
 from amp_rewrite.trainer.step.step import Step
@@ -88,6 +89,7 @@ def inject_loss_scaling(
         raise InjectError("there is no loss scale to inject", expected="'dynamic' or a number")
     copied = load(model)
     known = read_info(copied) if STEP_KEY in copied.metadata_props else None
+    put_back_batch_norms(copied)  # whose running statistics a skipped step leaves alone
     names = names_of(known, loss, seed, gradients, updates)
     _check(copied.graph)
     record_types(copied)
@@ -101,7 +103,9 @@ def inject_loss_scaling(
     copied.graph.sort()
     copied.metadata_props[STEP_KEY] = info.to_json()
     wanted = info.precision if precision == FLOAT32.name else precision
-    return in_precision(Step(copied, info), wanted).model
+    made = in_precision(Step(copied, info), wanted).model
+    spell_out_batch_norms(made)
+    return made
 
 
 def _check(graph: ir.Graph) -> None:

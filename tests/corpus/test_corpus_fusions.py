@@ -14,6 +14,8 @@ from fusions import operators
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
 
+pytestmark = needs_stub
+
 LARGEST = 60_000_000
 """Bytes of the largest model that is tried."""
 
@@ -26,7 +28,6 @@ def fused(optimized: Counter[str], model: Path) -> Counter[str]:
     return Counter({op: n for op, n in optimized.items() if op not in own and "Memcpy" not in op})
 
 
-@needs_stub
 @pytest.mark.slow
 def test_no_fusion_is_lost(corpus: Any, tmp_path: Path) -> None:
     models = [p for p in sorted(corpus.models.glob("*.onnx")) if p.stat().st_size < LARGEST]

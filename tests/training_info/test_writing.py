@@ -71,9 +71,9 @@ def batch(seed: int) -> Feeds:
 def momentum(model: onnx.ModelProto) -> TrainOp:
     """Return a training step whose learning rate is a state, and which counts steps."""
     graph = training_graph(load(model))
-    turn_on_training_mode(graph)
     loss, b = graph.value("loss"), graph.builder
     variables = graph.variables(loss.value)
+    turn_on_training_mode(graph, [variable.value for variable in variables])
     found = gradients(b, {loss.value: b.ones_like(loss.value)}, [v.value for v in variables])
     rate = graph.state("learning_rate", np.array(0.05, np.float32), "learning_rate")
     step = graph.global_step()
@@ -261,7 +261,7 @@ def test_writing_leaves_the_step_alone():
 
 def test_a_value_of_no_state_is_an_error():
     with pytest.raises(
-        TrainingInfoError, match="v: no state has this name; expected one of mean, var, w"
+        TrainingInfoError, match="v: no state has this name; expected one of w, scale, bias"
     ):
         write_training_info(momentum(network()), {"v": np.zeros(3)})
 

@@ -18,6 +18,14 @@ QUICK = 1.702
 _CONV, _GEMM = products.RULES["Conv"], products.RULES["Gemm"]
 
 
+def _with_weights(rule: Rule) -> Rule:
+    """Make a rule that reads two inputs one that knows nothing where there are fewer.
+
+    The gate does not check how many inputs operators of this domain have.
+    """
+    return lambda op: rule(op) if op.has(1) else [i.ANY] * op.n_outputs
+
+
 def _sum(op: Operation, *indices: int) -> Interval:
     """Return the sum of those of some inputs that are there."""
     return reduce(i.add, [op.of(index) for index in indices if op.has(index)])
@@ -121,7 +129,7 @@ def _attention(op: Operation) -> list[Interval]:
 
 def _multi_head(op: Operation) -> list[Interval]:
     """Bound an attention whose values are an input of their own, or part of a packed one."""
-    source = next(index for index in (2, 1, 0) if op.has(index))
+    source = next((index for index in (2, 1) if op.has(index)), 0)
     given = op.of(source)
     values = (given | i.add(given, op.of(3)) if op.has(3) else given).scattered()
     values = (values | op.of(7)).scattered() if op.has(7) else values
@@ -141,15 +149,15 @@ def _rotary(op: Operation) -> Interval:
 
 
 RULES: Mapping[str, Rule] = {
-    "Attention": _attention,
+    "Attention": _with_weights(_attention),
     "BiasAdd": lambda op: _sum(op, 0, 1, 2),
     "BiasGelu": _gelu,
     "BiasSoftmax": lambda op: i.UNIT,
     "EmbedLayerNormalization": _embedded,
     "FastGelu": _gelu,
-    "FusedConv": _fused_convolution,
-    "FusedGemm": _fused_gemm,
-    "FusedMatMul": _matmul,
+    "FusedConv": _with_weights(_fused_convolution),
+    "FusedGemm": _with_weights(_fused_gemm),
+    "FusedMatMul": _with_weights(_matmul),
     "Gelu": _gelu,
     "GroupNorm": _group,
     "GroupQueryAttention": _grouped,

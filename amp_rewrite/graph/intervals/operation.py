@@ -113,14 +113,25 @@ class Operation(NamedTuple):
         return self.known.flat.attributes(self.node)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return the value of an attribute that is there and no reference, or the default."""
+        """Return the value of an attribute that is there and no reference, or the default.
+
+        Nobody checks attributes of foreign operators: one of another kind than the default counts
+        as left out.
+        """
         found = self.attributes.get(name)
-        return default if found is None or found.value is None else found.value
+        if found is None or found.value is None:
+            return default
+        kinds = _KINDS.get(type(default))
+        return found.value if kinds is None or isinstance(found.value, kinds) else default
 
     @property
     def share(self) -> float:
         """The largest relative error of one operation, from the type of the result."""
         return self.known.share(self.output)
+
+
+_KINDS: Mapping[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str, bytes)}
+"""Type of a default -> those that an attribute may have in its place."""
 
 
 Rule = Callable[[Operation], Interval | list[Interval]]

@@ -35,7 +35,7 @@ def inferred_shapes(model: ir.Model, dims: Mapping[str, int]) -> dict[str, Shape
                 found=repr(name),
                 expected=" or ".join(map(repr, sorted(free))) or "no name: there is none",
             )
-        arguments.integer(f"the length of {name!r}", length)
+        arguments.integer(f"length of {name!r}", length)
     for info in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
         for dim in _dims(info):
             if dim.dim_param in dims:

@@ -53,7 +53,7 @@ def _attention(op: Operation, given: Given, samples: Samples) -> Estimate | None
 
 def _multi_head(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     """Take the values, part of a packed input or one of their own, for the result."""
-    source = next(index for index in (2, 1, 0) if op.has(index))
+    source = next((index for index in (2, 1) if op.has(index)), 0)
     return None if given[source] is None else _sum(given, source, 3)
 
 

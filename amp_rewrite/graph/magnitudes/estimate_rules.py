@@ -172,6 +172,8 @@ def rows_of(
         layout: Brings the weights into a matrix with a row for each output.
         axes: The axes of the weight that a row takes together.
     """
+    if not op.has(index):
+        return None
     value = op.inputs[index]
     return samples.rows(value, layout, lambda: _measured(op, samples, index, layout, axes))
 
@@ -204,6 +206,8 @@ def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
 
 def computed_product(op: Operation, given: Given) -> Estimate | None:
     """Return the estimate of a sum of products of two operands that depend on the input."""
+    if len(given) < 2:
+        return None
     a, b, shape = given[0], given[1], op.shape(0)
     if a is None or b is None:
         return None

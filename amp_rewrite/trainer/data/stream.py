@@ -87,7 +87,15 @@ class Stream(Examples):
             set_epoch = getattr(part, "set_epoch", None)
             if callable(set_epoch):
                 set_epoch(number)
-        return self._source() if callable(self._source) else self._source
+        items = self._source() if callable(self._source) else self._source
+        if not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise DataError(
+                "the function returns no batches",
+                where=self.where,
+                found=f"an object of type {type(items).__name__}",
+                expected="an iterable of batches",
+            )
+        return items
 
     def _batch(self, item: Any, index: int) -> Batch:
         if isinstance(item, Mapping):

@@ -74,7 +74,9 @@ def rehearse(
         AmpError: What `evaluate` raises.
     """
     check_fills(data, batch, session)
-    first = next(iter(data.epoch(batch)))
+    first = next(iter(data.epoch(batch)), None)
+    if first is None:
+        raise DataError("the held-out data hold no examples", where=data.where)
     try:
         measure(session, [first], metrics)
     except FeedError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_rewrite.arguments import whole_number
+from amp_rewrite import arguments
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.trainer.step.step_info import LOSS
 
@@ -51,14 +51,15 @@ class Plan:
             given = getattr(self, name)
             if name == "ahead" and given is None:
                 continue
-            value = whole_number(given)
-            if value is None or value < least:
+            value = arguments.whole_number(given)
+            if value is None or not least <= value < 2**63:
                 raise OptionError(
                     f"impossible {name}",
-                    found=repr(given),
+                    found=f"{given!r:.60}",
                     expected=f"an integer of at least {least}",
                 )
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "shuffle", arguments.switch("shuffle", self.shuffle))
 
     @property
     def order(self) -> dict[str, Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import count, islice
 
 import numpy as np
 
 from amp_rewrite import arguments
-from amp_rewrite.errors import LossScaleError, OptionError
-from amp_rewrite.trainer.data.examples import Examples
-from amp_rewrite.trainer.data.prefetch import prefetched
+from amp_rewrite.errors import DataError, LossScaleError, OptionError
+from amp_rewrite.trainer.data.examples import Batch, Examples
 from amp_rewrite.trainer.loop.plan import Plan
 from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.trainer.step.step_info import LOSS
@@ -21,6 +21,8 @@ _SMOOTHING = 0.9
 """What is kept of the mean of the losses before, from step to step."""
 _EXPLODED = 4.0
 """How many times the lowest mean a mean is that ends the search."""
+_HIGHEST = 1e30
+"""The highest rate that can be asked for."""
 _LEAST = 10
 """Steps below which nothing is concluded."""
 
@@ -62,12 +64,8 @@ def search_rate(
     before = session.state_dict()
     losses: list[float] = []
     smoothed: list[float] = []
-    epochs = (
-        data.epoch(plan.batch, number=n, seed=plan.seed, drop_last=session.fixed_batch)
-        for n in count()
-    )
     try:
-        with closing(prefetched(chain.from_iterable(epochs), 0)) as batches:
+        with closing(_batches(session, data, plan)) as batches:
             for rate, feeds in zip(rates, islice(batches, len(rates)), strict=False):
                 session.learning_rate = rate
                 loss = _loss(session, feeds)
@@ -87,6 +85,23 @@ def search_rate(
     return RateSearch(tuple(rates[: len(losses)]), tuple(losses), tuple(smoothed))
 
 
+def _batches(session: TrainingSession, data: Examples, plan: Plan) -> Generator[Batch]:
+    """Yield the batches of one epoch after the other, without an end.
+
+    Raises:
+        DataError: An epoch has none.
+    """
+    for number in count():
+        empty = True
+        for feeds in data.epoch(
+            plan.batch, number=number, seed=plan.seed, drop_last=session.fixed_batch
+        ):
+            empty = False
+            yield feeds
+        if empty:
+            raise DataError("the data hold no examples", where=data.where)
+
+
 def _loss(session: TrainingSession, feeds: dict[str, object]) -> float:
     """Return the loss of one step; infinity where the loss scale is given up."""
     try:
@@ -102,11 +117,11 @@ def _mean(before: float, loss: float) -> float:
 def _rates(low: float, high: float, steps: int) -> list[float]:
     numbers: list[object] = [low, high]
     real = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
-    if not real or not 0 < low < high < math.inf:
+    if not real or not 0 < low < high <= _HIGHEST:
         raise OptionError(
             "impossible rates",
             found=f"{low!r} to {high!r}",
-            expected="two positive numbers, the lower one first",
+            expected=f"two positive numbers up to {_HIGHEST:g}, the lower one first",
         )
     count = arguments.integer("number of steps", steps, low=_LEAST, high=_MOST)
     return [float(rate) for rate in np.geomspace(low, high, count)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.metrics.get_metric import get
 from amp_rewrite.metrics.metric import Metric
@@ -35,13 +36,13 @@ class Trainer:
         session: The session.
     """
 
-    def __init__(self, step: Any, *arguments: Any, **options: Any) -> None:
+    def __init__(self, step: Any, *further: Any, **options: Any) -> None:
         """Open a session, or take an open one.
 
         Args:
             step: A TrainOp, a step model or its file, or an open `TrainingSession`, which stays
                 the caller's to close.
-            *arguments: The further arguments of `TrainingSession`.
+            *further: The further arguments of `TrainingSession`.
             **options: Its options: providers, precision, emulate, shards, ...
 
         Raises:
@@ -50,7 +51,7 @@ class Trainer:
         """
         self._open = ExitStack()
         if isinstance(step, TrainingSession):
-            if arguments or options:
+            if further or options:
                 raise OptionError(
                     "an open session takes no arguments any more",
                     found=", ".join(options) or "arguments",
@@ -58,7 +59,7 @@ class Trainer:
                 )
             self.session = step
         else:
-            self.session = self._open.enter_context(TrainingSession(step, *arguments, **options))
+            self.session = self._open.enter_context(TrainingSession(step, *further, **options))
 
     def train(
         self,
@@ -109,7 +110,7 @@ class Trainer:
         """
         plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every, eval_every, ahead)
         examples, held_out = self._examples(data, eval)
-        at = resumed(self.session, plan) if resume else Progress()
+        at = resumed(self.session, plan) if arguments.switch("resume", resume) else Progress()
         history = History()
         with interruptible() as interrupt:
             run_plan(
@@ -263,6 +264,10 @@ def _metrics(given: Metrics) -> list[Metric] | None:
 
 
 def _callbacks(given: Sequence[Callback]) -> Sequence[Callback]:
+    if not isinstance(given, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "callbacks come in a list", found=f"an object of type {type(given).__name__}"
+        )
     for callback in given:
         if not isinstance(callback, Callback):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(
