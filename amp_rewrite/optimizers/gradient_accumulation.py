@@ -31,6 +31,10 @@ _MOVABLE = (Part.UPDATE, Part.LOSS_SCALE, Part.CLIP, Part.ARITHMETIC)
 """The parts whose nodes an If may hold; a sum over shards is none of them."""
 
 
+_MOST = 2**24
+"""The largest number of batches: float32 counts no further."""
+
+
 class Accumulation:
     """Adds up the gradients of some batches, each of which is one step, and applies their mean.
 
@@ -61,16 +65,18 @@ class Accumulation:
 
         Raises:
             OptimizerTypeError: `steps` is no integer.
-            OptimizerValueError: It is below 1.
+            OptimizerValueError: It is below 1, or too large to be a factor of gradients.
             OptionError: `conditional` is neither.
         """
         if isinstance(steps, bool) or not isinstance(steps, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptimizerTypeError(
                 "the number of batches to accumulate must be an integer", found=repr(steps)
             )
-        if steps < 1:
+        if not 1 <= steps <= _MOST:
             raise OptimizerValueError(
-                "impossible number of batches to accumulate", found=steps, expected="at least 1"
+                "impossible number of batches to accumulate",
+                found=f"{steps!r:.60}",
+                expected=f"1 to {_MOST}",
             )
         self.steps = int(steps)
         self._mode = check_mode(conditional)
@@ -118,8 +124,15 @@ class Accumulation:
             train_op: What was made of the pairs that `add` returned.
 
         Raises:
+            OptimizerTypeError: `train_op` is none.
             OptimizerValueError: `add` was not called.
         """
+        if not isinstance(train_op, TrainOp):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptimizerTypeError(
+                "not a training step",
+                found=f"an object of type {type(train_op).__name__}",
+                remedy="pass what apply_gradients returned",
+            )
         if self.steps == 1:
             return train_op
         if self._counter is None:

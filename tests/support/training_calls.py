@@ -43,6 +43,12 @@ def session() -> amp.TrainingSession:
     return amp.TrainingSession(step())
 
 
+def accumulated_step() -> Call:
+    accumulation, rule = opt.Accumulation(2), opt.Adam()
+    means = accumulation.add(rule.compute_gradients(loss()))
+    return accumulation.every, {"train_op": rule.apply_gradients(means)}
+
+
 def pairs() -> list[Any]:
     return opt.Adam().compute_gradients(loss())
 
@@ -261,6 +267,11 @@ VALUES: dict[str, Callable[[], Call]] = {
     "Trainer.evaluate": lambda: (amp.Trainer(session()).evaluate, {"data": FEEDS, "batch": 2}),
     "find_learning_rate": lambda: (amp.Trainer(session()).find_learning_rate, {"data": FEEDS, "batch": 2, "steps": 10}),
     "Trainer.train": lambda: (amp.Trainer(session()).train, {"data": FEEDS, "batch": 2, "epochs": 1}),
+    "train": lambda: (amp.train, {"step": step(), "data": FEEDS}),
+    "WeightAverage": lambda: (opt.WeightAverage, {"optimizer": opt.Adam()}),
+    "Accumulation": lambda: (opt.Accumulation, {"steps": 2}),
+    "Accumulation.add": lambda: (opt.Accumulation(2).add, {"grads_and_vars": pairs()}),
+    "Accumulation.every": lambda: accumulated_step(),
 }  # fmt: skip
 
 TRAIN: dict[str, Callable[[], Call]] = {

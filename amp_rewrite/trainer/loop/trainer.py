@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -245,11 +246,24 @@ def train(
     Raises:
         AmpError: As for `Trainer.train`.
     """
-    with Trainer(step, **(session or {})) as trainer:
+    with Trainer(step, **_session_options(session)) as trainer:
         history = trainer.train(data, **options)
         if output is not None:
             trainer.session.export(output)
     return history
+
+
+def _session_options(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    known = list(inspect.signature(TrainingSession).parameters)[1:]
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not given.keys() <= set(known):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "impossible options of a session",
+            found=f"{given!r:.60}",
+            expected=f"a mapping with {', '.join(known)}",
+        )
+    return given
 
 
 def _metrics(given: Metrics) -> list[Metric] | None:
