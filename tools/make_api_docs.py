@@ -127,7 +127,10 @@ def described(source: griffe.Object | griffe.Alias, found: Any) -> str:
 
 
 def inherited(found: Any) -> list[str]:
-    """Return the public names that a class has from classes of the package that are not public."""
+    """Return the public names that a class has from classes of the package that are not public.
+
+    What a public class among its bases has from them is described there.
+    """
     public = {
         value
         for name in MODULES
@@ -135,7 +138,9 @@ def inherited(found: Any) -> list[str]:
         if isclass(value)
     }
     bases = found.__mro__[1:] if isclass(found) else ()
-    hidden = [b for b in bases if b.__module__.startswith(f"{PACKAGE}.") and b not in public]
+    described_there = {kind for base in bases if base in public for kind in base.__mro__}
+    own = [base for base in bases if base not in described_there]
+    hidden = [base for base in own if base.__module__.startswith(f"{PACKAGE}.")]
     return [name for base in hidden for name in vars(base) if not name.startswith("_")]
 
 

@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers import var_list as var_lists
-from amp_rewrite.optimizers.apply_updates import StepUpdates, check_pairs, counter_of, train_op
-from amp_rewrite.optimizers.clipping import LIMITS, Clipping, check_limits, clip
-from amp_rewrite.optimizers.compute_gradients import (
-    Loss,
-    barrier,
-    check_float,
-    check_grad_loss,
-    check_loss,
-    raw_gradients,
-)
+from amp_rewrite.optimizers.basic_optimizer import BasicOptimizer
+from amp_rewrite.optimizers.clipping import LIMITS, clip
+from amp_rewrite.optimizers.compute_gradients import Loss
 from amp_rewrite.optimizers.config import arguments
-from amp_rewrite.optimizers.gradient import Gradient, wrap
+from amp_rewrite.optimizers.gradient import Gradient
 from amp_rewrite.optimizers.gradient_accumulation import Accumulation
-from amp_rewrite.optimizers.hyperparameter import Hyperparameter
-from amp_rewrite.optimizers.learning_rate import (
-    LEARNING_RATE,
-    LearningRate,
-    MultipliedRate,
-    Rate,
-)
-from amp_rewrite.optimizers.slots import OptimizerStates, Variable, VarList, assign_all
+from amp_rewrite.optimizers.learning_rate import Rate
+from amp_rewrite.optimizers.slots import Variable, VarList, assign_all
 from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.optimizers.update_rule import NoRule, UpdateRule
-from amp_rewrite.training.training_graph import GraphValue, State
-
-_AGGREGATION = (None, 0, 1, 2)
+from amp_rewrite.training.training_graph import GraphValue
 
 
-class Optimizer:
+class Optimizer(BasicOptimizer):
     """Builds training steps: gradients of a loss, and the updates that minimize it.
 
     It has a rule, which says how one step changes a variable; the members here are the same for
@@ -64,80 +45,6 @@ class Optimizer:
         global_clipnorm: See `Clipping`.
     """
 
-    GATE_NONE: ClassVar[int] = 0
-    GATE_OP: ClassVar[int] = 1
-    GATE_GRAPH: ClassVar[int] = 2
-
-    supports_loss_scaling: bool = True
-    """Whether a loss scale may multiply the gradients on their way; False for a collective that
-    does more with them than a linear function, such as compressing them."""
-
-    scales_loss: bool = False
-    """Whether it, or an optimizer inside it, multiplies the loss by a loss scale."""
-
-    def __init__(
-        self,
-        use_locking: bool = False,
-        name: str = "",
-        *,
-        rule: UpdateRule | None = None,
-        learning_rate: Rate = 0.01,
-        **clipping: Any,
-    ) -> None:
-        """Name the optimizer and give it a rule; children have hyperparameters in front.
-
-        Args:
-            use_locking: Accepted for compatibility: an ONNX step never updates a tensor in place,
-                so that there is nothing to lock.
-            name: Not empty; slots are named after it.
-            rule: The rule; without one, gradients can be computed but not applied.
-            learning_rate: A number of at least 0, or a schedule.
-            **clipping: See `Clipping`.
-
-        Raises:
-            OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
-            OptimizerValueError: The name is empty, or a hyperparameter is impossible.
-        """
-        check.optimizer_name(name)
-        self._built = False
-        self.use_locking = use_locking
-        self.rule = NoRule(owner=type(self).__name__) if rule is None else rule
-        limits = check_limits(name, Clipping(**clipping))
-        self.clipnorm, self.clipvalue, self.global_clipnorm = limits
-        self._rate = LearningRate(name, learning_rate)
-        self._states = OptimizerStates(name)
-        self._counter: State | None = None
-        self._given_counter: State | None = None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; refuse one that a step is made of, once there is a step.
-
-        Raises:
-            OptimizerValueError: A step is built, which would not change.
-        """
-        if vars(self).get("_built") and _is_part(type(self), name):
-            raise OptimizerValueError(
-                f"{name} is part of the step, which has been built",
-                where=self.name,
-                remedy="set it before gradients are applied, or make another optimizer; only the "
-                "learning rate can change between steps",
-            )
-        super().__setattr__(name, value)
-
-    @property
-    def name(self) -> str:
-        """The optimizer's name."""
-        return self._states.optimizer
-
-    def get_name(self) -> str:
-        """Return the optimizer's name."""
-        return self.name
-
-    @property
-    def touches_rows_only(self) -> bool:
-        """Whether a sparse gradient changes the touched rows of variable and slots only."""
-        return self.rule.touches_rows_only
-
     @property
     def gradient_factor(self) -> float:
         """The number above 0 that gradients are multiplied by before anything else.
@@ -150,57 +57,16 @@ class Optimizer:
         own = overrides(self, "apply_gradients") or overrides(self, "apply_reduced")
         return 1.0 if clips or own else self.rule.gradient_factor
 
-    def member(
-        self,
-        *,
-        rate: Rate | None = None,
-        rate_multiplier: float | None = None,
-        rate_state: str = LEARNING_RATE,
-        weight_decay: float | None = None,
-        **clipping: Any,
-    ) -> Self:
-        """Return an optimizer for a group of this one's variables: the same but for what is given.
-
-        Slots and states that belong to no variable are shared, and the learning rate too unless the
-        group has one of its own.
-
-        Args:
-            rate: A learning rate of its own.
-            rate_multiplier: What this optimizer's learning rate is multiplied by.
-            rate_state: The name of the state that holds a learning rate of its own.
-            weight_decay: A weight decay of its own.
-            **clipping: A limit of its own; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: One of them is of a type that it cannot be.
-            OptimizerValueError: One is impossible, or the rule has no weight decay.
-        """
-        made = copy.copy(self)
-        made._built = False
-        if rate is not None:
-            made._rate = LearningRate(self.name, rate, rate_state)
-        elif rate_multiplier is not None:
-            made._rate = MultipliedRate(self._rate, rate_multiplier)
-        if weight_decay is not None:
-            if not hasattr(self.rule, "weight_decay"):
-                raise OptimizerValueError(
-                    "the optimizer has no weight decay",
-                    where=self.name,
-                    found=f"weight_decay={weight_decay}",
-                    remedy="use one that has, such as AdamW or Momentum",
-                )
-            made.rule = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
-        if clipping:
-            limits = check_limits(self.name, Clipping(**clipping))
-            made.clipnorm, made.clipvalue, made.global_clipnorm = limits
-        return made
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        return self.name
 
     def minimize(
         self,
         loss: Loss,
         global_step: Variable | None = None,
         var_list: VarList = None,
-        gate_gradients: int = GATE_OP,
+        gate_gradients: int = BasicOptimizer.GATE_OP,
         aggregation_method: int | None = None,
         colocate_gradients_with_ops: bool = False,
         name: str | None = None,
@@ -252,63 +118,6 @@ class Optimizer:
         op = self.apply_gradients(pairs, global_step=global_step, name=name)
         return accumulation.every(op)
 
-    def compute_gradients(
-        self,
-        loss: Loss,
-        var_list: VarList = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: GraphValue | None = None,
-    ) -> list[tuple[Any, State]]:
-        """Add the nodes that compute the gradients of a loss.
-
-        Args:
-            loss: A floating-point value, or a callable that returns one. If it is no scalar, the
-                sum of its elements is differentiated.
-            var_list: A variable, or variables in a list or in lists inside it: states, values or
-                names; None is every floating-point initializer that the loss depends on and that
-                is not frozen (`amp_rewrite.frozen`). Any other value of the model, an input too,
-                has a gradient as well, which `apply_gradients` refuses.
-            gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH; see the class.
-            aggregation_method: None or a number of TensorFlow's AggregationMethod. Gradients that
-                meet are added by one Sum in the widest of their types, whatever it is.
-            colocate_gradients_with_ops: Accepted for compatibility: ONNX assigns no devices.
-            grad_loss: The gradient of what comes behind the loss, in its shape, in place of ones.
-
-        Returns:
-            (gradient, variable) for each variable: the gradient is a GraphValue, IndexedSlices
-            whose fields are GraphValues, or None where the loss does not depend on the variable.
-            What is no variable stands there as a GraphValue.
-
-        Raises:
-            GradientError: An operator on the way has no gradient rule.
-            OptimizerTypeError: The loss is no value.
-            OptimizerValueError: An argument is impossible, there is no variable, or the loss or a
-                variable is not floating-point.
-        """
-        del colocate_gradients_with_ops
-        gates = (self.GATE_NONE, self.GATE_OP, self.GATE_GRAPH)
-        if not isinstance(gate_gradients, int) or gate_gradients not in gates:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptimizerValueError(
-                "gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, "
-                f"Optimizer.GATE_GRAPH. Not {gate_gradients}"
-            )
-        if not isinstance(aggregation_method, int | None) or aggregation_method not in _AGGREGATION:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptimizerValueError(
-                f"Invalid aggregation_method specified {aggregation_method}",
-                expected=" or ".join(map(str, _AGGREGATION)),
-            )
-        value = check_loss(loss)
-        graph = self._states.graph = value.graph
-        check_float("loss", value.name, value.dtype)
-        variables = var_lists.chosen(graph, value, var_list)
-        seed = check_grad_loss(value, grad_loss)
-        found = raw_gradients(graph, value, variables, seed)
-        if gate_gradients == self.GATE_GRAPH:
-            found = barrier(graph.builder, found)
-        return [(wrap(graph, g), v) for g, v in zip(found, variables, strict=True)]
-
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
@@ -335,57 +144,6 @@ class Optimizer:
         """
         return self.apply_reduced(self.reduce_gradients(grads_and_vars), global_step, name)
 
-    def reduce_gradients(
-        self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
-    ) -> list[tuple[Gradient, Variable]]:
-        """Return pairs whose gradients are those of all shards; here there is one shard."""
-        return check.pairs(grads_and_vars)
-
-    def apply_reduced(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None = None,
-        name: str | None = None,
-    ) -> TrainOp:
-        """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
-        return self.apply_multiplied(grads_and_vars, global_step, name, 1.0)
-
-    def apply_multiplied(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None,
-        name: str | None,
-        factor: float,
-    ) -> TrainOp:
-        """Do what `apply_reduced` does, with gradients that are multiplied by a number.
-
-        Args:
-            grads_and_vars: See `apply_gradients`.
-            global_step: See `apply_gradients`.
-            name: See `apply_gradients`.
-            factor: 1 or `gradient_factor`.
-        """
-        plain = name is None or (isinstance(name, str) and not name)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        scope = self._states.optimizer if plain else check.label("the step", name)
-        graph, pairs = check_pairs(grads_and_vars)
-        self._states.graph = graph
-        given = [gradient for gradient, _ in pairs]
-        clipped = clip(given, self.clipnorm, self.clipvalue, self.global_clipnorm)
-        step = StepUpdates(
-            self.rule,
-            self._rate,
-            self._states,
-            graph,
-            scope=scope,
-            global_step=self._given_counter if global_step is None else global_step,
-            factor=factor,
-        )
-        self._counter = step.counter
-        self._built = True
-        for gradient, (_, variable) in zip(clipped, pairs, strict=True):
-            step.update(gradient, variable)
-        return train_op(step, given)
-
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
         """Return the gradient of each of `params`, clipped as the optimizer was told to.
 
@@ -411,77 +169,6 @@ class Optimizer:
         gradients = self.get_gradients(loss, variables)
         return [self.apply_gradients(zip(gradients, variables, strict=True))]
 
-    def get_slot(self, var: Variable, name: str) -> State | None:
-        """Return the slot called `name` of a variable, or None if there is none."""
-        variable = self._states.variable(var)
-        check.label("a slot", name)
-        return None if variable is None else self._states.slot(variable, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the slots made so far, sorted."""
-        return self._states.slot_names()
-
-    def variables(self) -> list[State]:
-        """Return slots and non-slot states of the graph built on last, sorted by name."""
-        return sorted(self._states.of_graph(), key=lambda state: state.name)
-
-    def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
-        """Return a slot of a variable, which is made if there is none.
-
-        Args:
-            var: The variable.
-            slot_name: The slot's name for get_slot.
-            initializer: "zeros", "ones", a number or an array of the variable's shape.
-
-        Raises:
-            OptimizerValueError: The variable is unknown, or the initializer does not fit.
-        """
-        variable = self._states.variable(var)
-        check.label("a slot", slot_name)
-        if variable is None:
-            raise OptimizerValueError("no such variable", where=self.name, found=repr(var))
-        self._states.graph = self._states.graph or variable.graph
-        return self._states.add_slot(variable, slot_name, initializer)
-
-    def add_weight(
-        self,
-        name: str,
-        shape: Sequence[int] = (),
-        dtype: Any = None,
-        initializer: Any = "zeros",
-        trainable: bool = False,
-    ) -> State:
-        """Return a new state that belongs to no variable, of the graph built on last.
-
-        A step holds it if it reads or updates it: `dataclasses.replace(op, updates={**op.updates,
-        weight.name: value})` does.
-
-        Args:
-            name: Its name; a number is appended if that is taken.
-            shape: The lengths of its axes.
-            dtype: A numpy type; None is float32.
-            initializer: "zeros", "ones", a number, an array, or a function of shape and type.
-            trainable: Whether it is a variable that gradients can be taken with respect to.
-
-        Raises:
-            OptimizerTypeError: The name, the shape or the type is none.
-            OptimizerValueError: No gradients were computed yet, or the initializer does not fit.
-        """
-        return self._states.add_weight(name, shape, dtype, initializer, trainable=trainable)
-
-    @property
-    def learning_rate(self) -> Any:
-        """The present learning rate: a number, or the schedule.
-
-        Setting a number takes effect from the next step on, in running sessions too; it ends
-        nothing: a schedule goes on, from the new rate.
-        """
-        return self._rate.read()
-
-    @learning_rate.setter
-    def learning_rate(self, value: Rate) -> None:
-        self._rate.assign(value)
-
     @property
     def lr(self) -> Any:
         """The learning rate under its short name."""
@@ -490,33 +177,6 @@ class Optimizer:
     @lr.setter
     def lr(self, value: Rate) -> None:
         self.learning_rate = value
-
-    @property
-    def iterations(self) -> State | None:
-        """The state that counts the steps; None before gradients are applied.
-
-        Setting it chooses the state that `apply_gradients` counts in without a `global_step`: an
-        integer scalar of the model, before gradients are applied.
-        """
-        return self._counter
-
-    @iterations.setter
-    def iterations(self, value: Variable) -> None:
-        if self._built:
-            raise OptimizerValueError(
-                "Cannot set `iterations` to a new Variable after the Optimizer weights have been "
-                "created",
-                where=self.name,
-                found=repr(value),
-                remedy="call iterations.assign(number) to go on from another number",
-            )
-        self._counter = self._given_counter = counter_of(value)
-
-    @property
-    def weights(self) -> list[State]:
-        """The iterations, then slots and non-slot states in order of creation."""
-        own = self._states.of_graph()
-        return own if self._counter is None else [self._counter, *own]
 
     def get_weights(self) -> list[np.ndarray]:
         """Return the present values of `weights`."""
@@ -539,8 +199,8 @@ class Optimizer:
         for key, parameter in inspect.signature(type(self)).parameters.items():
             names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
-        if self._rate.schedule is not None:
-            config["learning_rate"] = self._rate.schedule.get_config()
+        if isinstance(self.learning_rate, schedules.Schedule):
+            config["learning_rate"] = self.learning_rate.get_config()
         return config
 
     @classmethod
@@ -560,12 +220,6 @@ class Optimizer:
         if isinstance(given.get("learning_rate"), Mapping):
             given["learning_rate"] = schedules.from_config(given["learning_rate"], custom_objects)
         return cls(**given)
-
-
-def _is_part(kind: type[Optimizer], name: str) -> bool:
-    """Return whether an attribute of a class of optimizers is built into steps."""
-    part = name == "rule" or name in LIMITS
-    return part or isinstance(getattr(kind, name, None), Hyperparameter)
 
 
 def overrides(optimizer: Optimizer, method: str) -> bool:
