@@ -104,19 +104,21 @@ def convert(
             result, missing = error.result, error
         verifies = made is not None or missing is not None
         _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
-        found = _report(result, made, lengths, explain_casts=explain_casts)
-        found = found if raised is None else _with_gain(raised, found, model, options)
+        found = None
+        if lengths or html is not None or report is not None or not quiet:
+            found = _report(result, made, lengths, explain_casts=explain_casts)
+            found = found if raised is None else _with_gain(raised, found, model, options)
         holds = missing is None and (made is None or made.ok)
         written = not dry_run and missing is None and (holds or write_failed)
         if written:
             _save(result, output, bar, annotate=annotate)
-        if html is not None:
+        if html is not None and found is not None:
             bar.step("writing the page")
             saved = output if written else None
             _write_page(html, (model, source, output, saved), result, found, made, data)
-    if report is not None:
+    if report is not None and found is not None:
         write_text(report, found.to_json() if made is None else made.to_json(found))
-    if not quiet:
+    if found is not None and not quiet:
         print_rewrite(found, planned(model, result), explain_casts=explain_casts)
         print_outcome(made, output, written=written)
         print_next(found, made, model, output)

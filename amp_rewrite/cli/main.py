@@ -98,8 +98,9 @@ def _set_up_process() -> None:
     # two cores; no command multiplies matrices with it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What a command imports stays until the process ends: the garbage collector would look through
-    # all of it a few times on the way, and once more before leaving, which takes 0.1 CPU s.
-    gc.set_threshold(100_000)
+    # all of it a few times on the way, and once more before leaving, which takes 0.1 CPU s. A model
+    # of 100,000 nodes stays as well: looking through its million objects takes as long.
+    gc.set_threshold(2_000_000)
     atexit.register(gc.freeze)
 
 

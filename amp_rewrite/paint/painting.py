@@ -145,6 +145,8 @@ class Painting:
 
     def changes(self, before: Painting) -> dict[int, Mark]:
         """Return the marks that this painting has and an earlier one had not."""
+        if self is before:
+            return {}
         return {v: m for v, m in self.marks.items() if before.marks.get(v) is not m}
 
     def with_marks(self, marks: Mapping[int, Mark]) -> Painting:

@@ -254,7 +254,8 @@ class RewrittenGraph:
         return node, [made]
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
-        flat, outputs = self._flat, list[Read](self._flat.outputs_of(node))
+        flat = self._flat
+        outputs: list[Read] = [*flat.outputs_of(node)]
         if node not in self._touched:
             return flat.nodes[node], outputs
         message = NodeProto()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,13 +25,9 @@ def props(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
     return {text(entry.key): text(entry.value) for entry in entries}
 
 
-_ONE_BYTE = [bytes([number]) for number in range(128)]
-
-
+@functools.lru_cache(1024)
 def varint(number: int) -> bytes:
     """Return a number as protobuf encodes it."""
-    if number < 128:
-        return _ONE_BYTE[number]
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)

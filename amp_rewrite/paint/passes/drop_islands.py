@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.paint.reach import walk
@@ -40,7 +41,6 @@ class DropIslands:
         kept = walk(seeds, neighbours, painting.allow)
         marks = {
             v: Mark(Color.NONE, Reason.ISOLATED, painting.marks[v].because)
-            for v in painting.allowed()
-            if v not in kept
+            for v in vertices_in(painting.allow & ~graph.mask(kept))
         }
         return painting.with_marks(marks)

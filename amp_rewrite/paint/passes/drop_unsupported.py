@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from onnx import TensorProto
 
+from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.elements import element
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Color, Mark, Painting, Reason
@@ -33,7 +34,6 @@ class DropUnsupported:
         runs = context.supported & ~quantized
         marks = {
             v: Mark(Color.NONE, context.unsupported(v) or Reason.QUANTIZED)
-            for v in painting.allowed()
-            if not runs[v]
+            for v in vertices_in(painting.allow & ~runs)
         }
         return painting.with_marks(marks)

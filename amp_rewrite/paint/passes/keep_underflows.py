@@ -18,8 +18,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.intervals import interval as i
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.paint.context import PaintContext
@@ -44,15 +44,20 @@ class KeepUnderflows:
         """Return the painting without such vertices; an origin's mark names its constant."""
         search = _Search(context, painting)
         graph = context.type_graph
-        for vertex in painting.allowed():
-            called = operator(graph.operator_of(vertex))
-            if called in _PRODUCTS:
+        has_factors = graph.called(_PRODUCTS)
+        has_pole = graph.where(lambda kind: _pole(kind.operator) is not None)
+        for vertex in vertices_in(painting.allow & (has_factors | has_pole)):
+            if has_factors[vertex]:
                 search.factors(vertex)
-            pole = row_of(graph.operator_of(vertex)).pole
-            pole = 0 if called in _STEEP else pole
+            pole = _pole(graph.operator_of(vertex))
             if pole is not None:
                 search.pole(vertex, pole)
         return painting.with_marks(search.marks)
+
+
+def _pole(called: Operator) -> int | None:
+    """Return the input of an operator whose zero it cannot bear, or None."""
+    return 0 if operator(called) in _STEEP else row_of(called).pole
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
@@ -65,7 +65,7 @@ class _Search:
     changed: dict[int, None] = field(default_factory=dict[int, None])
 
     def __post_init__(self) -> None:
-        self.low = set(self.painting.allowed())
+        self.low = set(vertices_in(self.painting.allow))
         self.flat = self.type_graph.flat
 
     def sweep(self) -> bool:
