@@ -104,10 +104,9 @@ def convert(
             result, missing = error.result, error
         verifies = made is not None or missing is not None
         _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
-        found = None
-        if lengths or html is not None or report is not None or not quiet:
-            found = _report(result, made, lengths, explain_casts=explain_casts)
-            found = found if raised is None else _with_gain(raised, found, model, options)
+        is_read = bool(lengths) or html is not None or report is not None or not quiet
+        found = _report(result, made, lengths, explain_casts=explain_casts) if is_read else None
+        found = None if found is None else _with_gain(raised, found, model, options)
         holds = missing is None and (made is None or made.ok)
         written = not dry_run and missing is None and (holds or write_failed)
         if written:
@@ -186,7 +185,12 @@ def _raised(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
     return raise_opset(model, opset, inline_functions=options.inline_functions)
 
 
-def _with_gain(raised: RaisedModel, report: Report, model: Path, options: RewriteOptions) -> Report:
+def _with_gain(
+    raised: RaisedModel | None, report: Report, model: Path, options: RewriteOptions
+) -> Report:
+    """Return the report, with what a newer opset gained, if the model was moved to one."""
+    if raised is None:
+        return report
     from amp_rewrite.numerics.raise_opset import with_gain
 
     return with_gain(raised, report, model, options)
