@@ -6,7 +6,6 @@ Whatever needs it raises RuntimeMissingError where it is not installed.
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
@@ -25,11 +24,10 @@ def import_runtime() -> Any:
     Raises:
         RuntimeMissingError: It is not installed.
     """
-    known = sys.modules.get(_NAME)
-    if known is not None:  # a step asks for it with every feed: import_module takes 1 us
-        return known
     try:
-        return importlib.import_module(_NAME)
+        # A step asks for it with every feed: import_module takes 1 us, sys.modules has it half
+        # done while another thread imports it, and this waits for that.
+        return __import__(_NAME)
     except ImportError as error:
         raise RuntimeMissingError(
             "running a model needs ONNX Runtime, which is not installed",

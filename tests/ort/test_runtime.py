@@ -1,6 +1,8 @@
 """ONNX Runtime as a module: missing, and its errors."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,18 @@ def test_a_missing_runtime_names_the_remedy(monkeypatch: pytest.MonkeyPatch):
     for load in (import_runtime, import_state):
         with pytest.raises(RuntimeMissingError, match=r"pip install 'amp-rewrite\[cpu\]'"):
             load()
+
+
+def test_a_thread_waits_while_another_imports_the_runtime(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "onnxruntime.py").write_text("import time; time.sleep(0.2); ready = True")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # put back as it was, or absent
+    del sys.modules["onnxruntime"]
+    monkeypatch.syspath_prepend(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(lambda: import_runtime().ready) for _ in range(2)]
+        assert [future.result() for future in found] == [True, True]
 
 
 def raise_it(error: type[Exception], text: str) -> None:

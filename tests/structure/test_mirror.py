@@ -56,6 +56,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "trainer/session/test_low_sessions": "sessions of steps in float16 and bfloat16",
     "trainer/step/test_random_steps": "steps of generated models",
     "trainer/step/test_step_backward": "what of a step says of the backward pass",
+    "trainer/test_combinations": "everything that can be combined in a step, drawn at random",
     "trainer/test_files_made_elsewhere": "every reader of training, on files that were changed",
     "trainer/test_gpu_parts": "what a CUDA device needs, in trainer/, ort/ and kernels.py",
     "trainer/test_long_runs": "what training holds, loses and keeps in the long run",
