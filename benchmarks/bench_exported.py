@@ -21,7 +21,7 @@ from typing import Any
 
 from bench_jobs import check
 from exported import Exported, cosines, exported, folder, low_products, references
-from exported_jobs import FLOAT16, FLOAT16_ONLY, TOOLS
+from exported_jobs import FLOAT16, FLOAT16_ONLY
 from processes import run_process
 from results import Row
 from tables import report
@@ -30,6 +30,7 @@ from amp_rewrite import dtypes
 from amp_rewrite.errors import AmpError
 
 JOBS = Path(__file__).resolve().parent / "exported_jobs.py"
+CONVERTERS = ("amp_rewrite", "onnxconverter-common", "onnxruntime", "autocast")
 _SECONDS = 1200.0
 
 
@@ -111,7 +112,7 @@ def main(arguments: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", help="NETWORK.EXPORTER instead of all")
-    parser.add_argument("--tools", nargs="+", default=tuple(TOOLS), choices=TOOLS)
+    parser.add_argument("--tools", nargs="+", default=CONVERTERS, choices=CONVERTERS)
     parser.add_argument("--precisions", nargs="+", default=dtypes.LOW, choices=dtypes.LOW)
     parser.add_argument("--autocast-python", metavar="PYTHON", help="has modelopt; none: left out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")

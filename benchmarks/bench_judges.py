@@ -2,12 +2,13 @@
 
     python benchmarks/bench.py judges
     python benchmarks/bench.py judges magika silero_v4 --judges cpu cuda
-    python benchmarks/bench.py judges --cuda-stub build/cuda_stub
+    python benchmarks/bench.py judges --peer-python autocast=PYTHON    an interpreter that has it
 
-Every model is converted with default options, types of inputs and outputs kept. AutoCast gets a
-virtual environment of its own in .cache/, made once. The judges: onnx's checker; ONNX Runtime on a
-CPU (loads); its CUDA provider over tools/cuda_stub (loads); TensorRT-RTX (parses); the emulation of
-tensor cores (finite, cosine); WebGPU (runs; on whatever adapter there is).
+Every model is converted with default options, types of inputs and outputs kept; the first row is
+of the models as they are. AutoCast and onnxsim get virtual environments of their own in .cache/,
+made once. The judges: onnx's checker, ONNX Runtime on a CPU (loads), its CUDA provider over
+tools/cuda_stub (loads), TensorRT-RTX (parses), WebGPU (runs, on whatever adapter there is), and the
+emulation of tensor cores (finite, cosine). A conversion or a judge that takes too long has failed.
 """
 
 from __future__ import annotations
@@ -15,99 +16,41 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import judges
 import numpy as np
 import onnx
-from bench_jobs import check
 from bench_numerics import corpus_inputs
-from conversions import CACHE, TOOLS, corpus_models
+from conversions import TOOLS, corpus_models
 from exported import SHORT, Exported, cosines, references
 from exported_jobs import FLOAT16
+from peers import given_pythons, peer_versions, python_of
 from processes import run_process
-from results import Row
-from tables import report
+from results import Row, version_in
+from tables import ORIGINAL, report
 
 from amp_rewrite import dtypes
 from amp_rewrite.errors import AmpError
 
 JOBS = Path(__file__).resolve().parent / "exported_jobs.py"
-CONVERTERS = ("amp_rewrite", "onnxconverter-common", "onnxruntime", "autocast")
-PEERS = {"autocast": ("nvidia-modelopt[onnx]",)}
-"""Converter -> the packages of its environment; the others are in that of the benchmark."""
-
-JUDGES = ("cpu", "cuda", "tensorrt", "emulation", "webgpu")
-YES = "yes"
-_SECONDS = 300.0
+CONVERTERS = (ORIGINAL, "amp_rewrite", "onnxconverter-common", "onnxruntime", "autocast", "onnxsim")
+JUDGES = ("cpu", "cuda", "tensorrt", "webgpu", "emulation")
+_SECONDS = 120.0
 
 
-def peer_python(tool: str) -> str:
-    """Return the interpreter that has a converter, in an environment that is made once."""
-    if tool not in PEERS:
-        return sys.executable
-    folder = CACHE / f"peer-{tool}"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *PEERS[tool]], check=True)
-        (folder / "ready").touch()
-    return str(python)
-
-
-def convert(model: Path, tool: str, target: Path) -> Row:
+def convert(model: Path, tool: str, target: Path, python: str, seconds: float) -> Row:
     """Convert a model in a process of its own; return how long it took, or the error."""
-    command = [peer_python(tool), "-P", str(JOBS), tool, FLOAT16, str(target.parent), str(model)]
-    cost = run_process(command, _SECONDS)
+    command = [python, "-P", str(JOBS), tool, FLOAT16, str(target.parent), str(model)]
+    cost = run_process(command, seconds)
     failure = target.with_suffix(".error")
     if failure.exists():
         return {"error": failure.read_text("utf-8")}
     return {"error": cost.error or "", "seconds": round(cost.wall, 2)}
-
-
-def lines_of(command: Sequence[str], environment: dict[str, str] | None = None) -> list[Any]:
-    """Return the JSON lines that a judge prints; none if it died."""
-    given = None if environment is None else {**os.environ, **environment}
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
-def on_cuda(path: Path, stub: Path) -> str:
-    """Return whether the CUDA provider loads a model, over a stub of its libraries."""
-    python, place = stub / "venv" / "bin" / "python", TOOLS / "cuda_stub" / "place.py"
-    found = lines_of([str(python), str(place), str(path)], {"LD_LIBRARY_PATH": str(stub / "lib")})
-    return str(found[0].get("error", YES)) if found else "died"
-
-
-def by_tensorrt(path: Path) -> str:
-    """Return whether TensorRT-RTX parses a model."""
-    judge = TOOLS / "tensorrt" / "tensorrt_judge.py"
-    found = lines_of([sys.executable, str(judge), str(path)])
-    if not found:
-        return "died"
-    return YES if found[0]["parsed"] else str(found[0]["error"])
-
-
-def on_webgpu(path: Path, feeds: Path) -> str:
-    """Return whether WebGPU runs a model."""
-    command = [sys.executable, "-P", "-m", "amp_rewrite", "run", str(path), "--data", str(feeds)]
-    try:
-        done = subprocess.run(
-            [*command, "--provider", "webgpu", "--repeat", "0", "--quiet"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return f"not done in {_SECONDS:g} s"
-    return YES if done.returncode == 0 else done.stderr.strip()[:200]
 
 
 def numbers(model: Exported, expected: Any, path: Path) -> Row:
@@ -116,18 +59,21 @@ def numbers(model: Exported, expected: Any, path: Path) -> Row:
         found = cosines(model, expected, path, dtypes.FLOAT16)[SHORT]
     except AmpError as error:
         return {"emulated": " ".join(str(error).split())[:200]}
-    return {"emulated": YES, "cosine": round(found, 6) if math.isfinite(found) else None}
+    return {"emulated": judges.YES, "cosine": round(found, 6) if math.isfinite(found) else None}
 
 
 def judged(model: Exported, expected: Any, path: Path, options: argparse.Namespace) -> Row:
     """Return what all judges say of one conversion."""
-    row: Row = check(path)
+    seconds: float = options.seconds
+    row: Row = {}
+    if "cpu" in options.judges:
+        row |= judges.on_cpu(path, seconds)
     if "cuda" in options.judges:
-        row["cuda"] = on_cuda(path, options.cuda_stub)
+        row["cuda"] = judges.on_cuda(path, options.cuda_stub, seconds)
     if "tensorrt" in options.judges:
-        row["tensorrt"] = by_tensorrt(path)
+        row["tensorrt"] = judges.by_tensorrt(path, seconds)
     if "webgpu" in options.judges:
-        row["webgpu"] = on_webgpu(path, model.cases[SHORT])
+        row["webgpu"] = judges.on_webgpu(path, model.cases[SHORT], seconds)
     if "emulation" in options.judges:
         row |= numbers(model, expected, path)
     return row
@@ -156,22 +102,39 @@ def corpus(names: Sequence[str], folder: Path) -> list[Exported]:
     return found
 
 
-def measure(options: argparse.Namespace) -> list[Row]:
-    """Return a row for every model and converter."""
+def measure(options: argparse.Namespace, pythons: dict[str, str]) -> list[Row]:
+    """Return a row for every model and converter, whose interpreters are given."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         for model in corpus(options.models, Path(name)):
             expected = references(model)
             for tool in options.tools:
-                target = Path(name) / tool / model.path.name
-                target.parent.mkdir(exist_ok=True)
-                row = {"model": model.network, "tool": tool, **convert(model.path, tool, target)}
-                if not row["error"]:
-                    row |= judged(model, expected, target, options)
+                row = row_of(model, expected, Path(name), tool, pythons[tool], options)
                 print(row, file=sys.stderr, flush=True)
                 rows.append({key: _without(name, said) for key, said in row.items()})
-                target.unlink(missing_ok=True)
     return rows
+
+
+def row_of(
+    model: Exported,
+    expected: Any,
+    folder: Path,
+    tool: str,
+    python: str,
+    options: argparse.Namespace,
+) -> Row:
+    """Return what becomes of a model that one converter converts, in a folder for its output."""
+    row: Row = {"model": model.network, "tool": tool, "error": ""}
+    if tool == ORIGINAL:
+        return row | judged(model, expected, model.path, options)
+    target = folder / tool / model.path.name
+    target.parent.mkdir(exist_ok=True)
+    row |= convert(model.path, tool, target, python, options.seconds)
+    if not row["error"]:
+        row |= judged(model, expected, target, options)
+    for path in target.parent.iterdir():
+        path.unlink()
+    return row
 
 
 def _without(folder: str, said: Any) -> Any:
@@ -188,10 +151,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--tools", nargs="+", default=CONVERTERS, choices=CONVERTERS)
     parser.add_argument("--judges", nargs="+", default=JUDGES, choices=JUDGES)
     parser.add_argument("--cuda-stub", type=Path, default=TOOLS.parent / "build" / "cuda_stub")
+    parser.add_argument("--peer-python", nargs="+", default=[], metavar="TOOL=PYTHON")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of a process at most")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--folder", type=Path, help="where outputs go for a moment")
     options = parser.parse_args(arguments)
-    report("judges", ["judges", *arguments], measure(options), options.json)
+    for judge in options.judges:
+        if why := judges.missing(judge, options.cuda_stub):
+            raise SystemExit(f"{why}; or leave {judge} out of --judges")
+    given = given_pythons(options.peer_python)
+    pythons = {tool: python_of(tool, given) for tool in options.tools}
+    rows = measure(options, pythons)
+    packages = (judges.PACKAGES[judge] for judge in options.judges if judge in judges.PACKAGES)
+    versions = {package: version_in(sys.executable, package) for package in packages}
+    versions |= peer_versions(options.tools, pythons)
+    report("judges", ["judges", *arguments], rows, options.json, versions)
     return 0
 
 

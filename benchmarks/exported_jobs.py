@@ -16,57 +16,68 @@ from typing import Any
 FLOAT16 = "float16"
 
 
-def amp_rewrite(source: Path, precision: Any) -> Any:
+def amp_rewrite(source: Path, target: Path, precision: Any) -> None:
     """Convert with this project, with default options."""
     import amp_rewrite as amp
 
-    return amp.to_proto(amp.rewrite(source, precision=precision).model)
+    amp.rewrite(source, precision=precision).save(target)
 
 
-def onnxconverter_common(source: Path, _: str) -> Any:
+def onnxconverter_common(source: Path, target: Path, _: str) -> None:
     """Convert with onnxconverter-common."""
     import onnx
     from onnxconverter_common import float16
 
-    return float16.convert_float_to_float16(onnx.load(str(source)), keep_io_types=True)
+    model = float16.convert_float_to_float16(onnx.load(str(source)), keep_io_types=True)
+    onnx.save(model, str(target))
 
 
-def onnxruntime(source: Path, _: str) -> Any:
+def onnxruntime(source: Path, target: Path, _: str) -> None:
     """Convert with ONNX Runtime's float16 tool."""
     import onnx
     from onnxruntime.transformers import float16
 
-    return float16.convert_float_to_float16(onnx.load(str(source)), keep_io_types=True)
+    model = float16.convert_float_to_float16(onnx.load(str(source)), keep_io_types=True)
+    onnx.save(model, str(target))
 
 
-def autocast(source: Path, precision: str) -> Any:
+def autocast(source: Path, target: Path, precision: str) -> None:
     """Convert with AutoCast of NVIDIA's Model Optimizer."""
+    import onnx
     from modelopt.onnx.autocast import (  # pyright: ignore[reportMissingImports] it is optional
         convert_to_mixed_precision,
     )
 
     short = "fp16" if precision == FLOAT16 else "bf16"
-    return convert_to_mixed_precision(str(source), low_precision_type=short, keep_io_types=True)
+    model = convert_to_mixed_precision(str(source), low_precision_type=short, keep_io_types=True)
+    onnx.save(model, str(target))
 
 
-TOOLS: dict[str, Callable[[Path, str], Any]] = {
+def onnxsim(source: Path, target: Path, _: str) -> None:
+    """Convert with onnxsim: all to float16, for its mixed precision is one of integers."""
+    import onnx
+    import onnxsim as simplifier  # pyright: ignore[reportMissingImports] it is optional
+
+    onnx.save(simplifier.quantize_fp16(str(source), keep_io_types=True), str(target))
+
+
+TOOLS: dict[str, Callable[[Path, Path, str], None]] = {
     "amp_rewrite": amp_rewrite,
     "onnxconverter-common": onnxconverter_common,
     "onnxruntime": onnxruntime,
     "autocast": autocast,
+    "onnxsim": onnxsim,
 }
-FLOAT16_ONLY = ("onnxconverter-common", "onnxruntime")
+FLOAT16_ONLY = ("onnxconverter-common", "onnxruntime", "onnxsim")
 
 
 def main(arguments: list[str]) -> int:
     """Convert every model."""
-    import onnx
-
     tool, precision, folder, *models = arguments
     for source in map(Path, models):
         target = Path(folder) / source.name
         try:
-            onnx.save(TOOLS[tool](source, precision), str(target))
+            TOOLS[tool](source, target, precision)
         except Exception as error:  # noqa: BLE001 whatever a tool fails with is a result
             text = " ".join(str(error).split())[:200]
             target.with_suffix(".error").write_text(text or type(error).__name__, "utf-8")

@@ -15,7 +15,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("amp-rewrite", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxconverter-common")
-_TORCH_VERSION = "import importlib.metadata as m; print(m.version('torch'))"
+_VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 Row = dict[str, Any]
 """One line of a table: what was measured, and for each figure a list with a number a round."""
@@ -85,9 +85,14 @@ def versions() -> dict[str, str]:
     return found
 
 
+def version_in(python: str, package: str) -> str:
+    """Return the version of a package in another interpreter."""
+    done = subprocess.run(
+        [python, "-P", "-c", _VERSION, package], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else "not installed"
+
+
 def torch_versions(python: str) -> dict[str, str]:
     """Return the version of torch in an interpreter."""
-    done = subprocess.run(
-        [python, "-P", "-c", _TORCH_VERSION], capture_output=True, text=True, check=False
-    )
-    return {"torch": done.stdout.strip() if done.returncode == 0 else "not installed"}
+    return {"torch": version_in(python, "torch")}

@@ -12,7 +12,11 @@ from results import Results, Row
 
 PEER = "onnxruntime"
 """The tool whose time the others' are divided by."""
+ORIGINAL = "original"
+"""The tool that converts nothing."""
+
 TOOLS = {
+    ORIGINAL: "the float32 model",
     "onnxruntime": "ONNX Runtime's float16 tool",
     "floor": "copying and numpy",
     "autocast": "AutoCast",
@@ -250,8 +254,10 @@ def judges(rows: Sequence[Row]) -> str:
         passed = [sum(_said(row, fact) == "yes" for row in done) for fact in asked]
         cosines = [row["cosine"] for row in done if row.get("cosine") is not None]
         near = sum(cosine >= _NEAR for cosine in cosines)
-        seconds = f"{median(row['seconds'] for row in done):.1f}" if done else ""
-        cells = [TOOLS.get(tool, tool), f"{len(done)} of {len(of)}", *passed]
+        times = [row["seconds"] for row in done if "seconds" in row]
+        seconds = f"{median(times):.1f}" if times else ""
+        converted = "" if tool == ORIGINAL else f"{len(done)} of {len(of)}"
+        cells = [TOOLS.get(tool, tool), converted, *passed]
         lines.append([*cells, len(cosines), near, seconds])
     names = " | ".join(JUDGES[fact] for fact in asked)
     return markdown(
