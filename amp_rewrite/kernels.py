@@ -7,14 +7,15 @@ A table is made by `amp-rewrite kernels`, or by a script in tools/. Its JSON, ve
      "kernels": {"<domain>": {"<op>": [[since, until or null, {"T": <index into types>}], ...]}}}
 
 One row is one registered kernel, or several that differ in a single constraint; a row never stands
-for a combination of types that has no kernel.
+for a combination of types that has no kernel. A table may have "uncast": {"<domain>": {"<op>":
+[index of an input, ...]}}: float32 inputs that must not come from a Cast.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, reduce
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -70,12 +71,17 @@ class KernelTable:
         version: The runtime's version, for example "1.31.1".
         runtime: The runtime in words.
         kernels: (domain, op) -> its kernels.
+        uncast: (domain, op) -> the inputs that in float32 must not come from a Cast, through
+            operators that only move elements.
     """
 
     provider: str
     version: str
     runtime: str
     kernels: Mapping[tuple[str, str], tuple[Kernel, ...]]
+    uncast: Mapping[tuple[str, str], frozenset[int]] = field(
+        default_factory=dict[tuple[str, str], frozenset[int]]
+    )
 
     @staticmethod
     def load(provider: str = targets.CUDA, version: str | None = None) -> KernelTable:
@@ -213,8 +219,13 @@ def _common(one: KernelTable, other: KernelTable) -> KernelTable:
         )
         for key, rows in one.kernels.items()
     }
+    none = frozenset[int]()
+    uncast = {
+        key: one.uncast.get(key, none) | other.uncast.get(key, none)
+        for key in (*one.uncast, *other.uncast)
+    }
     provider, version = f"{one.provider} and {other.provider}", f"{one.version} and {other.version}"
-    return KernelTable(provider, version, f"{one.runtime} and {other.runtime}", kernels)
+    return KernelTable(provider, version, f"{one.runtime} and {other.runtime}", kernels, uncast)
 
 
 def _both(one: Kernel, other: Kernel) -> Kernel | None:
@@ -252,5 +263,10 @@ def parse(data: Mapping[str, Any], version: str | None = None) -> KernelTable:
         for domain, ops in data["kernels"].items()
         for op, rows in ops.items()
     }
+    uncast = {
+        (domain, op): frozenset(map(int, inputs))
+        for domain, ops in data.get("uncast", {}).items()
+        for op, inputs in ops.items()
+    }
     runtime: str = data["runtime"]
-    return KernelTable(data["provider"], version or runtime.split()[-1], runtime, kernels)
+    return KernelTable(data["provider"], version or runtime.split()[-1], runtime, kernels, uncast)

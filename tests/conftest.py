@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import tensorrt_judge
 from chromium import find_chromium, missing
 
 from amp_rewrite.errors import OptionError
@@ -35,6 +36,20 @@ def webgpu() -> str:
             pytest.fail(str(error))
         pytest.skip(str(error))
     return WEBGPU
+
+
+@pytest.fixture(scope="session")
+def tensorrt() -> tensorrt_judge.Judge:
+    """Return TensorRT-RTX where it is installed, which needs no GPU.
+
+    A test that uses it has the mark tensorrt. The extra tensorrt installs it.
+    """
+    try:
+        return tensorrt_judge.Judge()
+    except ImportError as error:
+        if os.environ.get("AMP_TENSORRT") == "required":
+            pytest.fail(f"TensorRT-RTX is not installed: {error}")
+        pytest.skip(f"TensorRT-RTX is not installed: {error}")
 
 
 @pytest.fixture(scope="session")

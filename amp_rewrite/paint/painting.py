@@ -61,6 +61,7 @@ class Reason(StrEnum):
     CONSTANT_OVERFLOW = "constant-overflow"
     CONSTANT_UNDERFLOW = "constant-underflow"
     LONG_SUM = "long-sum"
+    NO_CAST_BEHIND = "no-cast-behind"
     CERTAIN_OVERFLOW = "certain-overflow"
     LIKELY_OVERFLOW = "likely-overflow"
     VARIABLE_READ = "variable-read"

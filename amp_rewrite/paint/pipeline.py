@@ -33,6 +33,7 @@ from amp_rewrite.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.paint.passes.keep_parts import KeepParts
 from amp_rewrite.paint.passes.keep_quantized import KeepQuantized
+from amp_rewrite.paint.passes.keep_uncast import KeepUncast
 from amp_rewrite.paint.passes.keep_underflows import KeepUnderflows
 from amp_rewrite.paint.passes.match_sequences import MatchSequences
 from amp_rewrite.paint.passes.move_casts import MoveCasts
@@ -73,6 +74,7 @@ KEEPING: tuple[PaintPass, ...] = (
     KeepOverflows(),
     KeepUnderflows(),
     KeepGradients(),
+    KeepUncast(),
 )
 """What a round excludes, or joins to its group; each looks at the same painting, and the last to
 mark a vertex wins."""

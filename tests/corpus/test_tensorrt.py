@@ -17,6 +17,8 @@ from amp_rewrite.dtypes import Precision
 from amp_rewrite.oplists import ListName, OpLists
 from amp_rewrite.oplists.files import PAINTED
 
+pytestmark = pytest.mark.tensorrt
+
 PRECISIONS: tuple[Precision, ...] = ("float16", "bfloat16")
 OPSET = 22
 """The opset from which on bfloat16 is in the schema of Conv."""
@@ -26,14 +28,6 @@ NOT_RAISED = {"ort_mul_1"}
 
 LARGEST = 200_000_000
 """The largest model that is held in memory, in bytes."""
-
-
-@pytest.fixture(scope="module")
-def judge() -> tensorrt_judge.Judge:
-    try:
-        return tensorrt_judge.Judge()
-    except ImportError as error:
-        pytest.skip(f"TensorRT-RTX is not installed: {error}")
 
 
 @cache
@@ -59,17 +53,17 @@ def all_allowed(precision: Precision) -> OpLists:
 @pytest.mark.parametrize("allowed", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_backend_cases_parse_wherever_their_originals_do(
-    judge: tensorrt_judge.Judge, precision: Precision, allowed: bool
+    tensorrt: tensorrt_judge.Judge, precision: Precision, allowed: bool
 ) -> None:
     lists = all_allowed(precision) if allowed else None
     lost: list[str] = []
     converted = 0
     for case in cases():
-        if not judge.judge(case.model.SerializeToString()).parsed:
+        if not tensorrt.judge(case.model.SerializeToString()).parsed:
             continue
         result = amp.rewrite(case.model, target="tensorrt", precision=precision, lists=lists)
         converted += result.report.summary.nodes_converted > 0
-        verdict = judge.judge(amp.to_proto(result.model).SerializeToString())
+        verdict = tensorrt.judge(amp.to_proto(result.model).SerializeToString())
         if not verdict.parsed:
             lost.append(f"{case.name}: {verdict.error}")
     assert not lost
@@ -80,7 +74,7 @@ def test_backend_cases_parse_wherever_their_originals_do(
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", REAL)
 def test_models_of_the_corpus_are_built_wherever_their_originals_are(
-    judge: tensorrt_judge.Judge, corpus: Any, name: str, precision: Precision
+    tensorrt: tensorrt_judge.Judge, corpus: Any, name: str, precision: Precision
 ) -> None:
     path = corpus.path(name)
     if path.stat().st_size > LARGEST:
@@ -89,12 +83,12 @@ def test_models_of_the_corpus_are_built_wherever_their_originals_are(
     raised = precision == "bfloat16" and name not in NOT_RAISED
     source = amp.raise_opset(path, OPSET).model if raised else amp.load(path)
     before = amp.to_proto(source).SerializeToString()
-    original = judge.judge(before, build=True, path=str(path), shapes=shapes)
+    original = tensorrt.judge(before, build=True, path=str(path), shapes=shapes)
     if not original.parsed:
         pytest.skip(f"the float32 original does not parse: {original.error}")
     result = amp.rewrite(source, target="tensorrt", precision=precision)
     model = amp.to_proto(result.model).SerializeToString()
-    verdict = judge.judge(model, build=bool(original.built), shapes=shapes)
+    verdict = tensorrt.judge(model, build=bool(original.built), shapes=shapes)
     assert verdict.parsed, verdict.error
     if original.built:
         assert verdict.built, verdict.error

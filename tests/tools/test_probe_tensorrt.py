@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import pytest
 import tensorrt_judge
@@ -41,16 +43,13 @@ def test_the_table_says_what_the_parser_and_the_builder_take(
 
 
 @pytest.fixture
-def probe() -> object:
-    try:
-        tensorrt_judge.import_tensorrt()
-    except ImportError as error:
-        pytest.skip(f"TensorRT-RTX is not installed: {error}")
+def probe(tensorrt: tensorrt_judge.Judge) -> Any:
     import probe_tensorrt
 
     return probe_tensorrt
 
 
+@pytest.mark.tensorrt
 def test_every_combination_of_types_is_tried(probe) -> None:
     model = probe.of_text(
         "g (float[2,3] x, float[3] s) => (float[2,3] y) { y = LayerNormalization(x, s) }"
@@ -62,6 +61,7 @@ def test_every_combination_of_types_is_tried(probe) -> None:
     assert {v.type.tensor_type.elem_type for v in model.graph.input} == {onnx.TensorProto.FLOAT}
 
 
+@pytest.mark.tensorrt
 def test_what_is_refused_once_has_no_kernel(probe) -> None:
     found = probe.Probe()
     for body in ("Relu(x)", "Celu(x)"):
@@ -70,9 +70,12 @@ def test_what_is_refused_once_has_no_kernel(probe) -> None:
     assert taken == {("Relu", F32), ("Relu", F16), ("Relu", BF16), ("Celu", F32)}
 
 
+@pytest.mark.tensorrt
 @pytest.mark.slow  # 90 s
-def test_the_shipped_table_is_that_of_the_installed_version(probe, tmp_path, monkeypatch) -> None:
-    version = tensorrt_judge.Judge().version
+def test_the_shipped_table_is_that_of_the_installed_version(
+    probe, tensorrt, tmp_path, monkeypatch
+) -> None:
+    version = tensorrt.version
     shipped = probe.DEFAULT_OUTPUT / f"{TENSORRT}_{version}.json"
     if not shipped.exists():
         pytest.skip(f"the table is of another version than {version}")

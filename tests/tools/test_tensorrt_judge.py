@@ -12,15 +12,9 @@ import onnx.parser
 import pytest
 import tensorrt_judge
 
+pytestmark = pytest.mark.tensorrt
+
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def judge() -> tensorrt_judge.Judge:
-    try:
-        return tensorrt_judge.Judge()
-    except ImportError as error:
-        pytest.skip(f"TensorRT-RTX is not installed: {error}")
 
 
 def model(body: str, type_: str = "float16", length: str = "4") -> onnx.ModelProto:
@@ -41,21 +35,21 @@ def model(body: str, type_: str = "float16", length: str = "4") -> onnx.ModelPro
     ],
 )
 def test_types_decide_what_is_parsed(
-    judge: tensorrt_judge.Judge, body: str, type_: str, error: str
+    tensorrt: tensorrt_judge.Judge, body: str, type_: str, error: str
 ) -> None:
-    found = judge.judge(model(body, type_).SerializeToString())
+    found = tensorrt.judge(model(body, type_).SerializeToString())
     assert found.parsed is (error == "")
     assert error in found.error
 
 
 @pytest.mark.parametrize("length", ["4", "N"])
-def test_an_engine_is_built(judge: tensorrt_judge.Judge, length: str) -> None:
-    found = judge.judge(model("Relu(x)", length=length).SerializeToString(), build=True)
+def test_an_engine_is_built(tensorrt: tensorrt_judge.Judge, length: str) -> None:
+    found = tensorrt.judge(model("Relu(x)", length=length).SerializeToString(), build=True)
     assert found == tensorrt_judge.Verdict(parsed=True, built=True)
 
 
 def test_the_command_line_says_what_became_of_each_model(
-    judge: tensorrt_judge.Judge, tmp_path: Path
+    tensorrt: tensorrt_judge.Judge, tmp_path: Path
 ) -> None:
     for name in ("Mish", "Relu"):
         onnx.save(model(f"{name}(x)", "bfloat16"), tmp_path / f"{name}.onnx")
@@ -67,4 +61,4 @@ def test_the_command_line_says_what_became_of_each_model(
         (paths[0], False, None),
         (paths[1], True, True),
     ]
-    assert judge.version.split(".")[0].isdigit()
+    assert tensorrt.version.split(".")[0].isdigit()

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.helper
 import onnx.numpy_helper
 import onnx.parser
 from onnx.backend.test.case.node import collect_testcases
 from tensorrt_judge import Judge
 
-from amp_rewrite.dtypes import FLOAT32, LOW, DType
+from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.ports import ports_of, schema_variable
@@ -50,6 +51,18 @@ CALLS = {
     "Trilu": "g (float[2,3] x) => (float[2,3] y) { y = Trilu(x) }",
 }
 """Models of operators whose backend cases are in other types, or ask for too much at once."""
+
+RECURRENT = {
+    f"{op}{lengths and ' with lengths'}": f"g (float[4,2,3] x, float[1,{gates},3] w, "
+    f"float[1,{gates},3] r, float[1,{2 * gates}] b{lengths and ', int32[2] n'}) "
+    f"=> (float[4,1,2,3] y) {{ y = {op}<hidden_size = 3>(x, w, r, b{lengths}) }}"
+    for op, gates in (("GRU", 9), ("LSTM", 12), ("RNN", 3))
+    for lengths in ("", ", n")
+}
+"""Models of operators that take several steps, where those of backend cases take one or two."""
+
+RECURRENT_OPSET = 22
+"""The opset from which on bfloat16 is in their schemas."""
 
 CASTABLE = ("bool", "int32", "int64", "float", "float16", "bfloat16")
 """The types between which a Cast is tried."""
@@ -83,6 +96,7 @@ def calls() -> Iterator[onnx.ModelProto]:
             continue
         values = case.data_sets[0][0] if case.data_sets else []
         yield with_constants(model, values)
+    yield from (of_text(text, RECURRENT_OPSET) for text in RECURRENT.values())
     yield from map(of_text, CALLS.values())
 
 
@@ -167,6 +181,22 @@ def choices(
                     yield tuple((name, tensor(types[name])) for name in floats), changed
 
 
+def behind_casts(model: onnx.ModelProto) -> Iterator[tuple[int, onnx.ModelProto]]:
+    """Yield a model of one node with a Cast in front of each of its float32 inputs."""
+    for given in model.graph.input:
+        if given.type.tensor_type.elem_type != FLOAT32.number:
+            continue
+        result = onnx.ModelProto()
+        result.CopyFrom(model)
+        (node,) = result.graph.node
+        index = list(node.input).index(given.name)
+        low = next(value for value in result.graph.input if value.name == given.name)
+        low.name, low.type.tensor_type.elem_type = f"{given.name}_low", FLOAT16.number
+        cast = onnx.helper.make_node("Cast", [low.name], [given.name], to=FLOAT32.number)
+        result.graph.node.insert(0, cast)
+        yield index, result
+
+
 class Probe:
     """What TensorRT takes, by operator and combination of types."""
 
@@ -175,6 +205,8 @@ class Probe:
         self.judge = Judge()
         self.taken: dict[tuple[str, Types, frozenset[str]], bool] = {}
         """(operator, types, variables left away) -> whether all such calls were taken."""
+        self.uncast: dict[str, set[int]] = {}
+        """Operator -> the inputs at which a float32 call behind a Cast was refused."""
 
     def builds(self, model: onnx.ModelProto) -> bool:
         """Tell whether an engine can be made of a model."""
@@ -187,6 +219,9 @@ class Probe:
         if not tried or not self.builds(tried[0][1]):
             return
         op, absent = model.graph.node[0].op_type, absent_variables(model, variables)
+        for index, behind in behind_casts(model):
+            if index not in self.uncast.get(op, ()) and not self.builds(behind):
+                self.uncast.setdefault(op, set()).add(index)
         self.taken.setdefault((op, tried[0][0], absent), True)
         for types, changed in tried[1:]:
             if self.taken.get((op, types, absent), True):
@@ -238,7 +273,9 @@ def main() -> None:
         "source": "tools/tensorrt/probe_tensorrt.py",
         "kernels": list(probe.rows()),
     }
-    table = table_for(answer, PROVIDER)
+    table = table_for(answer, PROVIDER) | {
+        "uncast": {"": {op: sorted(inputs) for op, inputs in sorted(probe.uncast.items())}}
+    }
     path = options.output / f"{PROVIDER}_{probe.judge.version}.json"
     path.write_text(to_text(table), "utf-8")
     print(f"{len(table['kernels'][''])} operators -> {path}")
