@@ -67,7 +67,7 @@ def whole_number(value: object) -> int | None:
 
 
 def threads(value: object) -> int:
-    """Return a number of threads as an int; 0 leaves the choice to ONNX Runtime.
+    """Return a number of threads as an int; 0 leaves the choice to others.
 
     Raises:
         OptionError: It is not an integer, negative, or more than ONNX Runtime's option holds.

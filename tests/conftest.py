@@ -1,18 +1,33 @@
 """What holds for every test."""
 
 import os
+
+# Threads of ONNX Runtime and of BLAS that wait for work take the cores from the other workers. Set
+# before numpy is loaded, and for the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import gc
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import tensorrt_judge
 from chromium import find_chromium, missing
+from resources import memory, peak_memory
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.ort.plugins import devices_of
 
 WEBGPU = "WebGpuExecutionProvider"
+
+MEMORY = 3 << 29
+"""What a process that runs tests may hold: two of them, and what they start, fit 4 GiB."""
+
+GARBAGE = 3 << 28
+"""From here on it is worth looking for: models are rings of objects, which wait for a collection.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +36,21 @@ def _nothing_is_set_for_the_process() -> Iterator[None]:
     global_state.reset()
     yield
     global_state.reset()
+
+
+@pytest.fixture(autouse=True)
+def _the_process_stays_small(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test that lifts the memory of this process above the limit, unless it is slow."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    if memory() > GARBAGE:
+        gc.collect()
+    before = peak_memory()
+    yield
+    after = peak_memory()
+    if before <= MEMORY < after and request.node.get_closest_marker("slow") is None:
+        pytest.fail(f"this test brought the process to {after >> 20} of {MEMORY >> 20} MiB")
 
 
 @pytest.fixture(scope="session")

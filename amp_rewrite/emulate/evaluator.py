@@ -52,7 +52,7 @@ class Evaluator:
             outputs: Names of values of the main graph to return, None for the graph's outputs.
             accumulate_low: See `emulate_model`.
             providers: Execution providers, the preferred one first.
-            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             options: An onnxruntime.SessionOptions instead of the default ones.
 
         Raises:

@@ -107,7 +107,7 @@ def run_on(
         feeds: Input name -> array, of the model's types.
         provider: The execution provider.
         repeat: How often it runs after the first time.
-        threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+        threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
 
     Raises:
         AmpError: The model or a feed is wrong, the provider cannot be used or cannot run it.

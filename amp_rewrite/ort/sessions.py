@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -30,19 +31,31 @@ def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: boo
     """Return onnxruntime.SessionOptions.
 
     Args:
-        threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+        threads: Threads inside an operator; 0 is what the environment variable OMP_NUM_THREADS
+            says, or else leaves the choice to ONNX Runtime.
         memory_patterns: Reserve in one block what the last run of the same shapes needed.
         lean: Free every value as soon as it can be, and keep no memory between runs.
     """
     runtime = import_runtime()
     options = runtime.SessionOptions()
     options.log_severity_level = _FATAL  # errors come as exceptions
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or _threads_of_environment()
     options.enable_mem_pattern = memory_patterns
     if lean:
         options.enable_cpu_mem_arena = False
         options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
     return options
+
+
+def _threads_of_environment() -> int:
+    """Return the first number of OMP_NUM_THREADS; 0 without one, or with an impossible one.
+
+    ONNX Runtime does not read it. Whoever starts several processes on one machine sets it, as
+    torchrun does: threads that wait for work spin, and two processes with a thread for each core
+    take twice the time of two with one thread.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if re.fullmatch("[0-9]{1,4}", first) else 0
 
 
 def check_options(options: object) -> None:

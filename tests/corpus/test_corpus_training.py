@@ -1,5 +1,7 @@
 """Real models that nobody made for training: with a loss added, they train by command."""
 
+import gc
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -44,6 +46,7 @@ def command(*arguments):
     with pytest.raises(SystemExit) as end:
         main(list(map(str, arguments)))
     assert end.value.code == 0
+    gc.collect()  # the model of this command, before the next one begins
 
 
 def operators(model):

@@ -113,12 +113,25 @@ def test_the_libraries_of_cuda_are_looked_for_before_a_session_needs_them(
     assert found == [HOST]
 
 
-def test_options_are_what_was_asked_for():
+def test_options_are_what_was_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     usual, lean = session_options(), session_options(threads=3, memory_patterns=False, lean=True)
     assert (usual.intra_op_num_threads, lean.intra_op_num_threads) == (0, 3)
     assert (usual.enable_mem_pattern, lean.enable_mem_pattern) == (True, False)
     assert (usual.enable_cpu_mem_arena, lean.enable_cpu_mem_arena) == (True, False)
     assert usual.log_severity_level == lean.log_severity_level == 4
+
+
+@pytest.mark.parametrize(
+    ("variable", "threads"),
+    [("1", 1), ("4,2", 4), (" 2 ", 2), ("", 0), ("many", 0), ("-1", 0), ("9" * 9, 0)],
+)
+def test_the_environment_says_how_many_threads_unless_an_argument_does(
+    variable: str, threads: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert session_options().intra_op_num_threads == threads
+    assert session_options(threads=3).intra_op_num_threads == 3
 
 
 def test_other_options_than_a_sessions_are_refused():

@@ -21,6 +21,16 @@ def held() -> Held:
     """Return what the process holds after its garbage is collected."""
     gc.collect()
     tasks, files = Path("/proc/self/task"), Path("/proc/self/fd")
+    return Held(len(list(tasks.iterdir())), len(list(files.iterdir())), memory())
+
+
+def memory() -> int:
+    """Return the bytes of memory that the process holds."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    memory = pages * os.sysconf("SC_PAGE_SIZE")
-    return Held(len(list(tasks.iterdir())), len(list(files.iterdir())), memory)
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory() -> int:
+    """Return the bytes of memory that the process ever held."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024

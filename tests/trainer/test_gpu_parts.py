@@ -25,6 +25,7 @@ from amp_rewrite.ort import device as devices
 from amp_rewrite.ort.cuda_driver import CudaDevice, cuda_device
 from amp_rewrite.ort.device import Device, load_libraries
 from amp_rewrite.ort.ort_values import empty
+from amp_rewrite.ort.sessions import session_options
 from amp_rewrite.targets import CPU, CUDA
 from amp_rewrite.trainer.session import slow_device
 from amp_rewrite.trainer.session.captured import CapturedProgram, capturing
@@ -114,13 +115,11 @@ def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, An
     ]
     for name, array in initial.items():
         sets[0][name].update_inplace(np.array(array))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     program = CapturedProgram(
         model,
         cut_info,
         sets,
-        options=options,
+        options=session_options(),  # those of the session that it is compared with
         providers=[CPU],
         device=Device(),
         updates=True,

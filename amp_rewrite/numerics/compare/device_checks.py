@@ -71,7 +71,7 @@ class DeviceChecks:
             providers: Execution providers, the preferred one first.
             tolerances: What the outputs may differ by.
             asked: The user wants the device, so that it must hold as well.
-            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
         """
         self.providers, self.asked = providers, asked
         self._before = before

@@ -58,7 +58,7 @@ class Verification:
             after: The rewritten model.
             tolerances: What the outputs may differ by.
             target: Whose kernels are emulated.
-            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             inside: Make the values inside fetchable.
 
         Raises:

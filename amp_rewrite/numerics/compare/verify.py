@@ -82,7 +82,7 @@ def verify(
         providers: Also run the rewritten model itself on these execution providers. What they
             compute must hold against the original as well; the report says how far the emulation
             was from it. None does so on CUDA where ONNX Runtime has it, as information only.
-        threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+        threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
         target: Whose kernels the emulation is of: it keeps partial sums in the type that they do.
             None is that of the first of `providers`, or "cuda".
 

@@ -90,7 +90,7 @@ class TrainingSession(StateAccess):
         Args:
             source: A TrainOp, or a step model or its file.
             providers: Execution providers, the preferred one first: names, or (name, options).
-            threads: Threads inside an operator; 0 leaves the choice to ONNX Runtime.
+            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             seed: Where the random numbers of Dropout begin; a step file has its own seed.
             options: An onnxruntime.SessionOptions instead of the default ones.
             precision: What forward and backward compute in; see `build_step`. None leaves a step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -119,6 +119,23 @@ def is_inside(array: np.ndarray, interval: Interval) -> bool:
     return bool(((numbers >= low) & (numbers <= high) & (np.abs(numbers) >= away)).all())
 
 
+def made_of_nan(graph: onnx.GraphProto, results: Mapping[str, np.ndarray]) -> set[str]:
+    """Return the values that are computed from one with a NaN, such as the root of -1.
+
+    Of them intervals say nothing: a Cast of NaN to an integer is any number.
+    """
+    found: set[str] = set()
+    for node in graph.node:
+        arrays = [results[name] for name in node.input if name in results]
+        if not found.isdisjoint(node.input) or any(has_nan(array) for array in arrays):
+            found.update(node.output)
+    return found
+
+
+def has_nan(array: np.ndarray) -> bool:
+    return bool(array.dtype.kind == "f" and np.isnan(array).any())
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     steps=st.lists(operator, min_size=1, max_size=8),
@@ -143,9 +160,11 @@ def test_everything_that_is_computed_lies_in_its_interval(
     names = [name for node in model.graph.node for name in node.output]
     known = intervals_of(type_graph, inputs=inputs)
     results = Evaluator(model, outputs=names).run(feeds)
+    behind_nan = made_of_nan(model.graph, results)
     for name, array in results.items():
-        interval = known[flat.value_names.index(name)]
-        assert is_inside(np.asarray(array), interval), (name, interval, array)
+        if name not in behind_nan:
+            interval = known[flat.value_names.index(name)]
+            assert is_inside(np.asarray(array), interval), (name, interval, array)
 
 
 @settings(max_examples=50, deadline=None)

@@ -6,6 +6,7 @@ The rewritten models are written by hand, so that no pass protects them.
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,16 @@ from amp_rewrite.numerics.compare.stress_report import StressResult
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
+SOME_MEMORY = 1 << 24
+"""Bytes of the longest sequences here: enough for small models, and gone through in no time."""
+
 HEADER = '<ir_version: 10, opset_import: ["" : 20]>'
+
+
+@pytest.fixture(autouse=True)
+def _long_sequences_are_limited_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let how long a sequence is not depend on how fast this machine runs a short one."""
+    monkeypatch.setattr(long_feeds, "MEMORY_BYTES", SOME_MEMORY)
 
 
 def parsed(text: str) -> onnx.ModelProto:
@@ -256,7 +266,10 @@ def test_outputs_alone_can_be_stressed() -> None:
     assert result(report, "late positions").outcome == "failed"
 
 
-def test_the_report_is_the_same_twice_and_valid_json() -> None:
+def test_the_report_is_the_same_twice_and_valid_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    # what is tried depends on the time that is left: here none passes
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+
     def content() -> Any:
         original, rewritten = pair(ROTARY)
         found = json.loads(verify(original, rewritten, stress_budget=60).to_json())
