@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.training.freeze import freeze as freeze
     from amp_rewrite.training.freeze import frozen as frozen
     from amp_rewrite.training.freeze import unfreeze as unfreeze
+    from amp_rewrite.training.lora import lora as lora
     from amp_rewrite.training.training_graph import GraphValue as GraphValue
     from amp_rewrite.training.training_graph import value as value
     from amp_rewrite.training_info import lower_training_operators as lower_training_operators
@@ -117,6 +118,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "trainer": "TrainingSession build_step",
         "trainer.loop.trainer": "Trainer train",
         "training.freeze": "freeze frozen unfreeze",
+        "training.lora": "lora",
         "training.training_graph": "GraphValue value",
         "training_info": "lower_training_operators read_training_info write_training_info",
         "version": "__version__",

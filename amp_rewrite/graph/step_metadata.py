@@ -45,6 +45,10 @@ def _are_states(found: Any) -> bool:
     return isinstance(found, list) and not any(_misfits(state, _STATE) for state in found)
 
 
+def _are_adapters(found: Any) -> bool:
+    return isinstance(found, list) and not any(_misfits(adapter, _ADAPTER) for adapter in found)
+
+
 _Fits = Callable[[Any], bool]
 
 
@@ -57,6 +61,13 @@ _STATE: dict[str, _Fits] = {
     "dtype": _is_element_type,
     "shape": _is_shape,
 }
+_ADAPTER: dict[str, _Fits] = {
+    **dict.fromkeys(("weight", "module", "a", "b"), _is_text),
+    "rank": lambda found: type(found) is int and found > 0,
+    **dict.fromkeys(("alpha", "dropout"), lambda found: type(found) in (int, float)),
+    "output_first": lambda found: isinstance(found, bool),
+    "products": _or_none(_are_texts),
+}
 _DESCRIPTION: dict[str, _Fits] = {
     "states": _are_states,
     "inputs": _are_texts,
@@ -65,6 +76,7 @@ _DESCRIPTION: dict[str, _Fits] = {
     **dict.fromkeys(("targets", "gradients"), _or_none(_are_names)),
     **dict.fromkeys(("loss", "seed"), _or_none(_is_text)),
     "loss_scale": _or_none(_is_loss_scale),
+    "adapters": _are_adapters,
 }
 
 

@@ -18,7 +18,7 @@ from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.optimizers.slots import Variable
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.wrapper import OptimizerWrapper
-from amp_rewrite.training.training_graph import State, TrainingGraph
+from amp_rewrite.training.training_graph import TRAINED_ROLES, State, TrainingGraph
 
 AVERAGE, COUNT = "average", "averaged"
 """The roles of the states: an average, and how many times was averaged."""
@@ -92,7 +92,8 @@ class WeightAverage(OptimizerWrapper):
         op = super().apply_reduced(grads_and_vars, global_step, name)
         graph = op.graph
         b = graph.scoped(_SCOPE, Part.UPDATE)
-        variables = [graph.states[n] for n in op.updates if graph.states[n].role == "variable"]
+        updated = [graph.states[name] for name in op.updates]
+        variables = [state for state in updated if state.role in TRAINED_ROLES]
         averages = {v.name: _average_of(graph, v) for v in variables}
         count = graph.state(COUNT, np.array(0, np.int64), COUNT)
         assert op.global_step is not None, "an optimizer counts its steps"

@@ -40,7 +40,7 @@ def freeze(
         OptionError: A pattern matches nothing, gradients have been computed already, or an
             argument is of a kind that it cannot be.
     """
-    graph = _changeable(model)
+    graph = changeable(model)
     _check_flags(train_statistics, train_dropout)
     found = _ask(graph, variables, frozen=True, where="freeze")
     graph.freezing.train_statistics = train_statistics
@@ -59,7 +59,7 @@ def unfreeze(model: ir.Model, variables: Selection) -> list[str]:
     Raises:
         OptionError: A pattern matches nothing, or gradients have been computed already.
     """
-    return _ask(_changeable(model), variables, frozen=False, where="unfreeze")
+    return _ask(changeable(model), variables, frozen=False, where="unfreeze")
 
 
 def frozen(model: ir.Model) -> list[str]:
@@ -75,7 +75,7 @@ def frozen(model: ir.Model) -> list[str]:
     return [v.name for v in graph.weights() if graph.is_frozen(v.name)]
 
 
-def _changeable(model: ir.Model) -> TrainingGraph:
+def changeable(model: ir.Model) -> TrainingGraph:
     """Return the training graph of a model whose gradients are not computed yet.
 
     Raises:

@@ -67,7 +67,7 @@ def selected(
         OptionError: A pattern or a function matches no variable, or something is none of these.
     """
     found: set[str] = set()
-    for entry in _entries(selection):
+    for entry in entries(selection):
         if isinstance(entry, str) and entry in WORDS:
             found.update(v.name for v in variables if _is(v.value, entry))
             continue
@@ -78,13 +78,13 @@ def selected(
     return [v for v in variables if v.name in found]
 
 
-def _entries(selection: object) -> Iterator[object]:
+def entries(selection: object) -> Iterator[object]:
     """Yield patterns, words, expressions, variables and functions, one by one."""
     if isinstance(selection, str):
         yield from (part.strip() for part in re.split(r"[|,]", selection) if part.strip())
     elif isinstance(selection, Iterable) and not isinstance(selection, State | GraphValue):
         for entry in cast("Iterable[object]", selection):
-            yield from _entries(entry)
+            yield from entries(entry)
     else:
         yield selection
 

@@ -19,6 +19,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.part import Part
+from amp_rewrite.training.adapter import Adapter
 from amp_rewrite.training.assigned import assigned
 from amp_rewrite.training.formula_constants import formula_constants
 from amp_rewrite.training.freezing import Freezing
@@ -38,8 +39,11 @@ Array = np.ndarray[Any, Any]
 
 GLOBAL_STEP = "global_step"
 
-ROLES = ("variable", "slot", "global_step", "learning_rate", "statistic", "non_slot")
+ROLES = ("variable", "adapter", "slot", "global_step", "learning_rate", "statistic", "non_slot")
 """The roles that optimizers give; other rooms add their own."""
+
+TRAINED_ROLES = ("variable", "adapter")
+"""The roles of states that gradients change."""
 
 SCALE_ROLES = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips")
 """The roles of the states of a loss scale."""
@@ -185,6 +189,7 @@ class TrainingGraph:
         trained: The weights of which gradients were computed.
         in_training_mode: The Dropout and BatchNormalization nodes that are.
         freezing: What users asked not to be trained.
+        adapters: The low-rank adapters that were added.
     """
 
     def __init__(self, source: ir.Model) -> None:
@@ -216,6 +221,7 @@ class TrainingGraph:
         self.trained: set[ir.Value] = set()
         self.in_training_mode: set[ir.Node] = set()
         self.freezing = Freezing()
+        self.adapters: list[Adapter] = []
         self._global_step: State | None = None
 
     def forward(self) -> ir.Model:
@@ -263,6 +269,19 @@ class TrainingGraph:
         state = State(self, name, value, array, role, trainable)
         self.states[name] = state
         self._by_value[value] = state
+        return state
+
+    def add_weight(self, name: str, initial: Array, role: str) -> State:
+        """Add a variable that the model lacks, which is trained as its weights are.
+
+        Args:
+            name: See `state`.
+            initial: See `state`.
+            role: See `State`.
+        """
+        state = self.state(name, initial, role, trainable=True)
+        self._weights.add(state.value)
+        self.freezing.asked[state.name] = False
         return state
 
     def track(self, value: ir.Value, role: str, *, trainable: bool = False) -> State:

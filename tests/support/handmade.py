@@ -99,6 +99,7 @@ def train_op() -> Any:
         forward=lambda: model_of(FORWARD),
         states=states,
         seeds=[],
+        adapters=[],
         gradients={},
     )
     return SimpleNamespace(

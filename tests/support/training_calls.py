@@ -43,6 +43,12 @@ def session() -> amp.TrainingSession:
     return amp.TrainingSession(step())
 
 
+def adapted() -> amp.TrainingSession:
+    base = model()
+    amp.lora(base, "w")
+    return amp.TrainingSession(opt.Adam().minimize(amp.value(base, "loss")))
+
+
 def accumulated_step() -> Call:
     accumulation, rule = opt.Accumulation(2), opt.Adam()
     means = accumulation.add(rule.compute_gradients(loss()))
@@ -260,6 +266,8 @@ VALUES: dict[str, Callable[[], Call]] = {
     "own transpose": lambda: (lambda axes: amp.value(model(), "y").transpose(axes), {"axes": [1, 0]}),
     "where": lambda: ((y := amp.value(model(), "y")).where, {"condition": y > 0, "other": 0.0}),
     "freeze": lambda: (amp.freeze, {"model": model(), "variables": "w"}),
+    "lora": lambda: (amp.lora, {"model": model(), "variables": "w"}),
+    "export_adapters": lambda: (adapted().export_adapters, {"folder": "adapter"}),
     "unfreeze": lambda: (amp.unfreeze, {"model": model(), "variables": "w"}),
     "frozen": lambda: (amp.frozen, {"model": model()}),
     "epoch": lambda: (sharded().epoch, {"batch": 2}),

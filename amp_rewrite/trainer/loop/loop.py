@@ -26,6 +26,7 @@ from amp_rewrite.trainer.loop.run import CALLBACKS, Callback, Run
 from amp_rewrite.trainer.session.input_checks import non_finite
 from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.trainer.step.step_info import LOSS
+from amp_rewrite.training.training_graph import TRAINED_ROLES
 
 _AHEAD = 2
 """Batches that are read ahead of data that are not in memory."""
@@ -214,7 +215,7 @@ def _check_finite(session: TrainingSession, at: Progress, feeds: Mapping[str, An
 def _check_weights(session: TrainingSession, at: Progress) -> None:
     """Refuse weights that a gradient of NaN has spoilt, which the loss tells one step later."""
     for state in session.info.states:
-        if state.role == "variable" and np.isnan(session.read_state(state.name)).any():
+        if state.role in TRAINED_ROLES and np.isnan(session.read_state(state.name)).any():
             raise DivergenceError(
                 "a weight has become NaN",
                 where=f"step {at.step}",

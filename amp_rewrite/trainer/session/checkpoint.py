@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -70,14 +70,12 @@ def write_checkpoint(
             it was.
     """
     target = os.path.abspath(path_text(path, SaveError))
-    header = _header(tensors, _note(roles, progress, target))
+    note = _note(roles, progress, target)
     folder, name = os.path.split(target)
     try:
         check_target(folder, name)
         with Replacement(folder, name) as replacement:
-            replacement.file.write(len(header).to_bytes(8, "little") + header)
-            for array in tensors.values():
-                replacement.file.write(np.ascontiguousarray(array).tobytes())
+            write_tensors(replacement.file, tensors, {CHECKPOINT_KEY: note})
             replacement.commit(name)
     except OSError as error:
         raise SaveError(
@@ -109,8 +107,18 @@ def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> 
         ) from error
 
 
-def _header(tensors: Mapping[str, Array], note: str) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": {CHECKPOINT_KEY: note}}
+def write_tensors(
+    file: IO[bytes], tensors: Mapping[str, Array], metadata: Mapping[str, str]
+) -> None:
+    """Write tensors in the format safetensors, one at a time."""
+    header = _header(tensors, metadata)
+    file.write(len(header).to_bytes(8, "little") + header)
+    for array in tensors.values():
+        file.write(np.ascontiguousarray(array).tobytes())
+
+
+def _header(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     start = 0
     for name, array in tensors.items():
         end = start + array.nbytes

@@ -22,6 +22,7 @@ from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.ort.sessions import check_options
 from amp_rewrite.rewriting.options import changed
 from amp_rewrite.targets import CPU, Target
+from amp_rewrite.trainer.session.adapter_files import write_adapters
 from amp_rewrite.trainer.session.checkpoint import FROZEN, read_checkpoint, write_checkpoint
 from amp_rewrite.trainer.session.closed_states import ClosedStates
 from amp_rewrite.trainer.session.feeds import Feeds, Inputs
@@ -42,6 +43,7 @@ from amp_rewrite.trainer.step.input_limits import input_limits
 from amp_rewrite.trainer.step.precision import check_supported, in_precision
 from amp_rewrite.trainer.step.step import read_step, whole_step
 from amp_rewrite.trainer.step.step_arguments import example_count, fetch_names
+from amp_rewrite.training.merge_adapters import merge
 from amp_rewrite.training.replicas import resolve
 from amp_rewrite.training.training_graph import StateStore
 
@@ -343,6 +345,8 @@ class TrainingSession(StateAccess):
     ) -> ir.Model:
         """Return the model that is trained, with its structure as loaded and the current weights.
 
+        Low-rank adapters are merged into the weights that they adapt.
+
         Args:
             path: Where to write it too, or None.
             averaged: Take the averages that a `WeightAverage` keeps in place of the weights.
@@ -350,18 +354,41 @@ class TrainingSession(StateAccess):
         Raises:
             OptionError: The step keeps no averages.
             SaveError: It cannot be written.
-            StepError: A step file does not hold the structure.
+            StepError: A step file does not hold the structure, or an adapter cannot be merged.
         """
+        weights = self._weights(averaged)
+        model = self._step.original()
+        set_weights(model, weights)
+        merge(model, self.info.adapters, weights)
+        if path is not None and (self._sharding is None or self._sharding.writes):
+            save(model, path)
+        return model
+
+    def export_adapters(self, folder: str | os.PathLike[str], *, averaged: bool = False) -> None:
+        """Write the low-rank adapters alone, as PEFT does; of several shards, the first does.
+
+        The folder gets `adapter_model.safetensors` and `adapter_config.json`; see docs/formats.md.
+
+        Args:
+            folder: Is made if it is missing.
+            averaged: Take the averages that a `WeightAverage` keeps.
+
+        Raises:
+            OptionError: The step has no adapters, or keeps no averages.
+            SaveError: The files cannot be written.
+        """
+        weights = self._weights(averaged)
+        if self._sharding is None or self._sharding.writes:
+            write_adapters(folder, self.info.adapters, weights)
+
+    def _weights(self, averaged: bool) -> dict[str, Array]:
+        """Return states and replaced constants, variables as their averages if asked for."""
         self._check_averages(averaged)
         states = self.state_dict()
         weights = {**states, **self._frozen.replaced}
         for name, average in (self.info.averages or {}).items() if averaged else ():
             weights[name] = states[average].astype(states[name].dtype)
-        model = self._step.original()
-        set_weights(model, weights)
-        if path is not None and (self._sharding is None or self._sharding.writes):
-            save(model, path)
-        return model
+        return weights
 
     @property
     def fixed_batch(self) -> bool:

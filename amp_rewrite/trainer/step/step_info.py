@@ -14,6 +14,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.step_metadata import VERSION, step_description
+from amp_rewrite.training.adapter import Adapter
 
 LOSS = "loss"
 DEFAULT_FETCHES = (LOSS, "grads_finite")
@@ -59,6 +60,7 @@ class StepInfo:
         accumulate: How many batches make one update.
         boundary: The value that tells whether a batch is the last one of an update, or None.
         averages: Variable -> the state that holds its average, or None.
+        adapters: The low-rank adapters of weights.
     """
 
     states: tuple[StateInfo, ...]
@@ -73,6 +75,7 @@ class StepInfo:
     accumulate: int = 1
     boundary: str | None = None
     averages: dict[str, str] | None = None
+    adapters: tuple[Adapter, ...] = ()
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""
@@ -144,8 +147,10 @@ def _info(content: dict[str, Any]) -> StepInfo:
     inputs: Iterable[str] = content.pop("inputs")
     for state in states:
         state["shape"] = tuple(state["shape"])
+    adapters: list[dict[str, Any]] = content.pop("adapters", [])
     return StepInfo(
         states=tuple(StateInfo(**state) for state in states),
+        adapters=tuple(Adapter.from_json(adapter) for adapter in adapters),
         inputs=tuple(inputs),
         **content,
     )

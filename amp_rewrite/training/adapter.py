@@ -1,0 +1,67 @@
+"""A low-rank adapter of a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """A low-rank adapter: `scale * A B` is added to a weight that maps (in) to (out) numbers.
+
+    E. Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021,
+    https://arxiv.org/abs/2106.09685.
+
+    Attributes:
+        weight: The name of the weight: (in, out), or (out, in) if `output_first`.
+        module: The module that it lies in.
+        a: The name of the state A: (in, rank).
+        b: The name of the state B: (rank, out).
+        rank: The length between both.
+        alpha: `scale` times the rank.
+        dropout: The share of the inputs that A does not see in training.
+        output_first: Whether the weight is (out, in).
+        products: The names of the results that the adapter changes; None if it changes all that
+            read the weight.
+    """
+
+    weight: str
+    module: str
+    a: str
+    b: str
+    rank: int
+    alpha: float
+    dropout: float = 0.0
+    output_first: bool = False
+    products: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Self:
+        """Return the adapter that a step describes."""
+        known = dict(entry)
+        products = known.pop("products")
+        return cls(**known, products=None if products is None else tuple(products))
+
+    @property
+    def scale(self) -> float:
+        """What the product of both is multiplied by."""
+        return self.alpha / self.rank
+
+    def merged(self, weight: Array, a: Array, b: Array) -> Array:
+        """Return a weight with the adapter added in float32 at least, rounded to the weight's type.
+
+        Args:
+            weight: The weight as it is stored.
+            a: A.
+            b: B.
+        """
+        wide = np.result_type(a.dtype, np.float32)
+        change = (a.astype(wide) @ b.astype(wide)) * wide.type(self.scale)
+        change = change.T if self.output_first else change
+        return (weight.astype(wide) + change).astype(weight.dtype)
