@@ -14,13 +14,12 @@ from amp_rewrite import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.graph.part import part_of
-from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.adapter import Adapter
 from amp_rewrite.training.freeze import changeable
 from amp_rewrite.training.low_rank_product import adapt_product
 from amp_rewrite.training.selection import Selection, entries
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.training.weight_products import WeightProduct, weight_products
+from amp_rewrite.training.weight_products import WeightProduct, copies_factor, weight_products
 
 ADAPTER = "adapter"
 """The role of the states A and B: they are states of every step, trained or not."""
@@ -218,6 +217,5 @@ def _readers(weight: ir.Value) -> int:
     for use in weight.uses():
         if part_of(use.node) is not None:
             continue
-        copies = has(use.node, Trait.CASTS) or use.node.op_type in ("Identity", "Transpose")
-        count += _readers(use.node.outputs[0]) if copies else 1
+        count += _readers(use.node.outputs[0]) if copies_factor(use.node) else 1
     return count

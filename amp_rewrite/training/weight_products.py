@@ -17,6 +17,7 @@ from amp_rewrite.training.training_graph import TrainingGraph
 PRODUCTS = {"Gemm": ("transA", "transB"), "MatMul": (None, None)}
 """Operator -> the attribute that transposes each factor, or None."""
 
+_TRANSPOSE = "Transpose"
 _SEPARATORS = re.compile(r"[./]")
 
 
@@ -82,19 +83,17 @@ def _product(graph: TrainingGraph, node: ir.Node) -> WeightProduct | None:
 def source_of_factor(factor: ir.Value | None) -> tuple[ir.Value | None, bool]:
     """Return what a factor is a copy of, and whether it is its transpose."""
     transposed = False
-    while factor is not None and (node := factor.producer()) is not None:
-        if operator(node) == "Transpose" and _swaps(node):
-            transposed = not transposed
-        elif operator(node) != "Identity" and not has(node, Trait.CASTS):
-            break
+    while factor is not None and (node := factor.producer()) is not None and copies_factor(node):
+        if operator(node) == _TRANSPOSE:
+            order = node.attributes.get("perm")
+            transposed ^= order is None or list(order.as_ints()) == [1, 0]
         factor = node.inputs[0]
     return factor, transposed
 
 
-def _swaps(node: ir.Node) -> bool:
-    """Return whether a Transpose swaps the axes of a matrix."""
-    order = node.attributes.get("perm")
-    return order is None or list(order.as_ints()) == [1, 0]
+def copies_factor(node: ir.Node) -> bool:
+    """Return whether a node copies, casts or transposes a matrix."""
+    return operator(node) in (_TRANSPOSE, "Identity") or has(node, Trait.CASTS)
 
 
 def _is_matrix(value: ir.Value) -> bool:
