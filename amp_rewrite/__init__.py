@@ -66,6 +66,8 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.rewriting.options import RewriteOptions as RewriteOptions
     from amp_rewrite.trainer import TrainingSession as TrainingSession
     from amp_rewrite.trainer import build_step as build_step
+    from amp_rewrite.trainer.diagnosis.diagnosis import Diagnosis as Diagnosis
+    from amp_rewrite.trainer.loop.doctor import doctor as doctor
     from amp_rewrite.trainer.loop.trainer import Trainer as Trainer
     from amp_rewrite.trainer.loop.trainer import train as train
     from amp_rewrite.training.freeze import freeze as freeze
@@ -116,6 +118,8 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "report.records": "Report",
         "rewriting.options": "RewriteOptions",
         "trainer": "TrainingSession build_step",
+        "trainer.diagnosis.diagnosis": "Diagnosis",
+        "trainer.loop.doctor": "doctor",
         "trainer.loop.trainer": "Trainer train",
         "training.freeze": "freeze frozen unfreeze",
         "training.lora": "lora",

@@ -170,14 +170,20 @@ class LossScaleError(AmpError):
             latest last.
     """
 
-    def __init__(self, history: Sequence[tuple[int, float]], floor: float, limit: int) -> None:
-        """Describe the skipped steps."""
+    def __init__(
+        self,
+        history: Sequence[tuple[int, float]],
+        floor: float,
+        limit: int,
+        cause: str | None = None,
+    ) -> None:
+        """Describe the skipped steps, and what is known of the cause of the last one."""
         self.history = tuple(history)
         shown = ", ".join(f"step {step}: {scale:g}" for step, scale in self.history[-_SHOWN:])
         super().__init__(
             f"{limit} steps in a row were skipped at the lowest loss scale, {floor:g}",
             where="loss scale",
-            found=f"gradients that are not finite ({shown})",
+            found=f"gradients that are not finite ({shown})" + (f"; {cause}" if cause else ""),
             expected="finite gradients at some loss scale",
             remedy="look for NaN in the data and for a diverging loss, lower the learning rate, or "
             "set floor below 1",

@@ -36,6 +36,9 @@ COMMANDS: Mapping[str, str] = {
         "Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."
     ),
     "train": "Train STEP on data, with checkpoints, metrics and evaluation.",
+    "doctor": (
+        "Train STEP until something is not finite; name the value it begins with, and underflow."
+    ),
     "inject": (
         "Scale the seed of a training graph, unscale its gradients, make updates conditional."
     ),

@@ -110,10 +110,16 @@ def raw_gradients(
     seed = b.cast_like(seed, loss.value)
     found = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
     graph.seeds.append(seed)
-    graph.gradients = {
-        variable.name: values_of(gradient)
+    own = {
+        variable.name: gradient
         for variable, gradient in zip(variables, found, strict=True)
         if gradient is not None and isinstance(variable, State)
+    }
+    graph.gradients = {name: values_of(gradient) for name, gradient in own.items()}
+    graph.gradient_rows = {
+        name: gradient.indices
+        for name, gradient in own.items()
+        if isinstance(gradient, IndexedSlices)
     }
     return found
 

@@ -200,14 +200,14 @@ def _check_finite(session: TrainingSession, at: Progress, feeds: Mapping[str, An
     if fed:
         raise DivergenceError(
             "the loss is not finite, and the batch holds numbers that are not",
-            where=f"step {at.step}",
+            where=at.place(),
             found=", ".join(f"{name}: {count} not finite" for name, count in fed.items()),
             remedy="leave such examples out; --non-finite refuse finds the first one",
         )
     raise DivergenceError(
         "the loss is not finite",
-        where=f"step {at.step}",
-        found=at.loss,
+        where=at.place(),
+        found=f"{at.loss}; {cause}" if (cause := session.cause(feeds)) else at.loss,
         remedy="lower the learning rate or clip the gradients, and resume from a checkpoint",
     )
 
@@ -220,6 +220,6 @@ def _check_weights(session: TrainingSession, at: Progress) -> None:
                 "a weight has become NaN",
                 where=f"step {at.step}",
                 found=state.name,
-                remedy="look for a root or a logarithm of 0 before it, lower the learning rate or "
-                "clip the gradients, and resume from a checkpoint",
+                remedy="amp-rewrite doctor finds the first value that is not finite; lower the "
+                "learning rate or clip the gradients, and resume from a checkpoint",
             )

@@ -95,6 +95,10 @@ class Progress:
     skipped_steps: int | None = None
     callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
+    def place(self) -> str:
+        """Return where the last step was, in words."""
+        return f"step {self.step}, batch {self.batch} of epoch {self.epoch + 1}"
+
     def note(self, found: Mapping[str, Any]) -> None:
         """Take what the last step returned.
 

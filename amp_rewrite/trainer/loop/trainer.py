@@ -246,14 +246,19 @@ def train(
     Raises:
         AmpError: As for `Trainer.train`.
     """
-    with Trainer(step, **_session_options(session)) as trainer:
+    with Trainer(step, **session_options(session)) as trainer:
         history = trainer.train(data, **options)
         if output is not None:
             trainer.session.export(output)
     return history
 
 
-def _session_options(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def session_options(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return options of a session, given as a mapping or not at all.
+
+    Raises:
+        OptionError: They are no such options.
+    """
     known = list(inspect.signature(TrainingSession).parameters)[1:]
     if given is None:
         return {}

@@ -24,6 +24,19 @@ _ON_HOST = 1
 """kDLCPU of DLPack's device types."""
 
 
+def as_feeds(given: Feeds) -> Feeds:
+    """Return feeds, checked to be a mapping.
+
+    Raises:
+        FeedError: They are none.
+    """
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise FeedError(
+            "feeds must be a mapping from input names to arrays", found=type(given).__name__
+        )
+    return given
+
+
 class Inputs:
     """The data inputs of a step, and what fits them."""
 

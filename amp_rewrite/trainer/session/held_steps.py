@@ -75,7 +75,7 @@ class HeldSteps:
         for name, array in before.items():
             self._states.write(name, array)
         self._programs.get((), updates=True).run(self._states.current, feeds)
-        expected, found = self._states.read_all(following=True), states.read_all(following=True)
+        expected, found = self._states.read_all(other=True), states.read_all(other=True)
         for role in dict.fromkeys(self._roles.values()):
             names = [name for name, known in self._roles.items() if known == role]
             given, wanted, made = (_joined(v, names) for v in (before, expected, found))

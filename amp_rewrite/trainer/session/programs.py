@@ -92,6 +92,7 @@ class Programs:
         updates: bool,
         applies: bool | None = None,
         averaged: bool = False,
+        trains: bool = False,
     ) -> AnyProgram:
         """Return the program that fetches values, and computes the next states if `updates`.
 
@@ -101,16 +102,21 @@ class Programs:
             applies: Whether gradients that it accumulates are applied; None leaves that to the
                 step.
             averaged: Whether it reads the averages of variables in their place.
+            trains: Whether it computes what a step does, if it has no updates, or what inference
+                does.
 
         Raises:
             FetchError: A name is unknown.
             RunError: ONNX Runtime cannot load the model.
         """
-        key = updates, applies, averaged, names
+        key = updates, applies, averaged, trains, names
         if key not in self._known:
             step = self._step
             if updates:
                 model, info = self._cut(names, applies=applies)
+            elif trains:
+                model, info = step.cut(names, updates=False, defaults=False)
+                resolve(model)
             else:
                 model, info = inference_of(step.model, step.info, names)
                 resolve(model)
@@ -118,7 +124,7 @@ class Programs:
                 spell_out_batch_norms(model)
                 lower_missing(model, self._target)
             if self._emulate:
-                emulate_in_place(model, accumulate_low=self._sums(model))
+                emulate_in_place(model, accumulate_low=self.sums)
             sets = self._averaged_sets() if averaged else self._sets
             self._known[key] = self._compiled(model, info, sets, updates=updates)
         return self._known[key]
@@ -128,10 +134,11 @@ class Programs:
         averages = self._step.info.averages or {}
         return [{**own, **{n: own[a] for n, a in averages.items()}} for own in self._sets]
 
-    def _sums(self, model: ir.Model) -> Sums:
-        """Return how the target adds up in the step's precision."""
+    @property
+    def sums(self) -> Sums:
+        """How the target adds up in the step's precision."""
         low = LOW.get(self._step.info.precision)
-        opset = model.graph.opset_imports.get("", 0)
+        opset = self._step.model.graph.opset_imports.get("", 0)
         return {} if low is None else kept_low(self._target, low, opset)
 
     def _cut(self, names: tuple[str, ...], *, applies: bool | None) -> tuple[ir.Model, StepInfo]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,12 @@ class SkipWatch:
         """Return fetches and what `note` needs besides."""
         return tuple(dict.fromkeys((*fetches, *self._wanted)))
 
-    def note(self, found: Mapping[str, Any]) -> None:
+    def note(self, found: Mapping[str, Any], cause: Callable[[], str | None]) -> None:
         """Take note of what a step has returned.
+
+        Args:
+            found: What `needed` names, by name.
+            cause: Says what is not finite in the step, in words.
 
         Raises:
             LossScaleError: Too many steps in a row were skipped at the floor.
@@ -57,7 +61,7 @@ class SkipWatch:
         self._skipped.append((self._steps, float(scale)))
         self._at_floor += float(scale) <= self._floor
         if self._at_floor >= self._limit:
-            raise LossScaleError(self._skipped, self._floor, self._limit)
+            raise LossScaleError(self._skipped, self._floor, self._limit, cause())
 
 
 def skip_watch(info: StepInfo) -> SkipWatch | None:

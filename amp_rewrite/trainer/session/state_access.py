@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import numbers
+from typing import Any
 
 import numpy as np
 
+from amp_rewrite import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.ort.ort_values import Array
 from amp_rewrite.trainer.session.states import States
 from amp_rewrite.trainer.step.step_info import StateInfo, StepInfo
+from amp_rewrite.training.training_graph import SCALE_ROLES
+
+_WHOLE = ("global_step", *SCALE_ROLES[1:])
+"""Roles of states that count."""
+
+_SETTABLE = (LEARNING_RATE, SCALE_ROLES[0], *_WHOLE)
+"""Roles of states that are numbers which users may want to change."""
 
 
 class StateAccess:
@@ -47,6 +57,35 @@ class StateAccess:
         self.assign_state(state.name, np.asarray(value))
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """What `set` can change: learning rates, counters and the loss scale, by their names."""
+        states = [state for state in self.info.states if state.role in _SETTABLE]
+        return {state.name: self.read_state(state.name).item() for state in states}
+
+    def set(self, name: str, value: float) -> None:
+        """Change a number that the step reads, from the next step on; checkpoints keep it.
+
+        `learning_rate` is what a schedule's factor multiplies, and `learning_rate/<group>` that of
+        a group of its own. Momentum, betas, epsilons, weight decays and what a schedule is made of
+        are constants of the step.
+
+        Args:
+            name: One of `settings`.
+            value: The number.
+
+        Raises:
+            OptionError: The step has no such number, it is a constant, or the value is impossible.
+        """
+        state = self._setting(name)
+        whole = state.role in _WHOLE
+        low = 0.0 if whole or state.role == LEARNING_RATE else FLOAT32.smallest_normal
+        expected = f"{'an integer' if whole else 'a finite number'} of at least {low:g}"
+        number = arguments.number(name, value, low=low, high=FLOAT32.max, expected=expected)
+        if whole and number != int(number):
+            raise OptionError(f"impossible {name}", found=repr(value), expected=expected)
+        self.assign_state(name, np.asarray(int(number) if whole else number))
+
+    @property
     def global_step(self) -> int | None:
         """How many steps were applied, or None if the step does not count them."""
         state = self.info.having("global_step")
@@ -79,6 +118,26 @@ class StateAccess:
         """
         if not self._open:
             raise RunError("the session is closed", remedy="make a new TrainingSession")
+
+    def _setting(self, name: str) -> StateInfo:
+        """Return the state that holds a number that can be set.
+
+        Raises:
+            OptionError: There is none.
+        """
+        self.check_open()
+        states = {s.name: s for s in self.info.states if s.role in _SETTABLE}
+        if name in states:
+            return states[name]
+        others = {s.name for s in self.info.states} - states.keys()
+        raise OptionError(
+            f"{name!r} is not a number that can be set between steps",
+            expected=", ".join(states) or "nothing: the step has no such state",
+            remedy="use assign_state"
+            if name in others
+            else "momentum, betas, decays and schedules are constants of a step: save a "
+            "checkpoint, build the step with the other value, and restore",
+        )
 
     def _learning_rate(self) -> StateInfo:
         self.check_open()

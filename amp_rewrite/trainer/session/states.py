@@ -54,13 +54,14 @@ class States:
         state = self._known(name)
         return to_array(self.sets[self.current][name], _dtype(state))
 
-    def read_all(self, *, following: bool = False) -> dict[str, Array]:
+    def read_all(self, *, other: bool = False) -> dict[str, Array]:
         """Return a copy of every state, by name.
 
         Args:
-            following: Return what the last step wrote, before `advance`.
+            other: Return the other set: before `advance` what the last step wrote, and behind it
+                what it read.
         """
-        tensors = self.sets[1 - self.current if following else self.current]
+        tensors = self.sets[1 - self.current if other else self.current]
         return {name: to_array(tensors[name], _dtype(state)) for name, state in self.info.items()}
 
     def write(self, name: str, value: Any) -> None:

@@ -25,17 +25,18 @@ from amp_rewrite.targets import CPU, Target
 from amp_rewrite.trainer.session.adapter_files import write_adapters
 from amp_rewrite.trainer.session.checkpoint import FROZEN, read_checkpoint, write_checkpoint
 from amp_rewrite.trainer.session.closed_states import ClosedStates
-from amp_rewrite.trainer.session.feeds import Feeds, Inputs
+from amp_rewrite.trainer.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.trainer.session.frozen_tensors import FrozenTensors
 from amp_rewrite.trainer.session.held_steps import held_steps
 from amp_rewrite.trainer.session.input_checks import ALLOW, InputChecks
+from amp_rewrite.trainer.session.inspection import Inspection
+from amp_rewrite.trainer.session.outcome import Outcome
 from amp_rewrite.trainer.session.partial_restore import Restored, fitting
 from amp_rewrite.trainer.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.trainer.session.scale_states import fitted, state_tensors
 from amp_rewrite.trainer.session.sharding import ShardContext, sharding_of
 from amp_rewrite.trainer.session.skips import skip_watch
 from amp_rewrite.trainer.session.slow_device import warn_if_slow
-from amp_rewrite.trainer.session.state_access import StateAccess
 from amp_rewrite.trainer.session.states import States
 from amp_rewrite.trainer.session.unscaled import warn_if_unscaled
 from amp_rewrite.trainer.step.export import set_weights
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class TrainingSession(StateAccess):
+class TrainingSession(Inspection):
     """A training step and its state.
 
     The state lies in two sets of OrtValues on the device of the first provider. A step reads one
@@ -159,6 +160,7 @@ class TrainingSession(StateAccess):
         shared = self._sharding is not None
         self._held = None if shared else held_steps(self._step, providers, kernels)
         self._skips = skip_watch(self.info)
+        self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
         self._open = True
@@ -176,7 +178,8 @@ class TrainingSession(StateAccess):
             feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
                 lists; of the declared type, and on any device that ONNX Runtime can read.
             fetches: Names of values of the step; by default the loss, and with a loss scale
-                "grads_finite". A state's name gives its value before the update.
+                "grads_finite". A state's name gives its value before the update. "outcome" is
+                whether the step was applied, or what was skipped and why, in words.
 
         Returns:
             Name -> array on the host.
@@ -193,7 +196,8 @@ class TrainingSession(StateAccess):
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
-        needed = names if self._skips is None else self._skips.needed(names)
+        needed = self._outcome.needed(names)
+        needed = needed if self._skips is None else self._skips.needed(needed)
         applies = self._applies
         program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
@@ -203,10 +207,9 @@ class TrainingSession(StateAccess):
         self._states.advance()
         if self._sharding is not None and applies is not False:
             self._sharding.stepped(self._states)
-        if self._skips is None:
-            return found
-        self._skips.note(found)
-        return {name: found[name] for name in names}
+        if self._skips is not None:
+            self._skips.note(found, partial(self.cause, checked))
+        return self._outcome.add(found, names)
 
     def evaluate(
         self,
@@ -454,11 +457,7 @@ class TrainingSession(StateAccess):
             )
 
     def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
-        if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise FeedError(
-                "feeds must be a mapping from input names to arrays", found=type(feeds).__name__
-            )
-        return self._inputs.check(feeds, frozenset(program.info.inputs), trains=trains)
+        return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs), trains=trains)
 
     def _bind(self, store: StateStore) -> None:
         """Let the optimizer's states be read from and assigned in this session, or what it left."""

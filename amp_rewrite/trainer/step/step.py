@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,12 +53,18 @@ class Step:
     rewriting: RewriteResult | None = None
 
     def cut(
-        self, fetches: Iterable[str], *, defaults: bool = True, applies: bool | None = None
+        self,
+        fetches: Iterable[str],
+        *,
+        updates: bool = True,
+        defaults: bool = True,
+        applies: bool | None = None,
     ) -> tuple[ir.Model, StepInfo]:
         """Return the model that computes `fetches` and the next state, and its description.
 
         Args:
             fetches: Names of values.
+            updates: See `cut.cut`.
             defaults: See `cut.cut`.
             applies: Whether gradients that the step accumulates are applied; None leaves that
                 to the step; see `decide`.
@@ -66,7 +72,7 @@ class Step:
         model = clone(self.model)
         if applies is not None and self.info.boundary is not None:
             decide(model, self.info.boundary, last=applies)
-        return model, cut(model, self.info, fetches, defaults=defaults)
+        return model, cut(model, self.info, fetches, updates=updates, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
         """Return the initial value of every state.
@@ -185,13 +191,18 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         fetches=fetches,
         loss=fetches.get(LOSS),
         seed=str(training.seeds[0].name) if once else None,
-        gradients={k: str(v.name) for k, v in training.gradients.items()} if once else None,
+        gradients=_names(training.gradients) if once else None,
+        gradient_rows=_names(training.gradient_rows) or None if once else None,
         loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
         accumulate=1 if accumulated is None else accumulated.steps,
         boundary=None if accumulated is None else str(accumulated.boundary.name),
         averages=dict(train_op.averages) or None,
         adapters=tuple(a for a in training.adapters if {a.a, a.b} <= names),
     )
+
+
+def _names(values: Mapping[str, ir.Value]) -> dict[str, str]:
+    return {key: str(value.name) for key, value in values.items()}
 
 
 def _name_values(graph: ir.Graph) -> None:

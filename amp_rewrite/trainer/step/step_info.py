@@ -55,6 +55,8 @@ class StepInfo:
         targets: What evaluation compares, by role: "logits" and "labels"; empty if not known.
         seed: The value at which the only backward pass begins, or None.
         gradients: Variable -> the value that carries its gradient; None if not known.
+        gradient_rows: Variable -> the value that says which of its rows that gradient holds, where
+            it does not hold all; None if it does.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
         loss_scale: The configuration of the loss scale, or None.
         accumulate: How many batches make one update.
@@ -76,6 +78,7 @@ class StepInfo:
     boundary: str | None = None
     averages: dict[str, str] | None = None
     adapters: tuple[Adapter, ...] = ()
+    gradient_rows: dict[str, str] | None = None
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

@@ -1,0 +1,105 @@
+"""`amp-rewrite doctor`: why training fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amp_rewrite import targets
+from amp_rewrite.cli import common
+from amp_rewrite.errors import OptionError
+from amp_rewrite.report.write_text import write_text
+from amp_rewrite.targets import CPU
+from amp_rewrite.trainer.diagnosis.diagnosis import Diagnosis, LayerUnderflow
+from amp_rewrite.trainer.loop.doctor import doctor as examine
+
+
+def doctor(
+    step: Annotated[Path, typer.Argument(help="The step that amp-rewrite train-step wrote.")],
+    data: Annotated[Path, typer.Option(help="What it is trained on, as for train.")],
+    batch: Annotated[int, typer.Option(help="Examples in a step.")] = 32,
+    steps: Annotated[
+        int, typer.Option(help="How many steps to take; the last is looked at if all are well.")
+    ] = 20,
+    skips: Annotated[int, typer.Option(help="How many skipped updates in a row are too many.")] = 5,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint instead of from the beginning.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides the order of the examples, as in train.")] = 0,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle/--no-shuffle", help="Give the epoch an order of its own.")
+    ] = True,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--provider",
+            help="Where to train: an execution provider, or the name of its target; repeat.",
+        ),
+    ] = None,
+    emulate: Annotated[
+        bool | None,
+        typer.Option(
+            "--emulate/--no-emulate",
+            help="Round as a device with float16 or bfloat16 does while training, too. Default: "
+            "without --provider.",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many layers to print.", min=0)] = 10,
+    report: common.ReportFile = None,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Train STEP until something is not finite; name the value it begins with, and underflow.
+
+    Exit status 1 means that something is not finite, or that too many updates were skipped.
+    """
+    if report is not None and report.resolve() in (step.resolve(), data.resolve()):
+        raise OptionError("the report would overwrite an input", where=report)
+    found = examine(
+        step,
+        data,
+        batch=batch,
+        steps=steps,
+        skips=skips,
+        checkpoint=checkpoint,
+        seed=seed,
+        shuffle=shuffle,
+        session={
+            "providers": [targets.provider_named(name) for name in provider or [CPU]],
+            "emulate": not provider if emulate is None else emulate,
+        },
+    )
+    if report is not None:
+        write_text(report, json.dumps(found.to_dict(), indent=1))
+    if not quiet:
+        _print(found, top)
+    if not found.finite or found.skipped is not None:
+        raise typer.Exit(common.FAILED)
+
+
+def _print(found: Diagnosis, top: int) -> None:
+    out = common.console()
+    out.print(f"step {found.step}, batch {found.batch} of epoch {found.epoch}: loss {found.loss}")
+    if found.skipped is not None:
+        out.print(f"{found.skipped}, at loss scale {found.loss_scale:g}")
+    out.print(found.text())
+    losing = found.losing()
+    for layer in losing[:top]:
+        out.print(_line(layer))
+    if len(losing) > top:
+        out.print(f"... and {len(losing) - top} more layers")
+    if found.layers and not losing:
+        out.print(f"underflow takes no gradient at loss scale {found.loss_scale:g}")
+    if found.scales is not None:
+        lives, most = found.scales
+        out.print(f"all layers live at loss scale {lives:g}; none overflows up to {most:g}")
+
+
+def _line(layer: LayerUnderflow) -> str:
+    return (
+        f"underflow: {layer.layer}: {layer.zeros:.1%} of {layer.elements} elements of a gradient "
+        f"are zero, {layer.lost:.1%} of those that are not in float32; they live at loss scale "
+        f"{layer.lives_at:g}"
+    )

@@ -1,0 +1,55 @@
+"""What became of a step, in words: the fetch "outcome"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from amp_rewrite.optimizers.gradient_accumulation import ACCUMULATED
+from amp_rewrite.ort.ort_values import Array
+from amp_rewrite.trainer.step.cut import values_by_name
+from amp_rewrite.trainer.step.step import Step
+
+OUTCOME = "outcome"
+
+_FINITE, _SCALE = "grads_finite", "loss_scale"
+
+
+class Outcome:
+    """Tells whether a step was applied, or what was skipped and why.
+
+    A step that has a value of the same name keeps it.
+    """
+
+    def __init__(self, step: Step, *, shards: bool) -> None:
+        """Say of which step, and whether its gradients are summed over shards."""
+        fetches = step.info.fetches
+        self._told = OUTCOME not in {*fetches, *values_by_name(step.model.graph)}
+        self._from = tuple(n for n in (_FINITE, _SCALE, ACCUMULATED) if n in fetches)
+        self._steps, self._shards = step.info.accumulate, shards
+
+    def needed(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return fetches with what the outcome is told by in its place."""
+        if not self._is_in(names):
+            return tuple(names)
+        return tuple(dict.fromkeys((*(n for n in names if n != OUTCOME), *self._from)))
+
+    def add(self, found: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+        """Return what was asked for, given what `needed` names."""
+        told = {OUTCOME: np.array(self._text(found))} if self._is_in(names) else {}
+        return {name: told[name] if name in told else found[name] for name in names}
+
+    def _is_in(self, names: Sequence[str]) -> bool:
+        return self._told and OUTCOME in names
+
+    def _text(self, found: Mapping[str, Array]) -> str:
+        waiting = int(found.get(ACCUMULATED, 0))
+        if waiting:
+            return f"accumulated: {waiting} of {self._steps} batches wait for the update"
+        if found.get(_FINITE, True):
+            return "applied" if self._steps == 1 else f"applied: {self._steps} batches"
+        of = "" if self._steps == 1 else f" of one of {self._steps} batches"
+        where = " on this shard or another" if self._shards else ""
+        scale = f", at loss scale {float(found[_SCALE]):g}" if _SCALE in found else ""
+        return f"skipped: a gradient{of} is not finite{where}{scale}"

@@ -1,0 +1,90 @@
+"""The doctor trains until something is wrong, and says which step it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sick_steps import BATCH, LARGE, joined, scaled, step
+
+import amp_rewrite as amp
+from amp_rewrite.errors import DataError, DivergenceError, LossScaleError, OptionError
+
+pytestmark = pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
+
+HOW: dict[str, Any] = {"batch": 8, "shuffle": False}
+
+
+def test_the_first_batch_that_is_not_well_is_named() -> None:
+    found = amp.doctor(step(), joined(BATCH, BATCH, LARGE, BATCH), **HOW)
+    assert (found.step, found.epoch, found.batch) == (3, 1, 3)
+    assert found.loss == np.inf
+    assert found.first is not None
+    assert found.first.node == "act"
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["loss"] == "inf"
+
+
+def test_a_step_that_is_well_is_looked_at_after_so_many() -> None:
+    found = amp.doctor(step(), joined(BATCH, BATCH, LARGE), steps=2, **HOW)
+    assert (found.step, found.finite, found.skipped) == (2, True, None)
+    assert amp.doctor(step(), BATCH, steps=9, **HOW).step == 1
+
+
+def test_skipped_updates_are_an_illness_when_they_are_too_many() -> None:
+    data = joined(*[BATCH] * 6)
+    made = step(optimizer=scaled(amp.DynamicLossScale(initial_loss_scale=2.0**62)))
+    found = amp.doctor(made, data, skips=4, session={"precision": "float16"}, **HOW)
+    assert (found.step, found.loss_scale) == (4, 2.0**59)
+    assert found.skipped == "4 updates in a row were skipped"
+    assert found.first is not None
+    assert found.first.part == "backward"
+
+
+def test_of_an_update_of_several_batches_the_one_that_spoils_it_is_named() -> None:
+    made = step(optimizer=scaled(), accumulate=3)
+    data = joined(BATCH, BATCH, BATCH, BATCH, LARGE, BATCH)
+    with amp.TrainingSession(made) as session:
+        found = amp.doctor(session, {**data, "t": data["t"]}, skips=1, **HOW)
+    assert (found.step, found.batch) == (5, 5)
+    assert found.first is not None
+    assert found.first.node == "act"
+
+
+def test_a_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    data = joined(BATCH, BATCH, LARGE)
+    with amp.Trainer(step()) as trainer:
+        trainer.train(joined(BATCH, BATCH), checkpoint=path, **HOW)
+    found = amp.doctor(step(), data, checkpoint=path, **HOW)
+    assert (found.step, found.epoch, found.batch) == (5, 2, 3)
+
+
+def test_the_error_of_training_names_value_and_batch() -> None:
+    with pytest.raises(DivergenceError) as caught:
+        amp.train(step(), joined(BATCH, LARGE), epochs=2, **HOW)
+    text = str(caught.value)
+    assert "step 2, batch 2 of epoch 1: the loss is not finite" in text
+    assert "elements of 'e', which Exp 'act' computes (forward)" in text
+
+
+def test_the_error_of_a_collapsed_scale_names_the_value() -> None:
+    loss_scale = amp.DynamicLossScale(initial_loss_scale=2.0, max_consecutive_skips=2)
+    with amp.TrainingSession(step(optimizer=scaled(loss_scale))) as session:
+        session.run(BATCH)
+        session.run(LARGE)  # at scale 2
+        session.run(LARGE)  # at the floor
+        with pytest.raises(LossScaleError, match="which Exp 'act' computes") as caught:
+            session.run(LARGE)
+    assert len(caught.value.history) == 3
+
+
+def test_impossible_arguments_are_refused() -> None:
+    for name in ("steps", "skips", "batch"):
+        impossible: dict[str, Any] = {name: 0}
+        with pytest.raises(OptionError, match=name):
+            amp.doctor(step(), BATCH, **impossible)
+    with pytest.raises(DataError):
+        amp.doctor(step(), iter([]))
