@@ -9,6 +9,9 @@ them alone, as it did where the model was written. No single fact tells them apa
    other weights' names have: those are paths of parameters in modules, and it is none.
 3. A single number that a Constant node held and that does such arithmetic; where products have
    their weights in initializers, all of them, and longer tensors that do arithmetic alone.
+4. The scale of a normalisation that is 1 throughout, and a bias that is 0, where their name is none
+   of a parameter, as in 2., or a Constant node held them, as in 3.: what was not to be learned, or
+   what comes behind (GroupNorm is exported as InstanceNormalization without scale and bias).
 """
 
 from __future__ import annotations
@@ -27,6 +30,12 @@ _ARITHMETIC = ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub", "Sum")
 # operators: those one of whose inputs nobody trains a single number for.
 _PLACES = {"Pow": (1,), "Max": None, "Min": None, "Where": (1, 2)}
 """Operator -> the inputs at which a single number is no parameter; None is every one."""
+
+# operators: normalisations, whose second and third inputs are a scale and a bias. With those of
+# BatchNormalization its statistics would be frozen, which is another matter.
+_NORMALISATIONS = ("GroupNormalization", "InstanceNormalization", "LayerNormalization")
+_NEUTRAL = {1: 1.0, 2: 0.0}
+"""Input of a normalisation -> the number that changes nothing there."""
 
 _Use = tuple[ir.Node, int]
 
@@ -56,6 +65,9 @@ def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) 
     uses = list(_uses(value))
     if not uses:
         return False
+    named = paths and "." not in str(value.name) and not from_node
+    if (named or (from_node and separate)) and all(_is_neutral(value, use) for use in uses):
+        return True
     if not _is_number(value):
         return from_node and separate and all(_is_arithmetic(value, use) for use in uses)
     if from_node and separate:
@@ -64,7 +76,7 @@ def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) 
         return True
     if not all(_is_no_parameter(use) or _is_arithmetic(value, use) for use in uses):
         return False
-    return from_node or (paths and "." not in str(value.name))
+    return from_node or named
 
 
 def _uses(value: ir.Value) -> Iterator[_Use]:
@@ -83,6 +95,15 @@ def _is_no_parameter(use: _Use) -> bool:
     node, index = use
     places = _PLACES.get(operator(node), ())
     return places is None or index in places
+
+
+def _is_neutral(value: ir.Value, use: _Use) -> bool:
+    """Return whether a weight is a scale of 1, or a bias of 0, of a normalisation."""
+    node, index = use
+    if operator(node) not in _NORMALISATIONS or index not in _NEUTRAL:
+        return False
+    tensor = value.const_value
+    return tensor is not None and bool((tensor.numpy() == _NEUTRAL[index]).all())
 
 
 def _is_arithmetic(value: ir.Value, use: _Use) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from gradient_table import Constant, Row, differentiate, forward
 
+import amp_rewrite as amp
 from amp_rewrite.grad import GradientError
 
 RANKS = [
@@ -31,6 +34,34 @@ def test_a_rule_that_needs_a_rank_says_so(row: Row, message: str) -> None:
         value.shape = None
     with pytest.raises(GradientError, match=message + r".*value_info"):
         differentiate(model, ["x0"])
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_a_convolution_has_the_rank_of_its_weights(op: str) -> None:
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "to": np.array([2, 3, 4])}
+    known, unknown = (step_of(op, rank, feeds) for rank in ("3", "k"))
+    np.testing.assert_array_equal(known, unknown)
+    assert known.any()
+
+
+def step_of(op: str, rank: str, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    """Return how a step changes the weights over what was reshaped to lengths that are fed."""
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2, 3, 4] x, int64[{rank}] to) => (float loss) {{
+        first = Mul(x, scale)
+        reshaped = Reshape(first, to)
+        y = {op}(reshaped, w)
+        z = Mul(y, y)
+        loss = ReduceMean<keepdims = 0>(z)
+    }}""")
+    for name, shape in {"w": (3, 3, 2), "scale": (3, 4)}.items():
+        array = np.ones(shape, np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    train_op = amp.optimizers.GradientDescent(1e-3).minimize(amp.value(amp.load(proto), "loss"))
+    with amp.TrainingSession(train_op) as session:
+        session.run(feeds)
+        after = session.state_dict()
+    return np.concatenate([after[name].ravel() - 1 for name in ("w", "scale")])
 
 
 @pytest.mark.parametrize("row", PADS, ids=str)

@@ -216,6 +216,35 @@ def test_without_paths_among_the_names_a_number_is_a_weight() -> None:
     assert set(amp.frozen(model)) == CONSTANTS - {"val_3"}
 
 
+GROUP_NORM = """<ir_version: 10, opset_import: ["": 20]>
+    g (float[n, 2, 4] x) => (float loss)
+    <float[2] val_1 = {1, 1}, float[2] val_2 = {0, 0}, float[2] val_3 = {1, 2},
+     float[2] "norm.weight" = {1, 1}, float[2] "norm.bias" = {0, 0},
+     float[4] plain = {1, 1, 1, 1}> {
+        none = Constant<value = float[2] {0, 0}>()
+        a = InstanceNormalization(x, val_1, val_2)
+        b = InstanceNormalization(a, val_3, none)
+        c = InstanceNormalization(b, "norm.weight", "norm.bias")
+        d = LayerNormalization(c, plain)
+        loss = ReduceMean<keepdims = 0>(d)
+    }"""
+
+
+def test_scales_of_1_and_biases_of_0_that_are_no_parameters_are_not_trained() -> None:
+    model = amp.load(onnx.parser.parse_model(GROUP_NORM))
+    assert set(amp.frozen(model)) == {"val_1", "val_2", "plain"}
+    model = amp.load(onnx.parser.parse_model(GROUP_NORM.replace("norm.", "norm")))
+    assert amp.frozen(model) == []
+
+
+def test_a_bias_of_0_that_a_constant_node_held_is_not_trained_beside_weights_of_products() -> None:
+    text = GROUP_NORM.replace("loss =", 'e = MatMul(d, "head.weight") loss =')
+    proto = onnx.parser.parse_model(text.replace("keepdims = 0>(d)", "keepdims = 0>(e)"))
+    head = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "head.weight")
+    proto.graph.initializer.append(head)
+    assert set(amp.frozen(amp.load(proto))) == {"val_1", "val_2", "plain", "none"}
+
+
 def test_a_model_whose_weights_are_constant_nodes_is_trained() -> None:
     model = amp.load(
         onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>

@@ -31,7 +31,7 @@ def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     https://arxiv.org/abs/1603.07285, section 4.
     """
     x, w = operands(node)[:2]
-    g = ranked(known(gs[0]), x)
+    g = ranked(known(gs[0]), ranked(x, w))
     window = read_window(node, b, x, static(spatial(b, w)))
     group = node.attributes.get_int("group", 1)
     by_x = _by_data(b, x, w, g, window, group)
@@ -42,7 +42,7 @@ def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def conv_transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y = x convolved back with w, + bias: g * w; g convolved with x; g summed over N, space."""
     x, w = operands(node)[:2]
-    g = ranked(known(gs[0]), x)
+    g = ranked(known(gs[0]), ranked(x, w))
     window = _transposed_window(node, b, x, w)
     group = node.attributes.get_int("group", 1)
     by_x = b.op(

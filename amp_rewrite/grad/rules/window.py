@@ -171,7 +171,7 @@ def scatter_windows(
 
 
 def ranked(g: ir.Value, like: ir.Value) -> ir.Value:
-    """Record that g has the rank of `like`, which inference may not see; return g."""
+    """Record that a value has the rank of `like`, which inference may not see; return the value."""
     if g.shape is None and like.shape is not None:
         g.shape = ir.Shape([None] * len(like.shape.dims))
     return g
