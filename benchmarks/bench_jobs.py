@@ -3,6 +3,7 @@
 python benchmarks/bench_jobs.py amp_rewrite|onnxconverter-common|onnxruntime|floor IN OUT
 python benchmarks/bench_jobs.py check MODEL    prints one line of JSON, as does count
 python benchmarks/bench_jobs.py count MODEL
+python benchmarks/bench_jobs.py webgpu MODEL INPUTS.npz
 """
 
 from __future__ import annotations
@@ -113,6 +114,25 @@ def check(path: Path) -> dict[str, Any]:
     return verdicts
 
 
+def on_webgpu(path: Path, inputs: Path) -> dict[str, Any]:
+    """Return whether ONNX Runtime's WebGPU provider runs a model."""
+    import numpy as np
+    import onnxruntime as ort
+
+    from amp_rewrite.ort.plugins import add_to_options
+    from amp_rewrite.targets import WEBGPU
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    add_to_options(options, [(WEBGPU, {})])
+
+    def run() -> None:
+        session = ort.InferenceSession(str(path), options)
+        session.run(None, dict(np.load(inputs)))
+
+    return {"webgpu": _verdict(run)}
+
+
 def count(path: Path) -> dict[str, Any]:
     """Return the number of nodes of a model, those of subgraphs included."""
     import onnx
@@ -136,7 +156,11 @@ CONVERSIONS: dict[str, Callable[[Path, Path], None]] = {
     "onnxruntime": onnxruntime,
     "floor": floor,
 }
-QUESTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {"check": check, "count": count}
+QUESTIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "check": check,
+    "count": count,
+    "webgpu": on_webgpu,
+}
 
 
 def main(arguments: list[str]) -> int:

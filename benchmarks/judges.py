@@ -27,8 +27,6 @@ PACKAGES = {"tensorrt": "tensorrt_rtx_cu13_bindings", "webgpu": "onnxruntime-ep-
 """Judge -> the package that it comes in, where that is not ONNX Runtime's."""
 
 YES = "yes"
-_LENGTH = 200
-"""The longest text of a verdict that is kept."""
 
 
 def missing(judge: str, stub: Path) -> str:
@@ -71,38 +69,24 @@ def by_tensorrt(path: Path, seconds: float) -> str:
 
 def on_webgpu(path: Path, feeds: Path, seconds: float) -> str:
     """Return whether WebGPU runs a model."""
-    command = [sys.executable, "-P", "-m", "amp_rewrite", "run", str(path), "--data", str(feeds)]
-    done = _run([*command, "--provider", "webgpu", "--repeat", "0", "--quiet"], seconds)
-    if isinstance(done, str):
-        return done
-    lines = done.stderr.strip().splitlines()
-    failed = next((line for line in lines if line.startswith("amp-rewrite:")), "died")
-    return YES if done.returncode == 0 else failed[:_LENGTH]
+    said = answer(run_process(job("webgpu", str(path), str(feeds)), seconds))
+    return str(said.get("webgpu") or said["error"])
 
 
 def _stub_python(stub: Path) -> Path:
     return stub / "venv" / "bin" / "python"
 
 
-def _run(
-    command: Sequence[str], seconds: float, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str] | str:
-    """Run a judge; return what it did, or that it took too long."""
-    given = None if environment is None else {**os.environ, **environment}
-    try:
-        return subprocess.run(
-            command, env=given, capture_output=True, text=True, check=False, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        return f"not done in {seconds:g} s"
-
-
 def _line(
     command: Sequence[str], seconds: float, environment: dict[str, str] | None = None
 ) -> dict[str, Any] | str:
     """Return the first line of JSON that a judge prints, or what became of the judge."""
-    done = _run(command, seconds, environment)
-    if isinstance(done, str):
-        return done
+    given = None if environment is None else {**os.environ, **environment}
+    try:
+        done = subprocess.run(
+            command, env=given, capture_output=True, text=True, check=False, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done in {seconds:g} s"
     found = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return json.loads(found[0]) if found else "died"
