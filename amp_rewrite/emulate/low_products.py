@@ -66,28 +66,45 @@ def _scaled(
 def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     """Cut out the windows, (N, group, terms, places), and multiply by the weight as a matrix."""
     data, weight = operands_of(node)
-    sizes = known_shape(weight)
+    sizes = filter_sizes(node)
     assert sizes is not None, "accumulates_low has looked"
     group = node.attributes.get_int("group", 1)
-    out, channels, window = sizes[0], sizes[1], math.prod(sizes[2:])
-    places = _windows(nodes, node, data, channels * group, sizes[2:])
+    channels, window = sizes[0], math.prod(sizes[1:])
+    places = _windows(nodes, node, data, channels * group, sizes[1:])
     terms = nodes.ints(0, group, channels, window, -1)
     split = nodes.add("Reshape", [places, terms])
     ordered = nodes.add("Transpose", [split], [ir.AttrInt64s("perm", [0, 1, 3, 2, 4])])
     columns = nodes.add("Reshape", [ordered, nodes.ints(0, group, channels * window, -1)])
-    taps = nodes.add("Reshape", [weight, nodes.ints(group, out // group, channels, window)])
+    taps = nodes.add("Reshape", [weight, nodes.ints(group, -1, channels, window)])
     last = nodes.add("Transpose", [taps], [ir.AttrInt64s("perm", [0, 1, 3, 2])])
-    rows = nodes.add("Reshape", [last, nodes.ints(group, out // group, channels * window)])
+    rows = nodes.add("Reshape", [last, nodes.ints(group, -1, channels * window)])
     operands = [(rows, nodes.ints(-1)), (columns, nodes.ints(-2))]
     total = adder.add_up(nodes, operands, channels * window, _product)
     area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(_END)])
-    shape = nodes.add("Concat", [nodes.ints(0, out), area], [ir.AttrInt64("axis", 0)])
+    out = nodes.add("Gather", [nodes.add("Shape", [weight]), nodes.ints(0)])
+    shape = nodes.add("Concat", [nodes.ints(0), out, area], [ir.AttrInt64("axis", 0)])
     result = nodes.add("Reshape", [total, shape])
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
         return result
-    column = nodes.add("Reshape", [bias, nodes.ints(-1, *[1] * len(sizes[2:]))])
+    column = nodes.add("Reshape", [bias, nodes.ints(-1, *[1] * len(sizes[1:]))])
     return adder.round(nodes, nodes.add("Add", [result, column]))
+
+
+def filter_sizes(node: ir.Node) -> list[int] | None:
+    """Return the channels of one group of a Conv, and the lengths of its window.
+
+    None if they are not known: the shape of a weight that the model computes may not be recorded,
+    but the data and the attribute kernel_shape tell as much.
+    """
+    data, weight = operands_of(node)
+    known = known_shape(weight)
+    if known is not None:
+        return known[1:]
+    window, channels = node.attributes.get("kernel_shape"), length_of(data, 1)
+    if window is None or channels is None:
+        return None
+    return [channels // node.attributes.get_int("group", 1), *window.as_ints()]
 
 
 def _windows(

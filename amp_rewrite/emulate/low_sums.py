@@ -19,9 +19,9 @@ import onnx_ir as ir
 from amp_rewrite import arguments
 from amp_rewrite.accumulation import SumOrder, load
 from amp_rewrite.dtypes import DType
-from amp_rewrite.emulate.adder import Adder, known_shape, operands_of
+from amp_rewrite.emulate.adder import Adder
 from amp_rewrite.emulate.insert import Inserter
-from amp_rewrite.emulate.low_products import conv, gemm, matmul
+from amp_rewrite.emulate.low_products import conv, filter_sizes, gemm, matmul
 from amp_rewrite.emulate.low_reductions import axes_of, global_average, reduce_mean, reduce_sum
 from amp_rewrite.emulate.low_steps import STEPS
 from amp_rewrite.emulate.node_collector import NodeCollector
@@ -76,7 +76,7 @@ def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
 def accumulates_low(node: ir.Node, sums: Sums) -> bool:
     """Tell whether a node is one of the operators whose sums are to be low.
 
-    A Conv whose weight has no known shape is not: its windows cannot be told apart. Nor is a
+    A Conv whose window or channels are not known is not: its terms cannot be told apart. Nor is a
     reduction over axes that the model computes, unless it was named: then that is an error.
     """
     if node.domain != "" or node.op_type not in sums:
@@ -85,7 +85,7 @@ def accumulates_low(node: ir.Node, sums: Sums) -> bool:
         return len(node.outputs) == 1  # not BatchNormalization in training mode
     if has(node, Trait.SUMS_UP):
         return None in sums[node.op_type] or axes_of(node) is not None
-    return node.op_type != "Conv" or known_shape(operands_of(node)[1]) is not None
+    return node.op_type != "Conv" or filter_sizes(node) is not None
 
 
 def lower_accumulation(

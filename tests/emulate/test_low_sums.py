@@ -100,7 +100,7 @@ def test_what_a_target_keeps_low_is_what_was_measured() -> None:
     assert kept_low(targets.find("cuda"), FLOAT16) == {}
 
 
-def test_a_conv_whose_weight_has_no_known_shape_adds_in_float32() -> None:
+def test_a_conv_whose_window_is_not_known_adds_in_float32() -> None:
     model = onnx.parser.parse_model(
         f"{HEADER} g (float16[1,64,3,3] x, float16[O,64,K,K] w) => (float16[1,O,P,Q] y)"
         "{ y = Conv(x, w) }"

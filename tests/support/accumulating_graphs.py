@@ -47,6 +47,10 @@ GRAPHS = {
         "g (float16[1,16,40] x, float16[8,16,5] w, float16[8] b) => (float16[1,8,36] y)"
         "{ y = Conv(x, w, b) }"
     ),
+    "a Conv of a computed weight": (
+        "g (float16[1,16,9,9] x, float16[8,8,3,3] v, float16[8] b) => (float16[1,8,7,7] y)"
+        "{ w = Neg(v) y = Conv<group: int = 2, kernel_shape: ints = [3, 3]>(x, w, b) }"
+    ),
     "a batch normalization": (
         "g (float16[4,16,9,9] x, float16[16] s, float16[16] b, float16[16] m) =>"
         "(float16[4,16,9,9] y) { v = Mul(s, s) y = BatchNormalization(x, s, b, m, v) }"

@@ -14,11 +14,10 @@ from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.emulate.evaluator import Evaluator
-from amp_rewrite.emulate.low_sums import OLDEST_OPSET, kept_low
-from amp_rewrite.errors import GraphError, OptionError
+from amp_rewrite.emulate.low_sums import kept_low
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.names import names_in
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.sizes import Shape
@@ -28,6 +27,7 @@ from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, To
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.raised_for_sums import raised_for_sums
 
 
 class Verification:
@@ -171,17 +171,8 @@ class Verification:
 def _raised_for_sums(
     model: ir.Model, fetched: Iterable[str], target: targets.Target, low: DType
 ) -> ir.Model:
-    """Return a model at an opset at which the target's sums in the low type can be emulated.
-
-    One that onnx's version converter does not move there, or not without losing what is fetched,
-    stays as it is: its sums are float32.
-    """
-    if model.graph.opset_imports.get("", OLDEST_OPSET) >= OLDEST_OPSET or not kept_low(target, low):
-        return model
-    try:
-        raised = convert_opset(model, OLDEST_OPSET)
-    except (OptionError, GraphError):
-        return model
+    """Return a model in which the target's sums can be emulated; itself if that loses a fetch."""
+    raised = raised_for_sums(model, target, low)
     return raised if set(names_in(raised.graph)).issuperset(fetched) else model
 
 

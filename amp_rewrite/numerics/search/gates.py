@@ -15,6 +15,7 @@ from typing import cast
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.errors import GraphError
@@ -29,6 +30,7 @@ from amp_rewrite.graph.tensors import ConvertedTensor, elements
 from amp_rewrite.graph.weight_stats import measure
 from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.float32_session import Float32Session
+from amp_rewrite.numerics.raised_for_sums import places_of, raised_for_sums
 from amp_rewrite.numerics.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
 from amp_rewrite.numerics.search.gated_sums import GatedSums
@@ -72,7 +74,7 @@ class GatedModel:
         Raises:
             GraphError: The model's opset has no Where, or ONNX Runtime refuses the model.
         """
-        model = load(painter.model)
+        model, places = _copied(painter)
         opset = model.graph.opset_imports.get("", _FIRST_WHERE)
         if slots and opset < _FIRST_WHERE:
             raise GraphError(
@@ -82,7 +84,7 @@ class GatedModel:
                 remedy="convert the model with onnx.version_converter",
             )
         outputs = tuple(v.name or "" for v in model.graph.outputs)
-        builder = _Builder(model, painter, tuple(sorted(slots)))
+        builder = _Builder(model, painter, tuple(sorted(slots)), places)
         results = builder.run()
         values = expose(model, results) if expose_all else {}
         _restore_names(model, outputs)
@@ -126,6 +128,15 @@ class GatedModel:
         }
 
 
+def _copied(painter: Repainter) -> tuple[ir.Model, Sequence[int]]:
+    """Return the model to put gates into, and which of the painter's nodes each node is."""
+    target = targets.find(painter.options.target)
+    raised = raised_for_sums(painter.model, target, painter.low)
+    if raised is painter.model:
+        return load(painter.model), range(len(painter.nodes))
+    return raised, places_of(FlatModel.of(raised).nodes, painter.nodes)
+
+
 def _restore_names(model: ir.Model, outputs: tuple[str, ...]) -> None:
     """Give the graph outputs their names back where a rounded value took the place of one."""
     for name, value in zip(outputs, list(model.graph.outputs)[: len(outputs)], strict=True):
@@ -142,6 +153,7 @@ class _Builder:
     model: ir.Model
     painter: Repainter
     slots: tuple[Slot, ...]
+    places: Sequence[int]
     flat: FlatModel = field(init=False)
     type_graph: TypeGraph = field(init=False)
     rounded: dict[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
@@ -164,10 +176,10 @@ class _Builder:
             if vertex != ABSENT
         ]
         writes = [
-            ((i, k), node.outputs[k], self._slot(vertex), is_exact(node))
+            ((self.places[i], k), node.outputs[k], self._slot(vertex), is_exact(node))
             for i, (node, part) in enumerate(zip(flat.nodes, spans(flat.output_start), strict=True))
             for k, vertex in enumerate(graph.writes[part])
-            if vertex != ABSENT
+            if vertex != ABSENT and self.places[i] != ABSENT
         ]
         sinks = [
             (flat.graphs[number], k, self._slot(vertex))
@@ -196,10 +208,14 @@ class _Builder:
         return results
 
     def _slot(self, vertex: int) -> Slot:
-        if vertex == ABSENT:
-            return Slot(-1, "")
-        graph = self.type_graph
-        return Slot(graph.nodes[vertex], graph.kind_of(vertex).variables[0])
+        """Return the painter's slot for a vertex, by the order in the node: names may change."""
+        graph, painted = self.type_graph, self.painter.type_graph
+        node = ABSENT if vertex == ABSENT else graph.nodes[vertex]
+        place = ABSENT if node == ABSENT else self.places[node]
+        if place == ABSENT:
+            return Slot(ABSENT, "")
+        own = painted.vertices_of(place)[vertex - graph.vertices_of(node)[0] :]
+        return Slot(place, painted.kind_of(own[0]).variables[0]) if own else Slot(ABSENT, "")
 
     def _add_gates(self) -> None:
         if not self.slots:

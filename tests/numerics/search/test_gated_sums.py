@@ -70,6 +70,33 @@ def test_localise_takes_the_target_of_a_model_that_was_rewritten() -> None:
         localise(model, rewritten, DATA, target="webgpu", level="TREAT_INFER_AS_DENY")
 
 
+OLD = """<ir_version: 7, opset_import: ["" : 9]> g (float[1,4096] x) => (float[1,1] y, float[1,2] z)
+<float[4096,1] w = {ONES}, float[1] two = {2}, float[1,2] row = {1, 2}> {
+  [product] p = MatMul(x, w)
+  [scaled] s = Upsample<mode = "nearest">(p, scales)
+  [joined] c = Concat<axis = 1>(p, s)
+  [soft] z = Softmax<axis = 1>(c)
+  [sum] y = ReduceSum<axes = [1], keepdims = 1>(x)
+}""".replace("ONES", ",".join(["1"] * 4096)).replace(
+    "float[1] two = {2}", "float[2] scales = {1, 1}"
+)
+
+
+def test_sums_of_an_old_model_stop_as_well() -> None:
+    model = onnx.parser.parse_model(OLD)
+    painter = Repainter.of(model, options())
+    low = painter.low_slots(painter.rewrite())
+    assert {painter.nodes[slot.node].name for slot in low} >= {"product", "soft"}
+    gated = GatedModel.of(painter, low, expose_all=True)
+    assert {node for node, _ in gated.values} == set(range(len(painter.nodes)))
+    product = gated.values[next(i for i, n in enumerate(painter.nodes) if n.name == "product"), 0]
+    assert gated.run(DATA, (), [product])[product] == 4096
+    assert gated.run(DATA, low, [product])[product] == 2048
+    found = localise(model, None, DATA, options())
+    assert found.first is not None
+    assert found.first.node == "product"
+
+
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_sum_in_a_branch_stops_as_well(flag: bool) -> None:
     model = onnx.parser.parse_model(BRANCHES)
