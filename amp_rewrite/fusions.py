@@ -24,7 +24,7 @@ from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
-from amp_rewrite.kernels import KernelTable
+from amp_rewrite.kernels import KernelTable, table_of
 
 FORMAT_VERSION = 1
 
@@ -68,6 +68,59 @@ class Fusion:
             return True
         types = {"T": _tensor(given), "U": _tensor(FLOAT32), "V": _tensor(result)}
         return kernels.has_kernel(self.domain, self.op, version, types)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFusion:
+    """What a target, which may be several, makes of one kind of group.
+
+    Attributes:
+        pattern: The name of its patterns.
+        parts: What each of the targets makes of it, or None if it fuses nothing there, and its
+            kernel table.
+    """
+
+    pattern: str
+    parts: tuple[tuple[Fusion | None, KernelTable | None], ...]
+
+    @property
+    def behind_cast(self) -> bool:
+        """Whether all that find the pattern in float32 do so where a Cast makes its input."""
+        return all(fusion is None or fusion.behind_cast for fusion, _ in self.parts)
+
+    def runs(self, low: DType, opset: int, given: DType, result: DType) -> bool:
+        """Tell whether all of the targets compute a group with low values as one operator.
+
+        Where one of them computes it node by node, what is safe inside the operator is not.
+
+        Args:
+            low: The low type.
+            opset: The model's opset of ai.onnx.
+            given: The type of the operator's first input.
+            result: The type of its result, and of a scale and a bias.
+        """
+        return all(
+            fusion is not None
+            and low.name in fusion.low
+            and fusion.runs(kernels, opset, given, result)
+            for fusion, kernels in self.parts
+        )
+
+
+def of_target(target: targets.Target) -> Mapping[str, TargetFusion]:
+    """Return what a target fuses, of several what any of them does, by pattern.
+
+    Raises:
+        KernelTableError: A table cannot be read.
+    """
+    tables = [(load(part.fusions), table_of(part)) for part in target.parts or (target,)]
+    patterns = dict.fromkeys(pattern for table, _ in tables for pattern in table)
+    return {
+        pattern: TargetFusion(
+            pattern, tuple((table.get(pattern), kernels) for table, kernels in tables)
+        )
+        for pattern in patterns
+    }
 
 
 def load(name: str | None) -> Mapping[str, Fusion]:

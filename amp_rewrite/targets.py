@@ -57,7 +57,7 @@ class Target:
         kernels: Whose kernel table says what can be low: lists/kernels/<kernels>_<version>.json,
             or the path of a table, which ends in .json; None admits whatever the ONNX schemas do.
         fusions: Whose table says which groups of nodes it computes as one operator, and in which
-            types: lists/fusions/<fusions>.json; None if that is not known.
+            types: lists/fusions/<fusions>.json; None if that is not known, or differs by part.
         tensor_cores: Whether float16 products have units of their own, which the levels
             TENSOR_CORES_ONLY and UNSAFE_FORCE_ALL are about.
         precisions: The low types that its kernels compute in.
@@ -247,7 +247,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         name=name,
         lists=",".join(dict.fromkeys(part.lists for part in parts)),
         kernels=None,
-        fusions=next((part.fusions for part in parts if part.fusions is not None), None),
+        fusions=None,
         tensor_cores=all(part.tensor_cores for part in parts),
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.fusions import Fusion
+from amp_rewrite.fusions import TargetFusion
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
@@ -16,7 +16,6 @@ from amp_rewrite.graph.patterns.find_groups import Group, find_groups
 from amp_rewrite.graph.patterns.library import PATTERNS
 from amp_rewrite.graph.patterns.plain_view import PlainView
 from amp_rewrite.graph.patterns.scaled_products import scaled_operands
-from amp_rewrite.kernels import KernelTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class FusedGroup:
     """
 
     group: Group
-    fusion: Fusion
+    fusion: TargetFusion
     core: tuple[int, ...]
     results: tuple[int, ...]
     tail: tuple[int, ...]
@@ -76,11 +75,11 @@ class FusedScale(NamedTuple):
 
 
 def fused_scales(
-    type_graph: TypeGraph, fusion: Fusion | None, kernels: KernelTable | None, low: DType
+    type_graph: TypeGraph, fusion: TargetFusion | None, low: DType
 ) -> tuple[FusedScale, ...]:
     """Return the factors that a runtime with this fusion takes into low matrix products."""
     opset = type_graph.flat.opsets.get("", 1)
-    if fusion is None or low.name not in fusion.low or not fusion.runs(kernels, opset, low, low):
+    if fusion is None or not fusion.runs(low, opset, low, low):
         return ()
     names = type_graph.flat.node_names
     return tuple(
@@ -94,7 +93,9 @@ def fused_scales(
     )
 
 
-def fused_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> tuple[FusedGroup, ...]:
+def fused_groups(
+    type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]
+) -> tuple[FusedGroup, ...]:
     """Return the groups of a model that a runtime with these fusions fuses.
 
     Those with a tail inside functions are among them, if a call's argument is their input.
@@ -108,7 +109,7 @@ def fused_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> tuple[
     return tuple(_fused(view, group, fusions[group.name]) for group in found)
 
 
-def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> Iterator[Group]:
+def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]) -> Iterator[Group]:
     """Yield, for each call whose argument is the input of a group with a tail, the call."""
     flat, known = type_graph.flat, dict[tuple[object, ...], list[Group]]()
     if not flat.functions:
@@ -131,7 +132,7 @@ def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, Fusion]) -> Iter
                 yield Group(group.name, (node,), frozenset(), given)
 
 
-def _first_groups(body: TypeGraph, fusions: Mapping[str, Fusion]) -> Iterator[Group]:
+def _first_groups(body: TypeGraph, fusions: Mapping[str, TargetFusion]) -> Iterator[Group]:
     """Yield the groups with a tail that alone read an input of a function."""
     inputs = body.flat.main.inputs
     for fused in fused_groups(body, fusions):
@@ -141,7 +142,7 @@ def _first_groups(body: TypeGraph, fusions: Mapping[str, Fusion]) -> Iterator[Gr
             yield fused.group
 
 
-def _fused(view: PlainView, group: Group, fusion: Fusion) -> FusedGroup:
+def _fused(view: PlainView, group: Group, fusion: TargetFusion) -> FusedGroup:
     graph, flat = view.type_graph, view.type_graph.flat
     source = group.values["x"]
     inside = frozenset(group.nodes)

@@ -29,7 +29,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     kernels = table_of(target)
     tie = None if kernels is None else kernel_ties(kernels, options.low)
     type_graph = build_type_graph(model, tie)
-    table = fusions.load(target.fusions)
+    table = fusions.of_target(target)
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
     inputs = input_intervals(options.ranges, type_graph)
@@ -47,9 +47,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         bytes_per_mac=target.bytes_per_mac,
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table),
-        scaled_operands=fused_scales(
-            type_graph, table.get(scaled_products.NAME), kernels, options.low
-        ),
+        scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
         values=ValueFacts(type_graph, options.low, inputs, variables),
     )
 

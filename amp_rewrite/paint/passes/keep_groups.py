@@ -147,7 +147,7 @@ class _Judge:
         """Tell whether the target makes an operator with these types, and has a kernel for it."""
         context, fusion = self.context, self.fused.fusion
         opset = context.type_graph.flat.opsets.get("", 1)
-        return context.low.name in fusion.low and fusion.runs(context.kernels, opset, given, result)
+        return fusion.runs(context.low, opset, given, result)
 
     def _low(self, vertices: Iterable[int]) -> Marks:
         mark = Mark(Color.ALLOW, Reason.FUSED, None, f"part of {self.fused.words}")
