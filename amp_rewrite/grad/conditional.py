@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.errors import GradientError
-from amp_rewrite.graph.names import place
-from amp_rewrite.graph.traits import Trait, has, operator
-from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
+from amp_rewrite.grad.repeated import repeated
+from amp_rewrite.graph.traverse import remove_unused_nodes
 
 
 def if_gradients(
@@ -54,10 +52,8 @@ def _branch(
     from amp_rewrite.grad.walk import gradients
 
     branch = node.attributes[name].as_graph()
-    _check_repeatable(b, branch)
-    body = branch.clone(allow_outer_scope_values=True)
+    body = repeated(b, branch)
     inner = b.child(body)
-    _rename(inner, body)
     seeds: dict[ir.Value, ir.Value] = {}
     for value, gradient in zip(body.outputs, received, strict=True):
         if gradient is not None:
@@ -74,34 +70,3 @@ def _branch(
     body.name = inner.free_name(f"{node.name or 'if'}/{name}")
     remove_unused_nodes(body)
     return body
-
-
-def _check_repeatable(b: Builder, graph: ir.Graph) -> None:
-    """Refuse random numbers, of which the backward branch would draw others.
-
-    Raises:
-        GradientError: The branch draws some.
-    """
-    for node in graph:
-        mode = node.inputs[2] if operator(node) == "Dropout" and len(node.inputs) > 2 else None
-        drops = mode is not None and b.ints(mode) != [0]
-        if drops or has(node, Trait.RANDOM):
-            raise GradientError(
-                "random numbers inside an If have no gradient",
-                where=place(node),
-                remedy="move the operator out of the branch, or turn its training mode off",
-            )
-        for inner in subgraphs(node):
-            _check_repeatable(b, inner)
-
-
-def _rename(b: Builder, graph: ir.Graph) -> None:
-    """Give everything in a copied graph a name of its own."""
-    for value in (*graph.inputs, *graph.initializers.values()):
-        value.name = b.free_name(value.name or "value")
-    for node in graph:
-        node.name = b.free_name(node.name or node.op_type)
-        for value in node.outputs:
-            value.name = b.free_name(value.name) if value.name else value.name
-        for inner in subgraphs(node):
-            _rename(b, inner)

@@ -12,6 +12,7 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.accumulate import accumulate
 from amp_rewrite.grad.conditional import if_gradients
 from amp_rewrite.grad.indexed_slices import IndexedSlices
+from amp_rewrite.grad.loop_gradient import loop_gradients
 from amp_rewrite.grad.rule import Gradient, Gradients
 from amp_rewrite.grad.rules import RULES
 from amp_rewrite.graph.names import place
@@ -39,7 +40,8 @@ def gradients(
 
     Returns:
         One gradient per value of `wrt`: None where no seed depends on it, IndexedSlices where it
-        is a table of which rows are gathered and nothing else is done with it.
+        is a table of which rows are gathered and nothing else is done with it, and which the graph
+        does not compute.
 
     Raises:
         GradientError: An operator in between has no rule, or its rule cannot handle this use.
@@ -57,7 +59,7 @@ def gradients(
             for value, gradient in _apply(b, node, received):
                 arrived.setdefault(value, []).append(gradient)
         b.source = None
-        found = [_total(b, arrived, v, sparse=sparse and v.producer() is None) for v in wrt]
+        found = [_total(b, arrived, v, sparse=sparse and not _is_computed(b, v)) for v in wrt]
         kept.update(v for g in found if g is not None for v in _parts(g))
         return found
     finally:  # a failed walk leaves nothing behind
@@ -84,6 +86,12 @@ def _passes(b: Builder, node: ir.Node, arrived: Mapping[ir.Value, object]) -> bo
     return reached and any(v in b.varying for v in inputs_of(node))
 
 
+def _is_computed(b: Builder, value: ir.Value) -> bool:
+    """Return whether a node of the builder's graph computes a value."""
+    node = value.producer()
+    return node is not None and node.graph is b.graph
+
+
 def _may_vary(value: ir.Value) -> bool:
     return value.dtype is None or value.dtype.is_floating_point()
 
@@ -105,8 +113,9 @@ def _apply(
 ) -> Sequence[tuple[ir.Value, Gradient]]:
     """Return the gradients that a node passes on, each in the shape of its value."""
     dense = [g if isinstance(g, ir.Value) else None for g in received]
-    if node.op_type == "If" and node.domain == "":
-        return if_gradients(b, node, dense, [v for v in captured(node) if v in b.varying])
+    control = _CONTROL.get(operator(node))
+    if control is not None:
+        return control(b, node, dense, [v for v in captured(node) if v in b.varying])
     found = _by_rule(b, node, dense)
     keeps_shape = has(node, Trait.NOT_BROADCAST)
     passed: list[tuple[ir.Value, Gradient]] = []
@@ -123,17 +132,17 @@ def _apply(
 def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> Gradients:
     rule = RULES.get(operator(node))
     if rule is None:
-        loop = has(node, Trait.LOOPS)
         raise GradientError(
             "an operator has no gradient rule",
             where=place(node),
-            found="a loop, whose length is known at run time only" if loop else None,
-            remedy="unroll the loop when exporting the model"
-            if loop
-            else "express it in operators that have one, make it a model-local function, or leave "
-            "the variables before it out of var_list",
+            remedy="express it in operators that have one, make it a model-local function, or "
+            "leave the variables before it out of var_list",
         )
     return rule(node, received, b)
+
+
+# Those with graphs inside, whose gradients are made by a walk through these.
+_CONTROL = {"If": if_gradients, "Loop": loop_gradients}
 
 
 def _parts(gradient: Gradient) -> Iterable[ir.Value]:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 class Part(StrEnum):
     """Parts of a training step besides the forward model.
 
-    GRADIENT and RANDOM (Dropout) are painted like the forward model; all others stay float32.
+    GRADIENT and RANDOM (Dropout) are painted like the forward model; all others stay float32. SUM
+    adds up the gradients of a loop's turns.
     """
 
     LOSS = "loss"
     GRADIENT = "gradient"
+    SUM = "sum"
     ARITHMETIC = "arithmetic"
     CLIP = "clip"
     ALL_REDUCE = "all-reduce"

@@ -15,7 +15,8 @@ from onnx_ir.passes.common import ShapeInferencePass
 from amp_rewrite.builder.annotate import annotate
 from amp_rewrite.builder.dimensions import is_vague
 from amp_rewrite.errors import GradientError, GraphError
-from amp_rewrite.grad import unroll
+from amp_rewrite.grad.recurrent import function as recurrent
+from amp_rewrite.grad.recurrent.description import OPERATORS as RECURRENT
 from amp_rewrite.grad.rules import RULES
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.functions import inline
@@ -60,7 +61,7 @@ def prepare(model: ir.Model) -> None:
     while _expand(model):
         _inline(model)
         _record(model)
-    model.graph.opset_imports.pop(unroll.DOMAIN, None)  # no call of it is left
+    model.graph.opset_imports.pop(recurrent.DOMAIN, None)  # no call of it is left
     model.meta[PREPARED_KEY] = True
 
 
@@ -139,7 +140,7 @@ def _expand(model: ir.Model) -> bool:
         key = operator(node)
         if node.domain != "" or has(node, Trait.NO_GRADIENT):
             continue
-        if key in RULES and key not in unroll.OPERATORS:
+        if key in RULES and key not in RECURRENT:
             continue
         if next(subgraphs(node), None) is not None:
             continue  # the inliner cannot hand a graph over to a function
@@ -148,7 +149,7 @@ def _expand(model: ir.Model) -> bool:
             continue
         model.functions[function.identifier()] = function
         node.overload = function.overload
-        if function.domain == unroll.DOMAIN:
+        if function.domain == recurrent.DOMAIN:
             node.domain = function.domain
             node.attributes.clear()  # the function is made for them
             model.graph.opset_imports[function.domain] = 1
@@ -160,8 +161,8 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function that defines a node's operator, under an overload of its own."""
     opset = model.graph.opset_imports.get("", _OLDEST)
     overload = f"{node.name or node.op_type}/{len(model.functions)}"
-    if node.op_type in unroll.OPERATORS:
-        return unroll.body(node, opset, overload)
+    if node.op_type in RECURRENT:
+        return recurrent.body(node, opset, overload)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:

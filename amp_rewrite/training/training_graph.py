@@ -175,7 +175,7 @@ class TrainingGraph:
     Attributes:
         source: The model that it is a copy of, which is never changed.
         model: The copy, at an opset that gradients know. Weights that were Constant nodes, or
-            inside a branch of an If, are initializers of its main graph.
+            inside an If, a Loop or a Scan, are initializers of its main graph.
         inference: The model to export instead of the source, or None.
         builder: Adds the nodes of gradients.
         states: Name -> state, in the order of creation.
@@ -228,8 +228,8 @@ class TrainingGraph:
     def forward(self) -> ir.Model:
         """Return a copy of the model as it was loaded, which may be changed.
 
-        Weights that were Constant nodes, or inside a branch of an If, are initializers of its main
-        graph, as they are in `model`.
+        Weights that were Constant nodes, or inside an If, a Loop or a Scan, are initializers of its
+        main graph, as they are in `model`.
         """
         return lifted(self.source) if self.inference is None else clone(self.inference)
 

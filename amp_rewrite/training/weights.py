@@ -42,32 +42,23 @@ def lifted(model: ir.Model) -> ir.Model:
     Floating-point Constant nodes of rank 1 and more become initializers of the same name.
 
     Those are weights that an exporter stored in nodes. Scalars stay what they are: factors and
-    epsilons of a formula. Weights inside a branch of an If become initializers of the main graph,
-    where they can be trained, under another name if theirs is taken.
+    epsilons of a formula. Weights inside an If, a Loop or a Scan become initializers of the main
+    graph, where they can be trained, under another name if theirs is taken.
     """
     model = clone(model)
     main = model.graph
-    for graph in [main, *_branches(main)]:
+    for graph in list(graphs_in(main)):
         nodes = (n for n in graph if n.op_type == "Constant" and not n.domain)
         constants = [n.outputs[0] for n in nodes if "sparse_value" not in n.attributes]
         if graph is not main:
             constants += graph.initializers.values()
-            # A branch computes what it returns.
+            # A graph inside a node computes what it returns.
             constants = [v for v in constants if not v.is_graph_output()]
         for old in constants:
             tensor = constant_tensor(old)
             if tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape):
                 _lift(main, graph, old, tensor)
     return model
-
-
-def _branches(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """Yield the branches of If nodes, at any depth."""
-    for node in graph:
-        if node.op_type == "If" and not node.domain:
-            for branch in subgraphs(node):
-                yield branch
-                yield from _branches(branch)
 
 
 def _lift(main: ir.Graph, graph: ir.Graph, old: ir.Value, tensor: ir.TensorProtocol) -> None:

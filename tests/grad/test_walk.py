@@ -484,19 +484,6 @@ def test_builders_one_after_the_other_give_unique_names():
     onnx.checker.check_model(to_proto(model), full_check=True)
 
 
-def test_a_loop_is_refused_with_its_name_and_a_remedy():
-    model = model_of(
-        """(float[3] x, int64 n, bool c) => (float[3] y) {
-        [the_loop] y = Loop (n, c, x) <body = body (int64 i, bool go, float[3] a)
-            => (bool more, float[3] b) { more = Identity(go)  b = Exp(a) }>
-        }"""
-    )
-    b = prepared(model)
-    y = model.graph.outputs[0]
-    with pytest.raises(GradientError, match=r"'the_loop' \(Loop\).*no gradient rule.*unroll"):
-        gradients(b, {y: b.ones_like(y)}, [named(model, "x")])
-
-
 def test_a_missing_rule_is_refused_with_the_node_and_a_remedy():
     model = model_of("(float[3, 3] x) => (float y) { [det] y = Det(x) }")
     b = prepared(model)

@@ -55,6 +55,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "trainer/session/test_copies": "copies of a model on its way to the first step",
     "trainer/session/test_low_sessions": "sessions of steps in float16 and bfloat16",
     "trainer/step/test_random_steps": "steps of generated models",
+    "trainer/step/test_recurrent_steps": "steps of models whose sequences have any length",
     "trainer/step/test_step_backward": "what of a step says of the backward pass",
     "trainer/test_combinations": "everything that can be combined in a step, drawn at random",
     "trainer/test_files_made_elsewhere": "every reader of training, on files that were changed",
