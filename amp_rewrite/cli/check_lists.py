@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from amp_rewrite import list_check
+from amp_rewrite.cli.late_bar import late_bar
 
 
 class Format(StrEnum):
@@ -32,7 +33,8 @@ def check_lists(
     ] = Format.TEXT,
 ) -> None:
     """Check op lists against schemas and kernel tables, and models against the lists."""
-    report = list_check.check_lists(files or None, models=model or ())
+    with late_bar("checking", quiet=False):
+        report = list_check.check_lists(files or None, models=model or ())
     forms = {
         Format.TEXT: report.to_text,
         Format.JSON: report.to_json,

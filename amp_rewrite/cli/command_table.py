@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from amp_rewrite.cli.help_examples import EXAMPLES, epilog
+
 COMMANDS: Mapping[str, str] = {
     "convert": "Rewrite MODEL to mixed precision.",
     "explain": "Print why each NODE of MODEL becomes low precision or stays float32.",
@@ -55,7 +57,7 @@ def command(name: str) -> Any:
     function = name.replace("-", "_")
     module = import_module(f"{__package__}.{function}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(module, function))
+    alone.command(name, epilog=epilog(EXAMPLES[name]))(getattr(module, function))
     return typer.main.get_command(alone)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +34,11 @@ def error_console() -> PlainConsole:
     from amp_rewrite.report.plain_console import PlainConsole
 
     return PlainConsole(stderr=True)
+
+
+def completing(choices: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what completes the value of an option in a shell: the choices that begin so."""
+    return lambda incomplete: [c for c in choices if c.startswith(incomplete)]
 
 
 Data = Annotated[

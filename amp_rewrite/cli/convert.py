@@ -91,7 +91,7 @@ def convert(
     verifies = bool(data or stress or by_default)
     _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
     made, missing = None, None
-    with late_bar(quiet=quiet) as bar:
+    with late_bar("rewriting", quiet=quiet, saves=True) as bar:
         raised = None if opset is None else _raised(model, opset, options)
         source = model if raised is None else raised.model
         try:

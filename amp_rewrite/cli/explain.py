@@ -9,6 +9,7 @@ import typer
 
 from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
+from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.report.cast_table import explain_casts as cast_table
 from amp_rewrite.report.explain import explain as explain_node
@@ -28,11 +29,12 @@ def explain(
 ) -> None:
     """Print why each NODE of MODEL becomes low precision or stays float32."""
     lengths, out = common.lengths(dim, explain_casts=explain_casts), common.console()
-    result = rewrite(model, options)
+    with late_bar("rewriting", quiet=False):
+        result = rewrite(model, options)
+        report = result.report_of_sizes(lengths) if explain_casts else result.report
     if explain_casts:
-        out.print_lines(cast_table(result.report_of_sizes(lengths)))
+        out.print_lines(cast_table(report))
         return
-    report = result.report
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
         out.print_lines(explain_node(report, name))

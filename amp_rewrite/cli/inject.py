@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from amp_rewrite.cli import common
+from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
@@ -50,17 +51,18 @@ def inject(
 ) -> None:
     """Scale the seed of a training graph, unscale its gradients, make updates conditional."""
     check_output_path(graph, output)
-    step = inject_loss_scaling(
-        graph,
-        loss,
-        seed,
-        _pairs("--gradient", gradient),
-        _pairs("--update", update),
-        loss_scale_of(loss_scale, max_skips),
-        conditional,
-        precision=precision,
-    )
-    save(step, output)
+    with late_bar("injecting", quiet=quiet, saves=True) as bar:
+        step = inject_loss_scaling(
+            graph,
+            loss,
+            seed,
+            _pairs("--gradient", gradient),
+            _pairs("--update", update),
+            loss_scale_of(loss_scale, max_skips),
+            conditional,
+            precision=precision,
+        )
+        save(step, output, progress=bar.saving)
     if not quiet:
         _print(read_info(step), conditional, output)
 

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Timer
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amp_rewrite.graph.io.model_files import Progress as SaveProgress
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 PATIENCE = 1.0
 """After how many seconds a bar appears where most work takes less."""
@@ -27,14 +30,16 @@ class LateBar(NamedTuple):
 
 
 @contextmanager
-def late_bar(*, quiet: bool) -> Generator[LateBar]:
+def late_bar(work: str, *, quiet: bool, saves: bool = False) -> Generator[LateBar]:
     """Show a bar on a terminal once the work inside takes longer than a second.
 
-    As long as no byte is written, it says that the model is being rewritten; from then on, how many
-    bytes are written and how much time is left.
+    As long as no byte is written, it says what is being done, and for how long; from then on, how
+    many bytes are written and how much time is left.
 
     Args:
+        work: What is being done at first, such as "rewriting".
         quiet: Show nothing.
+        saves: Whether a model is written in the end.
 
     Yields:
         What the work tells the bar.
@@ -42,21 +47,18 @@ def late_bar(*, quiet: bool) -> Generator[LateBar]:
     if quiet or not sys.stderr.isatty():
         yield LateBar(lambda _: None, lambda _: None)
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress
 
     from amp_rewrite.cli.common import error_console
 
     console = error_console()
     bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(20),
-        DownloadColumn(binary_units=True),
-        TimeRemainingColumn(),
+        *_columns(saves=saves),
         console=console,
         disable=not console.is_interactive,
         transient=True,
     )
-    task = bar.add_task("rewriting", total=None)
+    task = bar.add_task(work, total=None)
     timer = Timer(PATIENCE, bar.start)
     timer.start()
     try:
@@ -68,3 +70,18 @@ def late_bar(*, quiet: bool) -> Generator[LateBar]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+def _columns(*, saves: bool) -> tuple[ProgressColumn, ...]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    what = (TextColumn("{task.description}"), BarColumn(20))
+    if saves:
+        return (*what, DownloadColumn(binary_units=True), TimeRemainingColumn())
+    return (*what, TimeElapsedColumn())

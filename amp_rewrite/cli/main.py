@@ -14,16 +14,18 @@ import typer
 
 from amp_rewrite.cli.command_table import Commands
 from amp_rewrite.cli.common import FAILED, INTERRUPTED, NOT_STRICT, error_console
+from amp_rewrite.cli.ctrl_c import wait_for_imports
+from amp_rewrite.cli.help_examples import FIRST, epilog
 from amp_rewrite.errors import AmpError, StrictError
 from amp_rewrite.version import __version__
 
 app = typer.Typer(
     cls=Commands,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Automatic mixed precision for ONNX, as a compiler pass.",
+    epilog=epilog(FIRST),
 )
 
 
@@ -90,6 +92,7 @@ def _one_line(error: Exception) -> str:
 
 def _set_up_process() -> None:
     """Set up a process that runs one command."""
+    wait_for_imports()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name need not be of the locale's letters
             stream.reconfigure(errors="backslashreplace")

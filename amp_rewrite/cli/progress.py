@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TypedDict
 
 import typer
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,6 +17,15 @@ from rich.progress import (
 from rich.table import Column
 
 from amp_rewrite.cli.common import error_console
+
+
+class _Drawing(TypedDict):
+    """Arguments of rich's Progress."""
+
+    console: Console
+    disable: bool
+    transient: bool
+
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -28,9 +39,7 @@ def counting_bar(*, quiet: bool) -> Progress:
         MofNCompleteColumn(table_column=Column(min_width=9)),
         TimeRemainingColumn(table_column=Column(min_width=7)),
         TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
-        console=error_console(),
-        disable=quiet,
-        transient=True,
+        **_drawing(quiet=quiet),
     )
 
 
@@ -40,19 +49,23 @@ def timed_bar(*, quiet: bool) -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[note]}"),
-        console=error_console(),
-        disable=quiet,
-        transient=True,
+        **_drawing(quiet=quiet),
     )
+
+
+def _drawing(*, quiet: bool) -> _Drawing:
+    """Return where a bar is drawn: on a terminal, from which it vanishes in the end."""
+    console = error_console()
+    return _Drawing(console=console, disable=quiet or not console.is_interactive, transient=True)
 
 
 def seconds(text: str) -> float:
     """Return the seconds that "90", "90s", "10m" or "1.5h" stand for.
 
     Raises:
-        typer.BadParameter: It is no duration, or not positive.
+        typer.BadParameter: It is not a duration, or not positive.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
     if match is None or float(match[1]) <= 0:
-        raise typer.BadParameter(f"{text!r} is no duration; write 90s, 10m or 1h")
+        raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 10m or 1h")
     return float(match[1]) * _SECONDS[match[2]]

@@ -64,7 +64,7 @@ def report(
     """Write a page that shows in a browser what a rewrite of MODEL does, and why."""
     _check_outputs([output, model_explorer], [model, rewritten])
     runs = bool(data or rewritten) if verify is None else verify
-    with late_bar(quiet=quiet) as bar:
+    with late_bar("rewriting", quiet=quiet) as bar:
         result = rewrite(model, options)
         verification = _verified(model, rewritten, result, data, bar) if runs else None
         evidence = Evidence(
@@ -131,7 +131,6 @@ def _verified(
 ) -> VerifyReport:
     from amp_rewrite.numerics.compare.verify import verify
 
-    bar.step("verifying")
     return verify(
         model,
         result.model if rewritten is None else rewritten,
@@ -139,6 +138,7 @@ def _verified(
         stress=False,
         input_ranges=result.options.ranges,
         target=result.options.target,
+        progress=bar.step,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from amp_rewrite.cli.common import completing
 from amp_rewrite.rewriting.options import RewriteOptions
 
 _PARAMETER = "options"
@@ -48,7 +49,8 @@ def _parameters(option: Field[Any]) -> Iterator[inspect.Parameter]:
     """Yield what a field is on the command line: a value, a switch, names one by one, or both."""
     help_, flag, names = (option.metadata[key] for key in ("help", "flag", "names"))
     if flag is None or names is not None:
-        kind = Annotated[type(option.default), typer.Option(help=help_)]
+        found = completing(option.metadata["choices"])
+        kind = Annotated[type(option.default), typer.Option(help=help_, autocompletion=found)]
         yield inspect.Parameter(option.name, _KIND, default=option.default, annotation=kind)
     if flag is not None:
         several = Annotated[list[str] | None, typer.Option(flag, help=names or help_)]

@@ -12,6 +12,7 @@ import typer
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
+from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.batches import read_batch
@@ -39,7 +40,8 @@ def run(
     """Run MODEL on an execution provider; say how long it takes and which nodes it took."""
     _check_paths([model, data], [output, report])
     named = targets.provider_named(provider)
-    found = run_on(model, read_batch(data), named, repeat=repeat, threads=threads)
+    with late_bar("running", quiet=quiet):
+        found = run_on(model, read_batch(data), named, repeat=repeat, threads=threads)
     if output is not None:
         write_bytes(output, _npz(found.outputs))
     if report is not None:

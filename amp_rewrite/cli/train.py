@@ -87,6 +87,7 @@ def train(
             "--metric",
             help=f"What to measure there: {', '.join(NAMES)}, or METRIC:PREDICTIONS:LABELS; "
             "repeat. Default: the accuracy if it is known.",
+            autocompletion=common.completing(NAMES),
         ),
     ] = None,
     best: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from amp_rewrite.cli import common
+from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
@@ -51,7 +52,10 @@ def train_step(
             "--loss-option", help="An argument of the loss, such as label-smoothing=0.1; repeat."
         ),
     ] = None,
-    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(NAMES)}.")] = "adam",
+    optimizer: Annotated[
+        str,
+        typer.Option(help=f"One of {', '.join(NAMES)}.", autocompletion=common.completing(NAMES)),
+    ] = "adam",
     learning_rate: Annotated[
         float | None, typer.Option(help="The optimizer's default if none is given.")
     ] = None,
@@ -160,12 +164,14 @@ def train_step(
     chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
     graph.freezing.train_statistics = train_statistics
     graph.freezing.train_dropout = train_dropout
-    with shard_context():
-        op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm, accumulate)
-    whole = in_precision(whole_step(op, seed=seed), precision, options)
-    summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
-    step = step_model(whole, fetch or (), targets=targets)
-    save(step, output)
+    with late_bar("differentiating", quiet=quiet, saves=True) as bar:
+        with shard_context():
+            op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm, accumulate)
+        bar.step("rewriting")
+        whole = in_precision(whole_step(op, seed=seed), precision, options)
+        summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
+        step = step_model(whole, fetch or (), targets=targets)
+        save(step, output, progress=bar.saving)
     if not quiet:
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:

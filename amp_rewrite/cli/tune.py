@@ -23,7 +23,10 @@ def tune(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: common.Data,
     output: common.ListFile,
-    metric: Annotated[str, typer.Option(help=" or ".join(METRICS) + ".")] = METRICS[0],
+    metric: Annotated[
+        str,
+        typer.Option(help=" or ".join(METRICS) + ".", autocompletion=common.completing(METRICS)),
+    ] = METRICS[0],
     rtol: Annotated[
         float | None,
         typer.Option(help="The largest loss to accept; the metric's usual one if unset."),

@@ -9,6 +9,7 @@ import typer
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
+from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.progress import seconds
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
@@ -76,19 +77,22 @@ def verify(
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
     paths = data[0] if data and len(data) == 1 else data
-    found = verify_models(
-        original,
-        rewritten,
-        paths or None,
-        rtol,
-        atol,
-        seed=seed,
-        stress=stress,
-        stress_budget=None if stress_budget is None else seconds(stress_budget),
-        providers=None if provider is None else [targets.provider_named(provider)],
-        input_ranges=input_range or (),
-        target=target,
-    )
+    budget = None if stress_budget is None else seconds(stress_budget)
+    with late_bar("verifying", quiet=quiet) as bar:
+        found = verify_models(
+            original,
+            rewritten,
+            paths or None,
+            rtol,
+            atol,
+            seed=seed,
+            stress=stress,
+            stress_budget=budget,
+            providers=None if provider is None else [targets.provider_named(provider)],
+            input_ranges=input_range or (),
+            target=target,
+            progress=bar.step,
+        )
     if report is not None:
         write_text(report, found.to_json())
     if not quiet:

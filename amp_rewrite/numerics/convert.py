@@ -151,7 +151,13 @@ class _Job:
         """Verify what was rewritten."""
         self.progress("verifying")
         run = self._verification(result)
-        report = verified(run, self.data, stress=self.stress, input_ranges=self.options.ranges)
+        report = verified(
+            run,
+            self.data,
+            stress=self.stress,
+            input_ranges=self.options.ranges,
+            progress=self.progress,
+        )
         return Conversion(result, report, calibration, tuning, run.shapes)
 
     def _verification(self, result: RewriteResult) -> Verification:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.intervals import element_types
 from amp_rewrite.graph.intervals.interval import Interval, between
+from amp_rewrite.graph.nearest import suggestion
 
 Range = tuple[float, float]
 """The least and the greatest number that an input may hold."""
@@ -105,11 +105,11 @@ def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:
     names = [model.value_names[value] for value in model.main.inputs]
     for name in ranges:
         if name not in names:
-            near = get_close_matches(name, names) or names
+            some = ", ".join(map(repr, names)) or "a model with inputs"
             raise OptionError(
                 "input_ranges names no input of the model",
                 found=repr(name),
-                expected=" or ".join(map(repr, near)) or "a model with inputs",
+                expected=suggestion(name, names, some),
             )
 
 

@@ -27,15 +27,22 @@ Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
 
 
-def _shown(help_: str, *, flag: str | None = None, names: str | None = None) -> dict[str, Any]:
+def _shown(
+    help_: str,
+    *,
+    flag: str | None = None,
+    names: str | None = None,
+    choices: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return what the command line needs to make an option of a field.
 
     Args:
         help_: The text of `--help`.
         flag: What is repeated, once for each name, if the field holds names.
         names: The help of `flag` where the field is a switch as well; `help_` is the switch's then.
+        choices: What a shell completes the value with.
     """
-    return {"help": help_, "flag": flag, "names": names}
+    return {"help": help_, "flag": flag, "names": names, "choices": choices}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +79,12 @@ class RewriteOptions:
             operator on no list, or lacks a kernel.
     """
 
-    precision: Precision = field(default="float16", metadata=_shown("float16 or bfloat16."))
+    precision: Precision = field(
+        default="float16", metadata=_shown("float16 or bfloat16.", choices=get_args(Precision))
+    )
     target: targets.TargetChoice = field(
-        default=targets.DEFAULT, metadata=_shown(targets.in_words())
+        default=targets.DEFAULT,
+        metadata=_shown(targets.in_words(), choices=get_args(targets.TargetName)),
     )
     lists: Lists = field(
         default=None,
@@ -85,7 +95,8 @@ class RewriteOptions:
     level: Level = field(
         default="default",
         metadata=_shown(
-            "default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or UNSAFE_FORCE_ALL (any case)."
+            "default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or UNSAFE_FORCE_ALL (any case).",
+            choices=get_args(Level),
         ),
     )
     keep_io_types: bool | Names = field(
@@ -111,13 +122,17 @@ class RewriteOptions:
     )
     weights: Weights = field(
         default="convert",
-        metadata=_shown("convert: store low-precision weights; cast: keep float32 ones."),
+        metadata=_shown(
+            "convert: store low-precision weights; cast: keep float32 ones.",
+            choices=get_args(Weights),
+        ),
     )
     store: Store = field(
         default="tables",
         metadata=_shown(
             "What is stored in 16 bits though it computes in float32: tables that Gather reads, "
-            "half: all large constants that survive it, or float32: nothing."
+            "half: all large constants that survive it, or float32: nothing.",
+            choices=get_args(Store),
         ),
     )
     infer_after_allow: bool = field(
@@ -201,8 +216,8 @@ class RewriteOptions:
         """Reject names and patterns that fit nothing in the model.
 
         Raises:
-            OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes` or `input_ranges`
-                names nothing.
+            OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes`, `variables` or
+                `input_ranges` names nothing.
         """
         nodes = set(model.node_names)
         _require_known("preserve", self.preserve, nodes, "a node name")
@@ -218,6 +233,8 @@ class RewriteOptions:
                         remedy="`amp-rewrite explain MODEL` lists the node names",
                     )
         check_input_names(self.ranges, model)
+        inputs = {model.value_names[v] for v in model.main.inputs}
+        _require_known("variables", self.variables, inputs, "a graph input")
         if not isinstance(self.keep_io_types, bool):
             ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
             _require_known("keep_io_types", self.keep_io_types, ends, "a graph input or output")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.training.training_graph import GraphValue, State
@@ -108,12 +109,13 @@ def _matches(variable: State, entry: object, where: str | None) -> bool:
 
 def _nothing(variables: Sequence[State], entry: object, where: str | None) -> OptionError:
     names = [v.name for v in variables]
-    more = ", ..." if len(names) > _SHOWN else ""
+    some = "some of " + ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    pattern = entry.pattern if isinstance(entry, re.Pattern) else entry  # pyright: ignore[reportUnknownMemberType]
     return OptionError(
         "the pattern matches no variable",
         where=where,
-        found=repr(entry.pattern if isinstance(entry, re.Pattern) else entry),  # pyright: ignore[reportUnknownMemberType]
-        expected="some of " + ", ".join(names[:_SHOWN]) + more,
+        found=repr(pattern),
+        expected=suggestion(pattern, names, some) if isinstance(pattern, str) else some,
         remedy="* stands for any text in a name",
     )
 

@@ -447,6 +447,14 @@ def test_an_unknown_command_or_option_names_the_nearest(
     assert expected in err
 
 
+def test_a_variable_that_is_no_input_names_the_nearest(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, err = convert(capsys, folder, "--variable", "X")
+    assert status == 1
+    assert "variables names nothing in the model; found 'X'; expected 'x'" in err
+
+
 @pytest.mark.parametrize("option", ["--deny-node", "--preserve"])
 def test_a_name_that_matches_nothing_names_the_nearest(
     option: str, capsys: pytest.CaptureFixture[str], folder: Path

@@ -75,6 +75,15 @@ def test_a_bar_shows_bytes_and_is_gone_in_the_end(model: Path) -> None:
 
 
 @unix
+def test_a_command_that_writes_no_model_says_what_it_does(model: Path) -> None:
+    status, out, drawn = on_a_terminal(AT_ONCE, "verify", model, model)
+    assert (status, out.splitlines()[-1]) == (0, "holds")
+    assert "verifying: feed 1" in drawn
+    assert "0:00:0" in drawn
+    assert "bytes" not in drawn
+
+
+@unix
 def test_nothing_is_drawn_for_short_work_or_quietly(model: Path) -> None:
     output = model.parent / "o.onnx"
     assert on_a_terminal(NEVER, "convert", model, "-o", output)[::2] == (0, "")

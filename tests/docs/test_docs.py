@@ -17,6 +17,7 @@ from amp_rewrite.cli.main import main
 NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
+    "docs/mixed_precision.md": ["amp-rewrite --show-completion"],
     "docs/shards.md": ["torchrun"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
     "docs/webgpu.md": [

@@ -18,10 +18,12 @@ NO_ROOMS = frozenset(
 """Folders that do not test a room: other kinds of tests, and tests of what is not the package."""
 
 OF_MORE_THAN_ONE_MODULE = {
+    "cli/test_completion": "what shells are offered: main, command_table and the options",
     "cli/test_commands": "what the commands share, and convert, explain and demo",
     "cli/test_mixed_commands": "train-step and train, one behind the other, in low precision",
     "cli/test_names": "every command, on names that hold what a terminal acts on",
     "cli/test_numerics_commands": "calibrate, localise, tune and verify on one model",
+    "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
     "emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
     "grad/rules/test_elementwise": "arithmetic, activations and trigonometry: one table",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -51,6 +51,7 @@ class StressChecks:
         plausible: Makes feeds of other lengths.
         attempt: The attempt at sizes that runs; None if that is not known yet.
         budget: Seconds that all of it may take.
+        progress: Called with the kind that is tried.
     """
 
     run: Verification
@@ -58,6 +59,7 @@ class StressChecks:
     plausible: PlausibleInputs
     attempt: int | None
     budget: float
+    progress: Callable[[str], None]
     started: float = field(default_factory=time.perf_counter)
 
     def report(self) -> StressReport:
@@ -78,6 +80,7 @@ class StressChecks:
             return None
         if _RUNS * self.run.seconds > self._left:
             return StressResult(kind, (), "left out", "the time is used up")
+        self.progress(f"verifying: stress inputs, {kind}")
         return self._first_valid(kind, chain([first], alternatives))
 
     def _first_valid(self, kind: str, alternatives: Iterable[Feeds]) -> StressResult:

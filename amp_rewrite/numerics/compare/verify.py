@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -26,11 +26,18 @@ from amp_rewrite.rewriting.input_ranges import InputRanges
 from amp_rewrite.rewriting.input_ranges import input_ranges as parsed_ranges
 from amp_rewrite.targets import CUDA
 
+Progress = Callable[[str], None]
+"""Called with what begins."""
+
 STRESS_SHARE = 2.0
 """Stress inputs may take that many times as long as the rest of a verification."""
 
 STRESS_SECONDS = (5.0, 60.0)
 """The least and the most seconds that they get unless a budget is given."""
+
+
+def _silent(_: str) -> None:
+    pass
 
 
 def verify(
@@ -48,6 +55,7 @@ def verify(
     providers: Sequence[str] | None = None,
     threads: int = 0,
     target: str | None = None,
+    progress: Progress | None = None,
 ) -> VerifyReport:
     """Run a model and its rewritten form on the same data and compare.
 
@@ -85,6 +93,7 @@ def verify(
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
         target: Whose kernels the emulation is of: it keeps partial sums in the type that they do.
             None is that of the first of `providers`, or "cuda".
+        progress: Called with what begins: each feed, each kind of stress input.
 
     Raises:
         AmpError: A model, the data or the target are wrong, they do not fit together, or ONNX
@@ -94,6 +103,7 @@ def verify(
     intermediates = arguments.switch("intermediates", intermediates)
     stress = None if stress is None else arguments.switch("stress", stress)
     providers = None if providers is None else arguments.texts("providers", providers)
+    progress = arguments.function("progress", progress)
     before, after = load(original), load(rewritten)
     tolerances = Tolerances.of(lowest_precision(after), rtol, atol)
     kernels = _target(target, providers)
@@ -108,6 +118,7 @@ def verify(
         stress_budget=stress_budget,
         input_ranges=parsed_ranges(input_ranges),
         intermediates=intermediates,
+        progress=progress or _silent,
     )
 
 
@@ -130,6 +141,7 @@ def verified(
     stress_budget: float | None = None,
     input_ranges: InputRanges,
     intermediates: bool = True,
+    progress: Progress = _silent,
 ) -> VerifyReport:
     """Do what `verify` does, for models that are loaded.
 
@@ -143,13 +155,14 @@ def verified(
     first = next(feeds, None)
     if first is None:
         raise OptionError("there is no data", expected="at least one feed")
-    for each in chain([first], feeds):
+    for number, each in enumerate(chain([first], feeds), 1):
+        progress(f"verifying: feed {number}")
         run.add(each, inside=intermediates)
     found = None
     if stress and not step_description(run.before):
         inputs = StressInputs(first, _roles(run, plausible), seed)
         budget = _budget(time.perf_counter() - start) if stress_budget is None else stress_budget
-        found = StressChecks(run, inputs, plausible, attempt, budget).report()
+        found = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
     return run.report(_origin(data, seed), inside=intermediates, stress=found)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from amp_rewrite import optimizers
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
@@ -72,10 +73,12 @@ def _matching(variables: Sequence[State], pattern: str) -> list[State]:
         raise OptionError("not a regular expression", where=repr(pattern), found=error) from error
     if not found:
         names = [v.name for v in variables]
+        some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise OptionError(
             "the pattern matches no variable that the loss depends on",
             found=repr(pattern),
-            expected=", ".join(names[:10]) + (", ..." if len(names) > 10 else ""),
+            expected=suggestion(pattern, names, some),
+            remedy="it has to match a whole name",
         )
     return found
 

@@ -1,0 +1,93 @@
+"""Shells complete commands, options and the values that options have."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amp_rewrite.cli.command_table import COMMANDS
+from amp_rewrite.cli.main import main
+
+VARIABLE = "_AMP_REWRITE_COMPLETE"
+
+
+def completed(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> list[str]:
+    """Return what bash would offer for the last word of a line."""
+    words = line.split(" ")
+    monkeypatch.setenv(VARIABLE, "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    with pytest.raises(SystemExit) as done:
+        main([])
+    assert not done.value.code
+    return capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("amp-rewrite con", ["convert"]),
+        ("amp-rewrite train", ["train-step", "train"]),
+        ("amp-rewrite convert --prec", ["--precision"]),
+        ("amp-rewrite convert m.onnx --precision ", ["float16", "bfloat16"]),
+        ("amp-rewrite verify --str", ["--stress", "--stress-budget"]),
+        ("amp-rewrite explain m.onnx --target t", ["tensorrt"]),
+        ("amp-rewrite convert m.onnx --level TENSOR", ["TENSOR_CORES_ONLY"]),
+        ("amp-rewrite train-step m.onnx --optimizer adam", ["adam", "adamw"]),
+        ("amp-rewrite tune --metric cos", ["cosine"]),
+        ("amp-rewrite convert mod", []),  # bash goes on with the names of files
+    ],
+)
+def test_bash_is_offered_what_fits(
+    line: str,
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert completed(line, monkeypatch, capsys) == expected
+
+
+def test_all_commands_are_offered_without_loading_any(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert completed("amp-rewrite ", monkeypatch, capsys) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
+def test_every_shell_gets_a_script(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, f"source_{shell}")
+    with pytest.raises(SystemExit) as done:
+        main([])
+    assert not done.value.code
+    script = capsys.readouterr().out
+    assert f"complete_{shell}" in script
+    assert "amp-rewrite" in script
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_runs_the_script(tmp_path: Path) -> None:
+    program = tmp_path / "amp-rewrite"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m amp_rewrite "$@"\n', "utf-8")
+    program.chmod(0o755)
+    lines = (
+        f'eval "$({VARIABLE}=source_bash ./amp-rewrite)"',
+        "COMP_WORDS=(./amp-rewrite calib) COMP_CWORD=1",
+        "_amp_rewrite_completion ./amp-rewrite",
+        'echo "${COMPREPLY[@]}"',
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", "\n".join(lines)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["calibrate"]

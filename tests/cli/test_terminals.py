@@ -1,0 +1,124 @@
+"""What commands print is sober without a terminal, and as wide as the terminal is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from amp_rewrite.cli.command_table import COMMANDS
+from amp_rewrite.cli.demo_model import IMAGE, demo_model
+from amp_rewrite.cli.help_examples import EXAMPLES, FIRST
+from amp_rewrite.cli.main import main
+
+COLOR = re.compile(r"\x1b\[[\d;]*(3|4|9|10)\d(;[\d;]*)?m")
+SETTINGS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "TTY_COMPATIBLE")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    onnx.save(demo_model(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", image=np.zeros(IMAGE, np.float32))
+    monkeypatch.chdir(tmp_path)
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def printed(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """Return what a command writes to stdout and stderr, which are no terminals."""
+    with pytest.raises(SystemExit):
+        main(line.split())
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def on_a_terminal(*arguments: str, **settings: str) -> str:
+    """Return what a process writes to a terminal."""
+    master, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "amp_rewrite", *arguments],
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm-256color", **settings},
+    )
+    os.close(terminal)
+    drawn = bytearray()
+    with open(master, "rb", buffering=0) as file:
+        try:
+            while data := file.read(1 << 16):
+                drawn += data
+        except OSError:  # Linux says so when the last writer has closed a terminal
+            pass
+    assert process.wait() == 0
+    return drawn.decode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "calibrate m.onnx --data d.npz -o c.yaml",
+        "tune m.onnx --data d.npz -o t.yaml",
+        "localise m.onnx --data d.npz",
+        "verify m.onnx m.onnx",
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_pipes_get_text_alone(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = printed(line, capsys)
+    assert out
+    assert not re.search(r"[\x1b\r]", out)
+    assert err == "", "there is nothing to say, not even an empty line where a bar would be"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+@pytest.mark.usefixtures("folder")
+def test_no_color_is_respected_on_a_terminal() -> None:
+    drawn = on_a_terminal("convert", "m.onnx", "-o", "o.onnx", NO_COLOR="1")
+    assert "stays float32" in drawn
+    assert not COLOR.search(drawn)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_is_no_wider_than_the_terminal_but_for_lines_to_type(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    out, _ = printed("convert --help", capsys)
+    typed = {line.strip() for example in EXAMPLES["convert"] for line in example.splitlines()}
+    lengths = [len(line) for line in out.splitlines() if line.strip() not in typed]
+    assert width - 20 < max(lengths) <= width
+
+
+@pytest.mark.parametrize("width", [80, 110])
+@pytest.mark.usefixtures("folder")
+def test_tables_are_no_wider_than_the_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    out, _ = printed("verify m.onnx m.onnx", capsys)
+    rows = [line.rstrip() for line in out.splitlines() if line.startswith(("output", "scores"))]
+    assert len(rows) == 2
+    assert all(len(row) <= width and "…" not in row for row in rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_ends_with_examples_of_it(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = printed(f"{command} --help", capsys)
+    typed = [line.strip() for line in out.partition("Examples:")[2].splitlines() if line.strip()]
+    expected = [line.strip() for example in EXAMPLES[command] for line in example.splitlines()]
+    assert typed == expected
+    assert any(line.startswith(f"amp-rewrite {command}") for line in typed)
+
+
+def test_the_list_of_commands_ends_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = printed("--help", capsys)
+    assert [line.strip() for line in out.splitlines()[-len(FIRST) :]] == list(FIRST)
