@@ -57,7 +57,7 @@ def convert(
         budget: Seconds for tuning.
         stress: Verify with stress inputs as well; None does so without data, and if `strict` is
             set.
-        progress: Called at the beginning of each step.
+        progress: Called at the beginning of each step and of its parts.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:

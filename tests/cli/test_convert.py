@@ -140,7 +140,7 @@ def test_a_quiet_conversion_prints_nothing(
         (("--data", "absent.npz"), "no such data", 1),
         (("--data", "{good}"), "the data cannot be read", 1),
         (("--stress", "--rtol", "-1"), "impossible rtol", 1),
-        (("--stress", "--budget", "soon"), "no duration", 2),
+        (("--stress", "--budget", "soon"), "not a duration", 2),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_file(

@@ -115,7 +115,7 @@ def test_verify_stresses_data_if_asked_to(late, capsys):
     assert "of at most 30 s: late positions" in out
     assert "position_ids [1, 8] 99992..99999" in out
     assert run(*arguments, "--stress", "--stress-budget", "never") == 2
-    assert "no duration" in capsys.readouterr().err
+    assert "not a duration" in capsys.readouterr().err
 
 
 def test_a_quiet_command_prints_nothing(files, capsys):
@@ -131,7 +131,7 @@ def test_a_quiet_command_prints_nothing(files, capsys):
     [
         (("--data", "nowhere.npz", "-o", "{o}"), 1, "no such data"),
         (("--data", "{d}", "-o", "{m}"), 1, "the output is the input"),
-        (("--data", "{d}", "-o", "{o}", "--budget", "soon"), 2, "no duration"),
+        (("--data", "{d}", "-o", "{o}", "--budget", "soon"), 2, "not a duration"),
         (("--data", "{d}", "-o", "{o}", "--metric", "mse"), 1, "unknown metric"),
         (("--data", "{d}"), 2, "--output"),
     ],

@@ -52,6 +52,13 @@ def feeds(count: int = 1, size: float = 1.0) -> list[dict[str, Any]]:
     return [{"x": (rng.standard_normal((4, 16)) * size).astype(np.float32)} for _ in range(count)]
 
 
+def test_each_feed_and_each_kind_of_stress_is_announced() -> None:
+    steps: list[str] = []
+    verify(mlp(), low(mlp()), feeds(2), stress=True, progress=steps.append)
+    assert steps[:2] == ["verifying: feed 1", "verifying: feed 2"]
+    assert "verifying: stress inputs, zeros" in steps[2:]
+
+
 def test_a_good_rewrite_holds_and_every_number_is_there() -> None:
     report = verify(mlp(), low(mlp()), feeds(3))
     (output,) = report.outputs
