@@ -182,7 +182,7 @@ def test_the_steps_are_told_as_they_begin() -> None:
     amp.convert(model(w=0.1234), batches(), rtol=1e-7, progress=steps.append)
     begun = [step for step in steps if ":" not in step]
     assert begun[:4] == ["calibrating", "rewriting", "verifying", "tuning"]
-    assert "verifying: feed 2" in steps
+    assert "verifying: feed 1" in steps
     assert steps[4] == "tuning: 1 trials"
     assert steps[-2:] == ["rewriting", "verifying"]
 
