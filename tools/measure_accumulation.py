@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
+from measure_steps import STEPS, measure_steps
 
 from amp_rewrite.accumulation import FORMAT_VERSION, SumOrder
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
@@ -196,41 +197,6 @@ def _is_float32(case: Case, found: Array, x: Array, w: Array) -> bool:
     """Tell whether results are those of sums in float32, rounded once."""
     total = (x.astype(np.float64) * w).sum(-1) / (case.length if case.divides else 1)
     return _equal(total.astype(np.float16), found) > 0.9
-
-
-def batch_norm(x: Array, scale: Array, bias: Array, mean: Array, var: Array) -> Array:
-    """Return a BatchNormalization of (N, C, H, W) whose every step is rounded to float16."""
-    columns = (part[:, None, None] for part in (scale, bias, mean, var))
-    factor, shift, centre, spread = columns
-    over = np.float16(1) / np.sqrt(spread + np.float16(1e-5))
-    return (x - centre) * over * factor + shift
-
-
-def leaky_relu(x: Array) -> Array:
-    """Return a LeakyRelu whose slope is a float16 number."""
-    return np.where(x < 0, x * np.float16(0.3), x)
-
-
-STEPS: dict[str, tuple[str, Callable[..., Array]]] = {
-    "BatchNormalization": ("x, s, b, m, v", batch_norm),
-    "LeakyRelu": ("x", leaky_relu),
-}
-"""Operator -> what is fed, and what it is if each of its steps is rounded."""
-
-
-def measure_steps(op: str, provider: str) -> str | None:
-    """Return the type that each step of an operator is rounded to; None if that is not so."""
-    names, predict = STEPS[op]
-    rng = np.random.default_rng(1)
-    given = [rng.standard_normal((2, 32, 8, 8)).astype(np.float16)]
-    given += [(rng.random(32) + 0.5).astype(np.float16) for _ in names.split(", ")[1:]]
-    operands = ", ".join(f"float16[] {name}" for name in names.split(", "))
-    call = f"{op}<alpha: float = 0.3>({names})" if op == "LeakyRelu" else f"{op}({names})"
-    graph = f"g ({operands}) => (float16[] y) {{ y = {call} }}"
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}')
-    session = Session(load(model), providers=[provider])
-    found = session.run(dict(zip(names.split(", "), given, strict=True)))[0]
-    return FLOAT16.name if _equal(predict(*given), found) == 1 else None
 
 
 def table(provider: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from amp_rewrite.emulate.low_sums import kept_low
 
 Array = np.ndarray[Any, Any]
 
-HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
+HEADER = '<ir_version: 9, opset_import: ["" : 20]>'
 SUMS = kept_low(targets.find("webgpu"), FLOAT16)
 
 GRAPHS = {
@@ -56,6 +56,17 @@ GRAPHS = {
         "(float16[4,16,9,9] y) { v = Mul(s, s) y = BatchNormalization(x, s, b, m, v) }"
     ),
     "a leaky relu": "g (float16[64] x) => (float16[64] y) { y = LeakyRelu<alpha: float = 0.3>(x) }",
+    **{
+        name: f"g (float16[4,500] x) => (float16[4,500] y) {{ y = {call} }}"
+        for name, call in (
+            ("an exponential", "Exp(x)"),
+            ("a logistic function", "Sigmoid(x)"),
+            ("a hyperbolic tangent", "Tanh(x)"),
+            ("an error function", "Erf(x)"),
+            ("a gelu", "Gelu(x)"),
+            ("a gelu by tanh", 'Gelu<approximate: string = "tanh">(x)'),
+        )
+    },
     "a mean": "g (float16[2,16,7,7] x) => (float16[2,16,1,1] y) { y = GlobalAveragePool(x) }",
 }
 
