@@ -1,6 +1,7 @@
 """Training in real float16: what WebGPU computes, against the CPU and against its emulation."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from low_steps import batch
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.save import save
 from amp_rewrite.targets import CPU
 from amp_rewrite.trainer import TrainingSession
 from amp_rewrite.trainer.loop.loop import train
 from amp_rewrite.trainer.loop.plan import Plan
+from amp_rewrite.trainer.step.step import read_step
 
 pytestmark = pytest.mark.webgpu
 
@@ -41,16 +44,42 @@ def run(session: TrainingSession, feeds: Any, steps: int) -> np.ndarray[Any, Any
     return np.array([float(session.run(feeds)["loss"]) for _ in range(steps)])
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_float32_steps_are_those_of_the_cpu(network: str, webgpu: str) -> None:
+@pytest.mark.parametrize(
+    ("network", "conditional"),
+    [("mlp", None), ("cnn", None), ("mlp", "if"), ("mlp", "select"), ("cnn", "select")],
+)
+def test_float32_steps_are_those_of_the_cpu(
+    network: str, conditional: str | None, webgpu: str
+) -> None:
     losses, states = [], []
     for provider in (webgpu, CPU):
-        with TrainingSession(op(NETWORKS[network]()), [provider]) as session:
+        with TrainingSession(op(NETWORKS[network](), conditional), [provider]) as session:
             losses.append(run(session, batch(network), 20))
             states.append(session.state_dict())
     np.testing.assert_allclose(losses[0], losses[1], atol=1e-4)
     for name, expected in states[1].items():
         np.testing.assert_allclose(states[0][name], expected, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("conditional", ["if", "select"])
+def test_float32_steps_with_states_on_the_host_are_those_of_the_cpu(
+    conditional: str, webgpu: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "step.onnx"
+    save(amp.build_step(op(NETWORKS["mlp"](), conditional)), path)
+    states = {state.name: state.output for state in read_step(path).info.states}
+    results: list[dict[str, Any]] = []
+    for provider in (webgpu, CPU):
+        evaluator, feeds = amp.Evaluator(path, emulate=False, providers=[provider]), batch()
+        losses: list[float] = []
+        for _ in range(20):
+            found = evaluator.run(feeds)
+            losses.append(float(found["loss"]))
+            feeds = {**feeds, **{given: found[made] for given, made in states.items()}}
+        results.append({**{name: feeds[name] for name in states}, "losses": np.array(losses)})
+    assert results[0]["losses"][-1] < results[0]["losses"][0]
+    for name, expected in results[1].items():
+        np.testing.assert_allclose(results[0][name], expected, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("conditional", ["if", "select"])
