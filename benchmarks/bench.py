@@ -7,6 +7,7 @@
     python benchmarks/bench.py exported                  numbers of exported models, beside others'
     python benchmarks/bench.py judges                    what runtimes make of converted models
     python benchmarks/bench.py train                     training steps against PyTorch eager
+    python benchmarks/bench.py torch                     gradients and losses beside PyTorch's
     python benchmarks/bench.py loss-scaling              what a loss scale costs in a step
     python benchmarks/bench.py shards                    steps on several shards, and projections
     python benchmarks/bench.py gpu                       every precision on a GPU, and PyTorch's
@@ -32,6 +33,7 @@ SCRIPTS = {
     "exported": "bench_exported.py",
     "judges": "bench_judges.py",
     "train": "bench_train.py",
+    "torch": "bench_torch.py",
     "loss-scaling": "bench_loss_scaling.py",
     "shards": "bench_shards.py",
     "gpu": "bench_gpu.py",

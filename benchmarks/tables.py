@@ -267,6 +267,18 @@ def judges(rows: Sequence[Row]) -> str:
 
 _NEAR = 0.999
 
+
+def torch(rows: Sequence[Row]) -> str:
+    """Return the errors of gradients and of losses beside PyTorch's."""
+    columns = ("gradient", "momentum", "adam", "adamw")
+    lines = [
+        [row["network"], row["exporter"], *(f"{row[column]:.0e}" for column in columns)]
+        for row in rows
+    ]
+    head = "network | exporter | first gradient | 20 steps of momentum | of Adam | of AdamW"
+    return markdown(head, lines)
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "rewrite": rewrite,
     "scaling": scaling,
@@ -275,6 +287,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "layers": layers,
     "exported": exported,
     "judges": judges,
+    "torch": torch,
 }
 """Table, which is also what its results are called -> its text."""
 
