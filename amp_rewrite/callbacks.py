@@ -1,5 +1,6 @@
-"""What is called while `Trainer` trains: early stopping, the best checkpoint, logs, your own."""
+"""What is called while `Trainer` trains: early stopping, checkpoints, logs, a page, your own."""
 
+from amp_rewrite.run_page.run_page import RunPage
 from amp_rewrite.trainer.loop.metrics_file import MetricsFile
 from amp_rewrite.trainer.loop.ready_callbacks import (
     Best,
@@ -21,6 +22,7 @@ __all__ = [
     "MetricsFile",
     "Rows",
     "Run",
+    "RunPage",
     "TensorBoardLog",
     "Watch",
 ]

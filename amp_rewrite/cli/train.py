@@ -22,6 +22,7 @@ from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.metrics.get_metric import NAMES, get
 from amp_rewrite.metrics.metric import Metric
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.run_page.run_page import RunPage
 from amp_rewrite.targets import CPU
 from amp_rewrite.trainer.data.as_examples import read_examples
 from amp_rewrite.trainer.data.examples import Examples
@@ -38,7 +39,7 @@ from amp_rewrite.trainer.loop.ready_callbacks import (
     Log,
     Watch,
 )
-from amp_rewrite.trainer.loop.run import Run
+from amp_rewrite.trainer.loop.run import Callback, Run
 from amp_rewrite.trainer.loop.tensorboard_log import TensorBoardLog
 from amp_rewrite.trainer.session.input_checks import ALLOW
 from amp_rewrite.trainer.session.training_session import TrainingSession
@@ -106,6 +107,12 @@ def train(
     tensorboard: Annotated[
         Path | None, typer.Option(help="Write event files for TensorBoard into this folder.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page here (.html) that shows the run in a browser and refreshes itself."
+        ),
+    ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Another learning rate than the step's.")
     ] = None,
@@ -159,7 +166,7 @@ def train(
     watching = [*_best(best, monitor), *_patience(patience, monitor)]
     if watching and eval_ is None:
         raise OptionError("--best and --patience watch evaluations", remedy="name data by --eval")
-    _check_paths([step, data, eval_], [output, checkpoint, metrics, best])
+    _check_paths([step, data, eval_], [output, checkpoint, metrics, best, page])
     with ExitStack() as stack:
         group = None if shards is None else stack.enter_context(started(shards))
         first = group is None or group.is_first
@@ -181,7 +188,7 @@ def train(
         at = resume(session, plan) if resume_ else Progress()
         if learning_rate is not None:
             session.learning_rate = learning_rate
-        logs: list[Log] = []
+        logs: list[Callback] = [] if page is None or not first else [RunPage(page)]
         if metrics is not None and first:
             after, columns = at.step if resume_ else None, _columns(measured)
             logs.append(

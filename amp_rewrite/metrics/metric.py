@@ -112,4 +112,4 @@ def ratio(part: float, whole: float) -> float:
 
 def number_of_examples(feeds: Values) -> int:
     """Return the number of examples in a batch."""
-    return max((len(array) for array in feeds.values() if array.ndim), default=1)
+    return max((len(array) for array in feeds.values() if getattr(array, "ndim", 0)), default=1)

@@ -1,16 +1,12 @@
-"""From data to one HTML file: styles, scripts and data are in it, and nothing else is loaded."""
+"""From data to one HTML file."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from amp_rewrite.api import RewriteResult
+from amp_rewrite.page.document import document, static
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.page_data import page_data
 from amp_rewrite.report.records import Report
@@ -19,17 +15,13 @@ from amp_rewrite.report.write_text import write_text
 LIBRARY = "vendor/dagre.min.js"
 """The layout library, as its authors built it."""
 
+STYLES = ("base.css", "page.css")
+
 SCRIPTS = (
     *("model.js", "reasons.js", "layout.js", "drawing.js", "view.js"),
-    *("charts.js", "panel.js", "finder.js", "overview.js", "page.js"),
+    *("elements.js", "charts.js", "panel.js", "finder.js", "overview.js", "page.js"),
 )
 """The page's own scripts, in the order in which they rely on each other."""
-
-_PLACE = re.compile(r"\{\{(\w+)\}\}")
-"""Where the template has a place for a text."""
-
-_ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-"""What could begin or end something in HTML or an old JavaScript; JSON can spell it otherwise."""
 
 
 def write_page(path: Path, result: RewriteResult, report: Report, evidence: Evidence) -> None:
@@ -42,39 +34,14 @@ def write_page(path: Path, result: RewriteResult, report: Report, evidence: Evid
 
 
 def render(data: dict[str, Any]) -> str:
-    """Return the page that shows data.
-
-    The browser is told to run and load nothing but the three texts that are put in here: their
-    hashes stand in the policy, so that whatever a name in the data holds is never run.
-    """
-    style = _source("page.css")
-    library = _source(LIBRARY)
-    program = "\n".join(_source(name) for name in SCRIPTS)
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"style-src {_hash(style)}; script-src {_hash(library)} {_hash(program)}"
+    """Return the page that shows data."""
+    return document(
+        _source("page.html"),
+        data,
+        styles=[_source(name) for name in STYLES],
+        scripts={"library": [_source(LIBRARY)], "program": [_source(name) for name in SCRIPTS]},
     )
-    parts = {
-        "policy": policy,
-        "style": style,
-        "library": library,
-        "data": as_json(data),
-        "program": program,
-    }
-    # One pass: what stands in the data is text, even if it looks like a place of the template.
-    return _PLACE.sub(lambda place: parts[place[1]], _source("page.html"))
-
-
-def as_json(data: dict[str, Any]) -> str:
-    """Return data as JSON that may stand inside a script element of HTML."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(_ESCAPED)
 
 
 def _source(name: str) -> str:
-    return (files("amp_rewrite.page") / "static" / name).read_text("utf-8")
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    return static("amp_rewrite.page", name)

@@ -22,6 +22,7 @@ from amp_rewrite.cli.train import train
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
+from amp_rewrite.run_page.run_document import read_runs
 from amp_rewrite.trainer import build_step
 from amp_rewrite.trainer.session.checkpoint import read_checkpoint
 
@@ -369,3 +370,19 @@ def wait_until(holds):
     while not holds():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.05)
+
+
+def test_a_page_shows_the_run(folder):
+    result = command("--epochs", "2", "--batch", "8", "--eval", "held.npz", "--page", "run.html")
+    assert result.exit_code == 0, result.output
+    (run,) = read_runs((folder / "run.html").read_text("utf-8"))
+    assert (run["title"], run["state"], run["step"]) == ("run", "finished", 10)
+    assert len(run["evaluations"]["eval_loss"]) == 2
+
+
+def test_a_page_that_is_no_page_is_an_error_before_training(folder):
+    with pytest.raises(AmpError, match="must be an HTML file"):
+        command("--page", "run.txt")
+    with pytest.raises(AmpError, match="two outputs are one file"):
+        command("--page", "run.html", "-o", "run.html")
+    assert not (folder / "run.html").exists()

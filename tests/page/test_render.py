@@ -13,8 +13,9 @@ import pytest
 from page_models import BRANCHES, bare_evidence, result_of
 
 import amp_rewrite
+from amp_rewrite.page.document import as_json
 from amp_rewrite.page.page_data import page_data
-from amp_rewrite.page.render import LIBRARY, SCRIPTS, as_json, render
+from amp_rewrite.page.render import LIBRARY, SCRIPTS, STYLES, render
 
 STATIC = Path(amp_rewrite.__file__).parent / "page" / "static"
 
@@ -89,8 +90,9 @@ def test_what_is_not_a_number_of_json_is_refused() -> None:
         as_json({"a": float("inf")})
 
 
-def test_every_script_is_in_the_page() -> None:
+def test_every_script_and_style_is_in_the_page() -> None:
     assert {path.name for path in STATIC.glob("*.js")} == set(SCRIPTS)
+    assert {path.name for path in STATIC.glob("*.css")} == set(STYLES)
 
 
 def test_the_library_is_as_its_authors_built_it() -> None:

@@ -53,6 +53,7 @@ FLOORS = (
     "page",
     "metrics",
     "trainer",
+    "run_page",
     "callbacks",
     "inject",
     "training_info",

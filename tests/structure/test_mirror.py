@@ -53,6 +53,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "optimizers/test_rules": "every rule of rules/, against one table",
     "optimizers/test_torch": "every rule of rules/, against PyTorch",
     "page/test_browser": "the static files of the page, in a browser",
+    "run_page/test_browser": "the static files of the page, in a browser",
     "rewriting/test_random_models": "the room on generated models",
     "trainer/session/test_copies": "copies of a model on its way to the first step",
     "trainer/session/test_low_sessions": "sessions of steps in float16 and bfloat16",

@@ -1,25 +1,5 @@
 // Pictures of numbers, as SVG: every one has a sentence that says the same.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-/** Return an element of SVG with attributes. */
-function shape(name, attributes, ...inside) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) {
-    element.setAttribute(key, value);
-  }
-  element.append(...inside);
-  return element;
-}
-
-function label(x, y, said, anchor = "start") {
-  return shape("text", { x, y, "text-anchor": anchor }, said);
-}
-
-function chart(width, height, said, ...inside) {
-  return shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said }, ...inside);
-}
-
 /** Return what a power of two is called. */
 function power(exponent) {
   return `2^${exponent}`;
@@ -161,13 +141,6 @@ function searchChart() {
   return chart(width, height, said, shape("line", { class: "limit", x1: side, x2: width - 8, y1: scale.place(limit), y2: scale.place(limit) }),
     ...dots, ...picked, label(side - 4, 16, scale.most.toPrecision(2), "end"), label(side - 4, floor, scale.least.toPrecision(2), "end"),
     label(side, height - 8, "0"), label(width - 8, height - 8, `${most} nodes stay float32`, "end"));
-}
-
-function figure(caption, picture) {
-  const element = document.createElement("figure"), said = document.createElement("figcaption");
-  said.textContent = caption;
-  element.append(said, picture);
-  return element;
 }
 
 /** Show the pictures for which there are data. */

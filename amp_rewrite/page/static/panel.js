@@ -3,13 +3,6 @@
 const panel = document.getElementById("panel");
 const MOST_LISTED = 12;
 
-/** Return an element that holds texts and elements. */
-function make(name, properties = {}, ...inside) {
-  const element = Object.assign(document.createElement(name), properties);
-  element.append(...inside);
-  return element;
-}
-
 function named(name) {
   return make("bdi", {}, name);
 }

@@ -16,7 +16,7 @@ from amp_rewrite.errors import (
     FeedError,
     OptionError,
 )
-from amp_rewrite.metrics.metric import Metric
+from amp_rewrite.metrics.metric import Metric, number_of_examples
 from amp_rewrite.trainer.data.data_set import DataSet
 from amp_rewrite.trainer.data.examples import Examples
 from amp_rewrite.trainer.data.prefetch import prefetched
@@ -94,6 +94,7 @@ def train(
             a batch that is normalized. Data in memory are looked through before the first step,
             others when their batch comes.
         SaveError: A checkpoint cannot be written.
+        FetchError: The step cannot compute what a callback asks for.
     """
     check_fills(data, plan.batch, session)
     _check_data(session, data, _sizes(session, data, plan.batch))
@@ -101,21 +102,29 @@ def train(
         _check_data(session, held_out)
         rehearse(session, held_out, plan.batch, metrics)
     run = Run(session, plan, callbacks, progress)
+    asked = run.fetches()
     run.call("on_begin")
     try:
         while run.at.epoch < plan.epochs and run.stopped is None:
-            _train_epoch(run, data, held_out, metrics)
+            _train_epoch(run, data, held_out, metrics, asked)
+    except BaseException as error:
+        run.failed = error
+        raise
     finally:
         run.call("on_end")
     return run
 
 
 def _train_epoch(
-    run: Run, data: Examples, held_out: Examples | None, metrics: Sequence[Metric] | None
+    run: Run,
+    data: Examples,
+    held_out: Examples | None,
+    metrics: Sequence[Metric] | None,
+    asked: Sequence[str],
 ) -> None:
     """Train on what is left of the present epoch, or until the run is stopped."""
     plan, at, session = run.plan, run.at, run.session
-    watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None))
+    watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None), *asked)
     batches = data.epoch(
         plan.batch,
         number=at.epoch,
@@ -125,7 +134,8 @@ def _train_epoch(
     )
     with closing(prefetched(batches, _ahead(plan, data))) as ready:
         for feeds in ready:
-            at.note(session.run(feeds, watched))
+            at.note(session.run(feeds, watched), asked)
+            at.examples = number_of_examples(feeds)
             at.batch, at.step = at.batch + 1, at.step + 1
             _check_finite(session, at, feeds)
             run.call("on_step")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,8 @@ class Progress:
         batch: Batches of the present epoch done.
         step: Steps done in all.
         loss: The loss of the last step.
+        examples: How many examples it was fed.
+        fetched: What it computed besides, because callbacks asked for it.
         evaluation: What the last evaluation found.
         loss_scale: The scale that the last step used, or None if the step has none that changes.
         skipped_steps: How many steps were skipped in all, or None.
@@ -90,6 +92,8 @@ class Progress:
     batch: int = 0
     step: int = 0
     loss: float = math.nan
+    examples: int = 0
+    fetched: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     evaluation: dict[str, float] | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
@@ -99,8 +103,8 @@ class Progress:
         """Return where the last step was, in words."""
         return f"step {self.step}, batch {self.batch} of epoch {self.epoch + 1}"
 
-    def note(self, found: Mapping[str, Any]) -> None:
-        """Take what the last step returned.
+    def note(self, found: Mapping[str, Any], asked: Collection[str] = ()) -> None:
+        """Take what the last step returned, of which callbacks have asked for some.
 
         Raises:
             StepError: The loss is no scalar.
@@ -116,3 +120,4 @@ class Progress:
         if found.keys() >= set(SCALE):
             self.loss_scale = float(found["loss_scale"])
             self.skipped_steps = int(found["skipped_steps"])
+        self.fetched = {name: found[name] for name in asked}

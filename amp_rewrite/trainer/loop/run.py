@@ -21,6 +21,10 @@ class Callback:
     present step.
     """
 
+    def fetches(self, run: Run) -> Sequence[str]:
+        """Return what each step is to compute besides, for `run.at.fetched`; asked for once."""
+        return ()
+
     def on_begin(self, run: Run) -> None:
         """Is called once, before the first step."""
 
@@ -34,7 +38,7 @@ class Callback:
         """Is called after each epoch, and its evaluation."""
 
     def on_end(self, run: Run) -> None:
-        """Is called once, when training ends or an error ends it."""
+        """Is called once, when training ends or an error ends it, which is `run.failed` then."""
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of the callback: anything that JSON can hold."""
@@ -53,6 +57,7 @@ class Run:
         at: Where training is.
         callbacks: What is called.
         stopped: Why the run ends before its plan, or None.
+        failed: The error that has ended it, or None.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class Run:
         self.at = progress or Progress()
         self.callbacks = tuple(callbacks)
         self.stopped: str | None = None
+        self.failed: BaseException | None = None
         self._start = time.perf_counter()
         for name, callback in self._named():
             kept = self.at.callbacks.get(name)
@@ -95,6 +101,10 @@ class Run:
         where = {"epoch": self.at.epoch, "position": self.at.batch, "step": self.at.step}
         kept = {name: state for name, callback in self._named() if (state := callback.state())}
         self.session.save(path, where | self.plan.order | ({CALLBACKS: kept} if kept else {}))
+
+    def fetches(self) -> tuple[str, ...]:
+        """Return what callbacks want of each step, every name once."""
+        return tuple(dict.fromkeys(name for c in self.callbacks for name in c.fetches(self)))
 
     def call(self, event: str) -> None:
         """Call one method of all callbacks, in their order."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import onnx_ir as ir
 
+from amp_rewrite.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.rewriting.options import RewriteOptions, StepChanges, changed
 from amp_rewrite.trainer.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.trainer.step.cut import cut
@@ -83,6 +84,8 @@ def step_model(
     """
     info = replace(step.info, targets=target_names(targets))
     always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
+    if info.fetches.get(LEARNING_RATE) not in info.names:
+        always = (*always, LEARNING_RATE)  # of a schedule: a number that the step computes anyway
     known = [name for name in always if name in info.fetches]
     model, forward = step.model, step.original()
     cut(model, info, (*known, *fetched_names(fetches)))

@@ -18,6 +18,7 @@ from amp_rewrite.trainer.step.cut import cut, values_by_name
 from amp_rewrite.trainer.step.decided import decide
 from amp_rewrite.trainer.step.dropout import replace_dropouts
 from amp_rewrite.trainer.step.export import forward_of
+from amp_rewrite.trainer.step.gradient_underflow import UNDERFLOW, with_underflow
 from amp_rewrite.trainer.step.state_values import describe, make_input, next_value
 from amp_rewrite.trainer.step.step_arguments import seed_number
 from amp_rewrite.trainer.step.step_info import (
@@ -63,16 +64,19 @@ class Step:
         """Return the model that computes `fetches` and the next state, and its description.
 
         Args:
-            fetches: Names of values.
+            fetches: Names of values, or `gradient_underflow`, whose nodes are added when they are
+                asked for.
             updates: See `cut.cut`.
             defaults: See `cut.cut`.
             applies: Whether gradients that the step accumulates are applied; None leaves that
                 to the step; see `decide`.
         """
-        model = clone(self.model)
-        if applies is not None and self.info.boundary is not None:
-            decide(model, self.info.boundary, last=applies)
-        return model, cut(model, self.info, fetches, updates=updates, defaults=defaults)
+        model, info, names = clone(self.model), self.info, tuple(fetches)
+        if applies is not None and info.boundary is not None:
+            decide(model, info.boundary, last=applies)
+        if UNDERFLOW in names:
+            info = with_underflow(model, info)
+        return model, cut(model, info, names, updates=updates, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
         """Return the initial value of every state.
