@@ -146,7 +146,7 @@ def test_weights_that_are_nan_are_not_saved_though_the_loss_is_finite(tmp_path, 
     op = amp.optimizers.GradientDescent(0.1).minimize(amp.value(model, "loss"))
     with (
         TrainingSession(op) as session,
-        pytest.raises(DivergenceError, match=r"step 1: a weight has become NaN; found w; look for"),
+        pytest.raises(DivergenceError, match=r"step 1: a weight has become NaN; found w"),
     ):
         train(session, data, plan)
     assert not path.exists()
