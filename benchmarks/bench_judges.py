@@ -2,6 +2,7 @@
 
     python benchmarks/bench.py judges
     python benchmarks/bench.py judges magika silero_v4 --judges cpu cuda
+    python benchmarks/bench.py judges --tools amp_rewrite_webgpu --judges webgpu
     python benchmarks/bench.py judges --peer-python autocast=PYTHON    an interpreter that has it
 
 Every model is converted with default options, types of inputs and outputs kept; the first row is
@@ -39,6 +40,9 @@ from amp_rewrite.errors import AmpError
 
 JOBS = Path(__file__).resolve().parent / "exported_jobs.py"
 CONVERTERS = (ORIGINAL, "amp_rewrite", "onnxconverter-common", "onnxruntime", "autocast", "onnxsim")
+OTHERS = ("amp_rewrite_webgpu",)
+"""Converters that have to be asked for."""
+
 JUDGES = ("cpu", "cuda", "tensorrt", "webgpu", "emulation")
 _SECONDS = 120.0
 
@@ -148,7 +152,7 @@ def main(arguments: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", help="of the corpus; all if none is named")
-    parser.add_argument("--tools", nargs="+", default=CONVERTERS, choices=CONVERTERS)
+    parser.add_argument("--tools", nargs="+", default=CONVERTERS, choices=(*CONVERTERS, *OTHERS))
     parser.add_argument("--judges", nargs="+", default=JUDGES, choices=JUDGES)
     parser.add_argument("--cuda-stub", type=Path, default=TOOLS.parent / "build" / "cuda_stub")
     parser.add_argument("--peer-python", nargs="+", default=[], metavar="TOOL=PYTHON")

@@ -23,6 +23,13 @@ def amp_rewrite(source: Path, target: Path, precision: Any) -> None:
     amp.rewrite(source, precision=precision).save(target)
 
 
+def amp_rewrite_webgpu(source: Path, target: Path, precision: Any) -> None:
+    """Convert with this project, for WebGPU instead of CUDA."""
+    import amp_rewrite as amp
+
+    amp.rewrite(source, precision=precision, target="webgpu").save(target)
+
+
 def onnxconverter_common(source: Path, target: Path, _: str) -> None:
     """Convert with onnxconverter-common."""
     import onnx
@@ -63,6 +70,7 @@ def onnxsim(source: Path, target: Path, _: str) -> None:
 
 TOOLS: dict[str, Callable[[Path, Path, str], None]] = {
     "amp_rewrite": amp_rewrite,
+    "amp_rewrite_webgpu": amp_rewrite_webgpu,
     "onnxconverter-common": onnxconverter_common,
     "onnxruntime": onnxruntime,
     "autocast": autocast,

@@ -17,6 +17,7 @@ ORIGINAL = "original"
 
 TOOLS = {
     ORIGINAL: "the float32 model",
+    "amp_rewrite_webgpu": "amp_rewrite, target webgpu",
     "onnxruntime": "ONNX Runtime's float16 tool",
     "floor": "copying and numpy",
     "autocast": "AutoCast",
