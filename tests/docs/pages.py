@@ -3,6 +3,7 @@
 A comment in front of a code block says how the tests treat it; readers do not see it:
 
     <!-- not run: REASON -->      the block stays as it is; test_docs.py lists these blocks
+    <!-- needs: MODULE ... -->    the block runs where these can be imported
     <!-- file: NAME -->           the block is written to a file, which later blocks read
     <!-- arguments: A B -->       what sys.argv[1:] is for a Python block
 """
@@ -25,7 +26,7 @@ README = ROOT / "README.md"
 PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 
 _START = Token("start", "", 0)
-_DIRECTIVE = re.compile(r"<!-- (not run|file|arguments): (.*?) -->", re.DOTALL)
+_DIRECTIVE = re.compile(r"<!-- (not run|needs|file|arguments): (.*?) -->", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Block:
         line: The line of the file on which it begins, from 1.
         language: The word behind the fence.
         text: Its contents.
-        directive: "not run", "file" or "arguments"; "" for an ordinary block.
+        directive: "not run", "needs", "file" or "arguments"; "" for an ordinary block.
         value: What the directive says.
     """
 
@@ -59,6 +60,11 @@ class Block:
     def runs(self) -> bool:
         """Whether the block is a program."""
         return self.language in ("sh", "python") and self.directive != "not run"
+
+    @property
+    def needs(self) -> list[str]:
+        """The modules that the block imports, where the tests' own environment may lack them."""
+        return self.value.split() if self.directive == "needs" else []
 
 
 def name_of(page: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pages import PAGES, README, ROOT, Block, blocks_of, name_of
+from tools_installed import REQUIRED, has
 
 from amp_rewrite.cli.main import main
 
@@ -42,12 +43,18 @@ def test_the_blocks_of_a_page_run(
     monkeypatch.chdir(workplace)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):
+        missing = [module for module in block.needs if not has(module)]
+        if missing and os.environ.get(REQUIRED) == "required":
+            pytest.fail(f"{block.place}: {', '.join(missing)} cannot be imported")
+        if missing:
+            continue
         if block.directive == "file":
             (workplace / block.value).write_text(block.text, "utf-8")
         if block.runs and block.language == "sh":
             run_shell(block, workplace)
         elif block.runs:
-            monkeypatch.setattr(sys, "argv", [block.place, *block.value.split()])
+            arguments = block.value.split() if block.directive == "arguments" else []
+            monkeypatch.setattr(sys, "argv", [block.place, *arguments])
             run_python(block, names)
     names.clear()  # files that a block left open are closed now, not by some later collection
 

@@ -10,6 +10,7 @@ from runpy import run_path
 import yaml
 from pages import PAGES, README, ROOT, blocks_of
 
+import amp_rewrite as amp
 from amp_rewrite.cli.command_table import COMMANDS, command
 from amp_rewrite.grad.rules import RULES
 from amp_rewrite.oplists.lists import LEVELS
@@ -78,7 +79,7 @@ def test_the_number_of_gradient_rules_is_right() -> None:
 
 
 def test_the_hooks_and_the_action_are_named_as_they_are() -> None:
-    texts = [b.text for b in blocks_of(DOCS / "op_lists.md") if "amp_rewrite@" in b.text]
+    texts = [b.text for b in blocks_of(DOCS / "op_lists.md") if "uses:" in b.text]
     texts += [b.text for b in blocks_of(DOCS / "op_lists.md") if "repos:" in b.text]
     [step], config = (yaml.safe_load(text) for text in texts)
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
@@ -86,6 +87,12 @@ def test_the_hooks_and_the_action_are_named_as_they_are() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     named = [hook["id"] for repo in config["repos"] for hook in repo["hooks"]]
     assert named == [hook["id"] for hook in hooks]
+    assert [repo["rev"] for repo in config["repos"]] == [f"v{amp.__version__}"]
+
+
+def test_no_page_has_a_placeholder_for_an_address() -> None:
+    for page in PAGES:
+        assert not re.search(r"<(owner|user|org)>", page.read_text("utf-8")), page
 
 
 def test_every_optimizer_is_named() -> None:

@@ -16,6 +16,7 @@ PACKAGE = Path(amp_rewrite.__file__).parent
 FLOORS = (
     "version",
     "printable",
+    "html_table",
     "errors",
     "arguments",
     "dtypes",
@@ -49,6 +50,7 @@ FLOORS = (
     "report",
     "api",
     "compat",
+    "adapters",
     "numerics",
     "page",
     "metrics",
