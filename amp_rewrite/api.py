@@ -111,6 +111,10 @@ class RewriteResult:
         if isinstance(self.flat, FlatProto):
             self.__dict__.pop("_model", None)  # it was made of the messages without notes
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the report."""
+        return self.report._repr_html_()  # pyright: ignore[reportPrivateUsage] its notebooks' name
+
     @property
     def changed(self) -> bool:
         """Whether the rewritten model differs from the input."""

@@ -83,6 +83,14 @@ class OpLists:
         )
         return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: which operators are on which list."""
+        from amp_rewrite.html_table import to_html
+        from amp_rewrite.oplists.lists_html import lists_tables
+
+        title = f"op lists for {self.precision}, target {self.target}, level {self.level}"
+        return to_html(title, self.files, lists_tables(self.entries, self.node_rules))
+
     @property
     def force_all(self) -> bool:
         """Whether the level is UNSAFE_FORCE_ALL."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.html_table import to_html
+from amp_rewrite.training.states_html import states_table
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 
 
@@ -38,6 +40,13 @@ class TrainOp:
     loss_scale: Mapping[str, Any] | None = None
     accumulated: Accumulated | None = None
     averages: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what is minimized, and what states the step has."""
+        loss = "no loss" if self.loss is None else f"loss {self.loss.name}"
+        states = [self.graph.states[name] for name in self.updates if name in self.graph.states]
+        lines = (f"fetches: {', '.join(self.fetches)}",)
+        return to_html(f"training step: {loss}", lines, (states_table(states),))
 
 
 @dataclass(frozen=True)

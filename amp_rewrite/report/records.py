@@ -372,6 +372,21 @@ class Report:
 
         return printed(lambda console: print_report(self, console), _WIDTH)
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what was gained, and what stays float32 and why."""
+        from amp_rewrite.html_table import HtmlTable, to_html
+        from amp_rewrite.report.report_html import kept_table
+
+        summary = self.summary
+        line = (
+            f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes compute in "
+            f"{self.precision} (target {self.target}); casts: {summary.casts_added} added, "
+            f"{summary.casts_removed} removed"
+        )
+        kept = kept_table(self.kept_reasons(), self.precision, self.target)
+        unknown = HtmlTable(("on no list", "nodes"), list(self.boundaries.items()))
+        return to_html(headline(self), (line,), (kept, unknown))
+
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
         return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))

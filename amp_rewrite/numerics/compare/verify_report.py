@@ -11,12 +11,18 @@ from rich.console import Console
 from rich.table import Table
 
 from amp_rewrite import arguments
+from amp_rewrite.html_table import HtmlTable, to_html
 from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.printable import printable
 from amp_rewrite.report.plain_console import printed
 
 VERSION = 1
+
+_OUTPUT_COLUMNS = (
+    *("output", "max abs", "max rel", "cosine", "distance", "within", "NaN", "Inf", "top-1", ""),
+)
+_GROWTH_COLUMNS = ("largest error growth", "operator", "error in", "error out", "times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,17 @@ class VerifyReport:
         columns = arguments.integer("width", width, low=1, high=10_000)
         return printed(lambda console: print_verify(self, console), columns)
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the verdict, and the outputs and nodes that it is about."""
+        lines = [
+            f"{self.precision}, emulated, against the original: {self.feeds} feeds ({self.data})",
+            *(() if self.stress is None else self.stress.lines()),
+            *(f"failed: {failure}" for failure in self.failures),
+        ]
+        outputs = HtmlTable(_OUTPUT_COLUMNS, [_output_row(output) for output in self.outputs])
+        growth = HtmlTable(_GROWTH_COLUMNS, [_growth_row(node) for node in self.growth])
+        return to_html("holds" if self.ok else "does not hold", lines, (outputs, growth))
+
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
@@ -265,31 +282,36 @@ def _print_excuses(device: DeviceComparison, console: Console) -> None:
 
 
 def _output_table(outputs: tuple[OutputComparison, ...]) -> Table:
-    table = _table(
-        "output", "max abs", "max rel", "cosine", "distance", "within", "NaN", "Inf", "top-1", ""
-    )
-    for o in outputs:
-        table.add_row(
-            printable(o.name),
-            f"{o.max_abs:.3g}",
-            f"{o.max_rel:.3g}",
-            "-" if o.cosine is None else f"{o.cosine:.6f}",
-            "-" if o.distance is None else f"{o.distance:.2g}",
-            f"{o.within:.2%}",
-            str(o.nan),
-            str(o.inf),
-            "-" if o.top1 is None else f"{o.top1:.1%}",
-            "ok" if o.ok else "failed",
-        )
+    table = _table(*_OUTPUT_COLUMNS)
+    for output in outputs:
+        table.add_row(*map(printable, _output_row(output)))
     return table
+
+
+def _output_row(o: OutputComparison) -> tuple[str, ...]:
+    return (
+        o.name,
+        f"{o.max_abs:.3g}",
+        f"{o.max_rel:.3g}",
+        "-" if o.cosine is None else f"{o.cosine:.6f}",
+        "-" if o.distance is None else f"{o.distance:.2g}",
+        f"{o.within:.2%}",
+        str(o.nan),
+        str(o.inf),
+        "-" if o.top1 is None else f"{o.top1:.1%}",
+        "ok" if o.ok else "failed",
+    )
 
 
 def _growth_table(growth: tuple[NodeGrowth, ...]) -> Table:
-    table = _table("largest error growth", "operator", "error in", "error out", "times")
-    for g in growth:
-        error_in, error_out = f"{g.error_in:.2g}", f"{g.error_out:.2g}"
-        table.add_row(printable(g.node), g.op, error_in, error_out, f"{g.growth:.1f}")
+    table = _table(*_GROWTH_COLUMNS)
+    for node in growth:
+        table.add_row(*map(printable, _growth_row(node)))
     return table
+
+
+def _growth_row(g: NodeGrowth) -> tuple[str, ...]:
+    return g.node, g.op, f"{g.error_in:.2g}", f"{g.error_out:.2g}", f"{g.growth:.1f}"
 
 
 def _table(first: str, *others: str) -> Table:

@@ -16,6 +16,7 @@ from amp_rewrite.errors import FeedError, OptionError, SaveError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
+from amp_rewrite.html_table import to_html
 from amp_rewrite.optimizers.gradient_accumulation import COUNTER
 from amp_rewrite.ort.device import Device, device_of, load_libraries
 from amp_rewrite.ort.providers import Provider, name_and_options
@@ -46,6 +47,7 @@ from amp_rewrite.trainer.step.step import read_step, whole_step
 from amp_rewrite.trainer.step.step_arguments import example_count, fetch_names
 from amp_rewrite.training.merge_adapters import merge
 from amp_rewrite.training.replicas import resolve
+from amp_rewrite.training.states_html import states_table
 from amp_rewrite.training.training_graph import StateStore
 
 if TYPE_CHECKING:
@@ -412,6 +414,22 @@ class TrainingSession(Inspection):
         self._open = False
         self._programs.clear()
         self._states.release()
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what is trained, in what, and how far it is."""
+        info = self.info
+        at = "closed" if not self._open else f"after {self._steps_done()} steps"
+        lines = (
+            f"loss {info.loss}, computed in {info.precision}",
+            f"feeds: {', '.join(info.inputs)}",
+            f"fetches: {', '.join(info.fetches)}",
+        )
+        return to_html(f"training session, {at}", lines, (states_table(info.states),))
+
+    def _steps_done(self) -> int:
+        """Return how many updates the state has seen, 0 for a step that does not count them."""
+        counter = self.info.having("global_step")
+        return 0 if counter is None else int(self.read_state(counter.name))
 
     def __enter__(self) -> Self:
         """Return the session."""
