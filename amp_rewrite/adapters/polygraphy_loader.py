@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 import onnx
-from polygraphy.backend.base import BaseLoader  # pyright: ignore[reportMissingImports] not a dependency
+from polygraphy.backend.base import BaseLoader  # pyright: ignore[reportMissingImports] no extra
 from polygraphy.util import invoke_if_callable  # pyright: ignore[reportMissingImports]
 
 from amp_rewrite.api import rewrite

@@ -52,6 +52,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite train step.onnx --data digits_train.npz \\\n"
         "  --eval digits_test.npz --best best.safetensors --patience 3",
     ),
+    "doctor": ("amp-rewrite doctor step.onnx --data digits_train.npz",),
     "inject": ("amp-rewrite inject step.onnx -o scaled.onnx --loss-scale dynamic",),
     "demo": ("amp-rewrite demo", "amp-rewrite demo --folder demo --precision bfloat16"),
 }
