@@ -9,6 +9,7 @@ from typing import Any
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
 from amp_rewrite.printable import printable
+from amp_rewrite.report.device_advice import device_lines
 from amp_rewrite.report.gains import Sizes, headline
 from amp_rewrite.report.next_steps import next_steps
 from amp_rewrite.report.phrases import plain_phrase
@@ -132,6 +133,8 @@ def _remarks(report: Report) -> Iterator[str]:
             f"not a multiple of {first.multiple}, first {first.node} "
             f"({first.dimension} {first.length})."
         )
+    for line in device_lines(report.precision, report.batch_multiple):
+        yield f"{line}."
 
 
 def _fact(name: str, said: str, more: str) -> Fact:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
+from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.paint.context import PaintContext
@@ -32,7 +36,7 @@ def misaligned(context: PaintContext, painting: Painting) -> tuple[AlignmentReco
         painting: What becomes low.
     """
     graph = context.type_graph
-    multiple = _BYTES // context.low.numpy.itemsize
+    multiple = _row_multiple(context.low)
     sizes = Sizes(graph.flat)
     concerned = graph.where(lambda kind: kind.operator.op_type in _PRODUCTS | _CONVOLUTIONS)
     nodes = np.unique(graph.node[painting.allow & concerned]).tolist()
@@ -42,6 +46,44 @@ def misaligned(context: PaintContext, painting: Painting) -> tuple[AlignmentReco
         for what, length in _lengths(graph.flat, sizes, node).items()
         if length is not None and length % multiple
     )
+
+
+def batch_multiple(context: PaintContext, painting: Painting) -> int:
+    """Return what free lengths have to be multiples of for low products to fill whole rows.
+
+    A product by a matrix has the rows of all matrices on its left: static lengths among them help,
+    and what they lack is left to the free ones, such as the batch. 1 if that is nothing.
+
+    Args:
+        context: The model, and the low type.
+        painting: What becomes low.
+    """
+    graph, flat = context.type_graph, context.type_graph.flat
+    multiple, sizes = _row_multiple(context.low), Sizes(flat)
+    concerned = graph.where(lambda kind: kind.operator.op_type in _PRODUCTS)
+    found = 1
+    for node in np.unique(graph.node[painting.allow & concerned]).tolist():
+        rows = _rows(flat, sizes, node)
+        if None in rows:
+            static = math.prod(length for length in rows if length is not None)
+            found = math.lcm(found, multiple // math.gcd(multiple, static))
+    return found
+
+
+def _rows(flat: FlatGraph, sizes: Sizes, node: int) -> Sequence[int | None]:
+    """Return the lengths whose product is the rows of a product by a matrix; else nothing."""
+    inputs = flat.inputs_of(node)[:2]
+    if len(inputs) < 2:
+        return ()
+    left, right = map(sizes.shape, inputs)
+    if left is None or right is None or len(right) != 2 or len(left) < 2:
+        return ()
+    return left[1:] if _int(flat, node, "transA", 0) else left[:-1]
+
+
+def _row_multiple(low: DType) -> int:
+    """Return what lengths should be multiples of, in elements of a low type."""
+    return _BYTES // low.numpy.itemsize
 
 
 def _lengths(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:

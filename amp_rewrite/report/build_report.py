@@ -16,7 +16,7 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting, Reason
 from amp_rewrite.paint.region_costs import RegionCosts
-from amp_rewrite.report.alignment import misaligned
+from amp_rewrite.report.alignment import batch_multiple, misaligned
 from amp_rewrite.report.arithmetic_share import compute_share
 from amp_rewrite.report.likely_overflow import first_likely_overflow
 from amp_rewrite.report.opset_advice import advised_opset
@@ -48,6 +48,7 @@ def build_report(
     """
     costs = RegionCosts(context, painting.allow, sizes or Sizes(context.type_graph.flat))
     flat = context.type_graph.flat
+    has_tensor_cores = find(options.target).tensor_cores and bool(painting.allow.any())
     return Report(
         precision=options.precision,
         target=options.target,
@@ -63,7 +64,8 @@ def build_report(
         input_ranges=options.ranges,
         likely_overflow=first_likely_overflow(context),
         opset_advice=advised_opset(context, painting),
-        alignment=misaligned(context, painting) if find(options.target).tensor_cores else (),
+        alignment=misaligned(context, painting) if has_tensor_cores else (),
+        batch_multiple=batch_multiple(context, painting) if has_tensor_cores else None,
     )
 
 

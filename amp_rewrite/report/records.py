@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite import arguments
 from amp_rewrite.paint.painting import Reason
+from amp_rewrite.report.device_advice import device_lines
 from amp_rewrite.report.gains import Sizes, headline
 from amp_rewrite.report.phrases import plain_phrase
 
@@ -302,6 +303,8 @@ class Report:
         input_ranges: Graph input -> what the user said of the numbers that it holds.
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
         alignment: Lengths of low products that tensor cores do not fill, if the target has them.
+        batch_multiple: What free lengths have to be multiples of for low products to fill them;
+            None if the target has none.
     """
 
     precision: str
@@ -320,6 +323,7 @@ class Report:
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
     alignment: tuple[AlignmentRecord, ...] = ()
+    batch_multiple: int | None = None
 
     @cached_property
     def nodes(self) -> tuple[NodeRecord, ...]:
@@ -352,6 +356,7 @@ class Report:
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
             "likely_overflow": self.likely_overflow,
             "alignment": [a.to_dict() for a in self.alignment],
+            "batch_multiple": self.batch_multiple,
             "opset_advice": _plain(self.opset_advice),
             "opset_raised": _plain(self.opset_raised),
             "summary": self.summary.to_dict(),
@@ -423,6 +428,8 @@ def print_report(report: Report, console: Console, sizes: Sizes | None = None) -
         console.print(_storage(weights.stored))
     if report.alignment:
         console.print(_advice(report.alignment))
+    for line in device_lines(report.precision, report.batch_multiple):
+        console.print(line)
     reasons = report.kept_reasons()
     if reasons:
         console.print(_reason_table(report, reasons))
