@@ -90,11 +90,11 @@ def export(case: Case, exporter: str, path: Path) -> None:
     outputs = [f"y{i}" for i in range(case.outputs)]
     options: dict[str, Any] = {"input_names": list(inputs), "output_names": outputs}
     if exporter == "dynamo":
-        axes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
+        axes = tuple(dict.fromkeys(case.free, torch.export.Dim.DYNAMIC) for _ in inputs)
         options |= {"dynamo": True, "dynamic_shapes": axes, "optimize": not case.kept}
         options |= {"external_data": False, "verbose": False}
     else:
-        axes = {name: {0: "N"} for name in (*inputs, *outputs)}
+        axes = {name: dict(zip(case.free, "NT", strict=False)) for name in inputs}
         options |= {"dynamo": False, "dynamic_axes": axes, "opset_version": 17}
         if case.kept:
             preserve = torch.onnx.TrainingMode.PRESERVE

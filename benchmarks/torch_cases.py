@@ -50,6 +50,7 @@ class Case:
         kept: Parameters are to be exported as they are. Otherwise exporters fold normalisation
             into convolutions, join the weights of recurrent layers, and store a table that is
             used at both ends twice, once of them turned.
+        free: The axes of its inputs whose lengths the model leaves open.
     """
 
     network: Callable[[], nn.Module]
@@ -57,6 +58,7 @@ class Case:
     feeds: Callable[[Random], Feeds]
     outputs: int = 1
     kept: bool = False
+    free: tuple[int, ...] = (0,)
 
 
 def _vae_loss(model: ir.Model) -> Any:
@@ -137,8 +139,8 @@ CASES: dict[str, Case] = {
     "ViT": Case(sequences.Vit, CLASSES, _images),
     "BERT": Case(sequences.Bert, CLASSES, _masked),
     "GPT-2": Case(sequences.Gpt2, CLASSES, _text, kept=True),
-    "LSTM": Case(_recurrent(nn.LSTM, bidirectional=False), CLASSES, _words, kept=True),
-    "GRU": Case(_recurrent(nn.GRU, bidirectional=True), CLASSES, _words, kept=True),
+    "LSTM": Case(_recurrent(nn.LSTM, bidirectional=False), CLASSES, _words, 1, True, (0, 1)),
+    "GRU": Case(_recurrent(nn.GRU, bidirectional=True), CLASSES, _words, 1, True, (0, 1)),
     "UNet": Case(vision.UNet, CLASSES, _segments, kept=True),
     "MLP-Mixer": Case(vision.MlpMixer, CLASSES, _images),
     "DLRM": Case(sequences.Dlrm, CLICKS, _clicks),

@@ -19,6 +19,9 @@ NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/mixed_precision.md": ["amp-rewrite --show-completion"],
+    "docs/recipes.md": [
+        f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")
+    ],
     "docs/shards.md": ["torchrun"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
     "docs/webgpu.md": [
@@ -26,7 +29,10 @@ NOT_RUN = {
         *("mkdir -p .cache/npm", "pip install"),
     ],
 }
-"""Page -> how the blocks begin that stay as they are: they install packages, or need a device."""
+"""Page -> how the blocks begin that stay as they are.
+
+They install packages, need a device, or take long and run elsewhere.
+"""
 
 RECIPES = ROOT / "docs" / "contributing.md"
 """The page whose sections each run in a copy of the checkout; blocks of diffs change it."""
