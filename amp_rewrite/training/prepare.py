@@ -26,6 +26,7 @@ from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.ceil_mode import settle_ceil_mode
 from amp_rewrite.training.masked_softmax import guard_masked_rows
+from amp_rewrite.training.scan_as_loop import scans_as_loops
 
 _OLDEST = 13
 _INITIALIZERS_ALONE = 4
@@ -38,8 +39,8 @@ def prepare(model: ir.Model) -> None:
     """Make a model ready for the walk, in place; once per model.
 
     Calls of functions without a rule are replaced by the function's body, whether the function is
-    the model's own or the definition of an operator in the standard (Attention, say). The types and
-    shapes of values that the file does not tell are recorded.
+    the model's own or the definition of an operator in the standard (Attention, say). Scans become
+    Loops. The types and shapes of values that the file does not tell are recorded.
 
     Raises:
         GradientError: The model's opset is too old, or a function cannot be inlined.
@@ -62,6 +63,8 @@ def prepare(model: ir.Model) -> None:
         _inline(model)
         _record(model)
     model.graph.opset_imports.pop(recurrent.DOMAIN, None)  # no call of it is left
+    if scans_as_loops(model):
+        _record(model)
     model.meta[PREPARED_KEY] = True
 
 
