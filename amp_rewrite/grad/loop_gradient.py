@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.annotate import annotate
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.known import differ, dims
-from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.backward_loop import BackwardLoop, Carried, settled
-from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.loop_history import history
+from amp_rewrite.grad.outer_gradient import OuterGradient
 from amp_rewrite.grad.repeated import repeated
 from amp_rewrite.grad.rule import Gradient
 from amp_rewrite.graph.names import place
@@ -35,8 +33,8 @@ def loop_gradients(
 
     With turns s[t+1], y[t] = f(s[t], w) for t = 0 .. n-1: a Loop over t = n-1 .. 0 that carries ds
     and dw, in which ds, dw' = f'(s[t], w)^T (ds, dy[t]) and dw = dw + dw'. Its body computes f
-    again from s[t], which the forward Loop gives out for it. Where turns gather rows of w, dw is
-    the rows of all turns, so that reading a row a turn costs a row a turn.
+    again from s[t], which the forward Loop gives out for it. What is cheaper outside of the turns
+    than in each, `OuterGradient` takes out of them.
 
     Args:
         b: Builder of the graph with the node, which may get further outputs.
@@ -77,7 +75,7 @@ class _LoopGradient:
             dense = gradient if isinstance(gradient, ir.Value) else None
             state.after = self._loop.inner.zeros_like(before) if dense is None else dense
         outer = [
-            _OuterGradient(self._b, self._loop, value, gradient)
+            OuterGradient(self._b, self._loop, value, gradient)
             for value, gradient in zip(self._wanted, found[len(states) :], strict=True)
             if gradient is not None
         ]
@@ -161,33 +159,3 @@ def _varying_states(b: Builder, node: ir.Node, wanted: Sequence[ir.Value]) -> li
         if not more:
             return sorted(varying)
         varying |= more
-
-
-class _OuterGradient:
-    """The gradient of an outer value, over all turns.
-
-    Attributes:
-        value: The outer value.
-    """
-
-    def __init__(self, b: Builder, loop: BackwardLoop, value: ir.Value, gradient: Gradient) -> None:
-        """Let the loop add up a gradient, in float32 at least, or give out its rows."""
-        self._b, self.value = b, value
-        if isinstance(gradient, IndexedSlices):
-            self._found = loop.stack(gradient.values), loop.stack(gradient.indices)
-            return
-        dtype = b.type_of(value)
-        wide = FLOAT32.ir if dtype.itemsize < FLOAT32.ir.itemsize else dtype
-        zeros = b.shaped_like(b.zeros(b.shape(value), wide), value)
-        self._found = loop.add_up(zeros, gradient, f"{value.name}/gradient")
-
-    def result(self) -> Gradient:
-        """Return the gradient, once the loop is finished."""
-        if isinstance(self._found, Carried):
-            return settled(self._found.last)
-        b, (values, indices) = self._b, (settled(stacked.whole) for stacked in self._found)
-        shape = b.shape(self.value)
-        row = b.slice(shape, [1], [int(np.iinfo(np.int64).max)])
-        lengths = b.concat([b.unsqueeze(b.op("Size", indices), [0]), row], 0)
-        rows = b.reshape_exactly(values, lengths)
-        return IndexedSlices(rows, b.reshape(indices, [-1]), shape)

@@ -25,6 +25,7 @@ from amp_rewrite.graph.keys import PREPARED_KEY
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.ceil_mode import settle_ceil_mode
+from amp_rewrite.training.loop_shapes import settle_loop_shapes
 from amp_rewrite.training.masked_softmax import guard_masked_rows
 from amp_rewrite.training.scan_as_loop import scans_as_loops
 
@@ -83,6 +84,8 @@ def _record(model: ir.Model) -> None:
     infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=follow)
     infer(model)
     while settle_ceil_mode(model):
+        infer(model)
+    while settle_loop_shapes(model):
         infer(model)
     for value, type_ in infer_types(model).items():
         if value.type is None:

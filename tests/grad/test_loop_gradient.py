@@ -163,6 +163,16 @@ def test_a_second_gradient_uses_what_the_first_one_made_the_loop_give_out() -> N
     assert len(forward.outputs) == 4
 
 
+def test_the_gradient_of_a_matrix_is_one_product_behind_the_loop() -> None:
+    text = RECURRENCE.replace("N,H", "2,3").replace("H,H", "3,3")
+    feeds = {"s": numbers(2, 3), "w": numbers(3, 3), "x": numbers(4, 2, 3), "n": np.array(3)}
+    model = check(text, feeds)
+    backward = [node for node in model.graph if node.op_type == "Loop"][1]
+    carried = [value.dtype for value in backward.inputs[2:] if value is not None]
+    assert len(carried) == 1  # the gradient of the state, and no sum
+    check(text, {**feeds, "n": np.array(0)})
+
+
 REFUSED = {
     "changes its shape": "b = Concat<axis = 0>(a, a)",
     "no gradient rule": "b = Unique(a)",
