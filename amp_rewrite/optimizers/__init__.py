@@ -44,6 +44,7 @@ from amp_rewrite.optimizers.schedules import (
     Schedule,
     StepSchedule,
 )
+from amp_rewrite.optimizers.stored_states import Storage
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_rule import UpdateInput, UpdateRule
 from amp_rewrite.optimizers.weight_average import WeightAverage
@@ -92,6 +93,7 @@ __all__ = [
     "RMSprop",
     "Schedule",
     "StepSchedule",
+    "Storage",
     "TrainOp",
     "UpdateInput",
     "UpdateRule",

@@ -26,6 +26,7 @@ from amp_rewrite.optimizers.gradient import (
 )
 from amp_rewrite.optimizers.learning_rate import LEARNING_RATE, LearningRate
 from amp_rewrite.optimizers.slots import OptimizerStates, Variable
+from amp_rewrite.optimizers.stored_states import Storage, StoredStates
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_function import UpdateFunctions
 from amp_rewrite.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
@@ -55,6 +56,7 @@ class StepUpdates:
         scope: str,
         global_step: Variable | None,
         factor: float,
+        storage: Storage,
     ) -> None:
         """Add what all variables share; see `Optimizer.apply_multiplied`.
 
@@ -66,6 +68,7 @@ class StepUpdates:
             scope: What the nodes are named after.
             global_step: See `Optimizer.apply_gradients`.
             factor: See `Optimizer.apply_multiplied`.
+            storage: What states are stored in.
         """
         self.graph, self.factor = graph, factor
         self.counter = _counter(graph, global_step)
@@ -73,6 +76,7 @@ class StepUpdates:
         self._rule, self._states = rule, states
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
+        self._stored = StoredStates(self._b, graph, states, storage, self.counter.value)
         self._functions = UpdateFunctions(rule, states.optimizer, self._b)
         self.rate = rate.add_to(graph, self._b, self.counter)
         initial = rule.initial_others()
@@ -94,28 +98,22 @@ class StepUpdates:
         rule, b = self._rule, self._b
         dtype = ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
         names = rule.slots._fields
-        slots = [self._states.add_slot(variable, n, rule.initial_slot(n)) for n in names]
+        slots = [self._stored.slot(variable, n, rule.initial_slot(n), dtype) for n in names]
+        stored = [self._stored.variable(variable, dtype), *slots]
         given = unwrap(gradient)
         check_gradient(variable, given)
         raw = merged(b, given, rows_only=rule.touches_rows_only)
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
         values = b.cast(values_of(raw), dtype)
-        present = [variable.value, *(slot.value for slot in slots)]
-        if rows is not None:
-            present = [b.gather(v, rows) for v in present]
-        tensors = UpdateInput(b, b.cast(present[0], dtype), values, variable, self.factor)
+        present = [state.read() if rows is None else state.rows_read(rows) for state in stored]
+        tensors = UpdateInput(b, present[0], values, variable, self.factor)
         shared = self._shared_of(dtype)
         value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
-        self.updates[variable.name] = constrained(variable, self._stored(variable, value, rows))
-        for state, result in zip(slots, new, strict=True):
-            self.updates[state.name] = self._stored(state, result, rows)
-
-    def _stored(self, state: State, result: ir.Value, rows: ir.Value | None) -> ir.Value:
-        b = self._b
-        result = b.cast(result, state.dtype)
-        if rows is not None:
-            result = b.op("ScatterND", state.value, b.unsqueeze(rows, [1]), result)
-        return b.shaped_like(result, state.value)
+        for state, result in zip(stored, (value, *new), strict=True):
+            self.updates |= (
+                state.written(result) if rows is None else state.rows_written(result, rows)
+            )
+        self.updates[variable.name] = constrained(variable, self.updates[variable.name])
 
     def finish(self) -> None:
         """Add the updates of what belongs to no variable, the global step last."""

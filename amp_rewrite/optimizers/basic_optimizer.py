@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import var_list as var_lists
@@ -29,9 +30,13 @@ from amp_rewrite.optimizers.learning_rate import (
     Rate,
 )
 from amp_rewrite.optimizers.slots import OptimizerStates, Variable, VarList
+from amp_rewrite.optimizers.stored_states import NEAREST, Storage
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.optimizers.update_rule import NoRule, UpdateRule
 from amp_rewrite.training.training_graph import GraphValue, State
+
+KEYWORDS = (*LIMITS, "rounding", "slot_dtype")
+"""What every optimizer takes by keyword, and a step is made of."""
 
 _AGGREGATION = (None, 0, 1, 2)
 
@@ -60,6 +65,8 @@ class BasicOptimizer:
         *,
         rule: UpdateRule | None = None,
         learning_rate: Rate = 0.01,
+        rounding: str = NEAREST,
+        slot_dtype: str = FLOAT32.name,
         **clipping: Any,
     ) -> None:
         """Name the optimizer and give it a rule; children have hyperparameters in front.
@@ -70,6 +77,9 @@ class BasicOptimizer:
             name: Not empty; slots are named after it.
             rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number of at least 0, or a schedule.
+            rounding: How float16 and bfloat16 variables are rounded: "nearest", "stochastic" or
+                "compensated"; see `Storage`.
+            slot_dtype: What slots are stored in: "float32", "bfloat16" or "float16"; see `Storage`.
             **clipping: See `Clipping`.
 
         Raises:
@@ -82,6 +92,8 @@ class BasicOptimizer:
         self.rule = NoRule(owner=type(self).__name__) if rule is None else rule
         limits = check_limits(name, Clipping(**clipping))
         self.clipnorm, self.clipvalue, self.global_clipnorm = limits
+        storage = Storage(rounding, slot_dtype)
+        self.rounding, self.slot_dtype = storage.rounding, storage.slot_dtype
         self._rate = LearningRate(name, learning_rate)
         self._states = OptimizerStates(name)
         self._counter: State | None = None
@@ -258,6 +270,7 @@ class BasicOptimizer:
             scope=scope,
             global_step=self._given_counter if global_step is None else global_step,
             factor=factor,
+            storage=Storage(self.rounding, self.slot_dtype),
         )
         self._counter = step.counter
         self._built = True
@@ -366,5 +379,5 @@ class BasicOptimizer:
 
 def _is_part(kind: type[BasicOptimizer], name: str) -> bool:
     """Return whether an attribute of a class of optimizers is built into steps."""
-    part = name == "rule" or name in LIMITS
+    part = name == "rule" or name in KEYWORDS
     return part or isinstance(getattr(kind, name, None), Hyperparameter)

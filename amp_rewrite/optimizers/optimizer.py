@@ -11,8 +11,8 @@ import numpy as np
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers import var_list as var_lists
-from amp_rewrite.optimizers.basic_optimizer import BasicOptimizer
-from amp_rewrite.optimizers.clipping import LIMITS, clip
+from amp_rewrite.optimizers.basic_optimizer import KEYWORDS, BasicOptimizer
+from amp_rewrite.optimizers.clipping import clip
 from amp_rewrite.optimizers.compute_gradients import Loss
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient
@@ -43,6 +43,8 @@ class Optimizer(BasicOptimizer):
         clipnorm: See `Clipping`; so for the next two.
         clipvalue: See `Clipping`.
         global_clipnorm: See `Clipping`.
+        rounding: See `Storage`.
+        slot_dtype: See `Storage`.
     """
 
     @property
@@ -197,7 +199,7 @@ class Optimizer(BasicOptimizer):
         """
         config: dict[str, Any] = {}
         for key, parameter in inspect.signature(type(self)).parameters.items():
-            names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
+            names = KEYWORDS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
         if isinstance(self.learning_rate, schedules.Schedule):
             config["learning_rate"] = self.learning_rate.get_config()

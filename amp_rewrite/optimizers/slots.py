@@ -45,13 +45,16 @@ class OptimizerStates:
         """Return a variable's slot, or None if it has none of that name."""
         return self._slots.get((variable, name))
 
-    def add_slot(self, variable: State, name: str, initializer: Any) -> State:
+    def add_slot(
+        self, variable: State, name: str, initializer: Any, dtype: ir.DataType | None = None
+    ) -> State:
         """Return a variable's slot, which is made if there is none.
 
         Args:
             variable: The variable.
             name: The slot's name.
             initializer: "zeros", "ones", a number or an array of the variable's shape.
+            dtype: Its element type; None is float32, or float64 for a float64 variable.
 
         Raises:
             OptimizerValueError: The initializer does not fit.
@@ -59,6 +62,7 @@ class OptimizerStates:
         known = self._slots.get((variable, name))
         if known is None:
             initial = initial_array(variable, initializer)
+            initial = initial if dtype is None else initial.astype(dtype.numpy())
             known = variable.graph.state(f"{variable.name}/{self.optimizer}", initial, "slot")
             self._slots[variable, name] = known
         return known

@@ -190,6 +190,7 @@ class TrainingGraph:
         in_training_mode: The Dropout and BatchNormalization nodes that are.
         freezing: What users asked not to be trained.
         adapters: The low-rank adapters that were added.
+        stored: The weights that the step stores in another type than the model -> what it stores.
     """
 
     def __init__(self, source: ir.Model) -> None:
@@ -223,15 +224,23 @@ class TrainingGraph:
         self.in_training_mode: set[ir.Node] = set()
         self.freezing = Freezing()
         self.adapters: list[Adapter] = []
+        self.stored: dict[str, ir.TensorProtocol] = {}
         self._global_step: State | None = None
 
     def forward(self) -> ir.Model:
         """Return a copy of the model as it was loaded, which may be changed.
 
         Weights that were Constant nodes, or inside an If, a Loop or a Scan, are initializers of its
-        main graph, as they are in `model`.
+        main graph, as they are in `model`. Those that are stored in a low type have the numbers
+        that were stored, in their own type.
         """
-        return lifted(self.source) if self.inference is None else clone(self.inference)
+        model = lifted(self.source) if self.inference is None else clone(self.inference)
+        for name, stored in self.stored.items():
+            value = model.graph.initializers[name]
+            if value.const_value is not None:
+                wide = stored.numpy().astype(value.const_value.dtype.numpy())
+                value.const_value = ir.tensor(wide, name=name)
+        return model
 
     def scoped(self, scope: str, part: Part) -> Builder:
         """Return the builder whose nodes are named `<scope>/...` and belong to a part."""

@@ -50,6 +50,8 @@ JUNK: dict[str, Any] = {
     "a set": {1, 2},
 }
 
+_KEYWORDS = ("clipnorm", "rounding", "slot_dtype")
+
 OTHERS_FAULT = {("progress", "a class"), ("variables", "a class"), ("data", "a function")}
 """Functions of the user's that take other arguments: their own error comes out."""
 
@@ -61,7 +63,7 @@ def parameters(make: Callable[[], Call]) -> list[str]:
     named = [p.name for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     clips = inspect.isclass(function) and issubclass(function, opt.Optimizer)
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in given) and clips
-    return list(dict.fromkeys([*named, *known, *(["clipnorm"] if any_keyword else [])]))
+    return list(dict.fromkeys([*named, *known, *(_KEYWORDS if any_keyword else [])]))
 
 
 @pytest.fixture(autouse=True)

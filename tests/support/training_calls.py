@@ -268,6 +268,8 @@ VALUES: dict[str, Callable[[], Call]] = {
     "freeze": lambda: (amp.freeze, {"model": model(), "variables": "w"}),
     "lora": lambda: (amp.lora, {"model": model(), "variables": "w"}),
     "export_adapters": lambda: (adapted().export_adapters, {"folder": "adapter"}),
+    "store_weights": lambda: (amp.store_weights, {"model": model(), "variables": "w", "dtype": "bfloat16"}),
+    "Storage": lambda: (opt.Storage, {"rounding": "nearest", "slot_dtype": "bfloat16"}),
     "unfreeze": lambda: (amp.unfreeze, {"model": model(), "variables": "w"}),
     "frozen": lambda: (amp.frozen, {"model": model()}),
     "epoch": lambda: (sharded().epoch, {"batch": 2}),

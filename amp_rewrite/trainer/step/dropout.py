@@ -2,13 +2,8 @@
 
 The kernels of ONNX Runtime draw from a generator that lives in the session and that nothing can
 read or set. A step therefore computes the masks itself, from the number of the step, the number of
-the Dropout node and the position of the element, with integer operators that every provider has,
-and faster than the generator.
-
-The last rounds, the only ones per element, are the permutation x * (2 x + 1) modulo 2^32 of
-R. Rivest, M. Robshaw, R. Sidney, Y. Yin, "The RC6 Block Cipher", 1998
-(https://people.csail.mit.edu/rivest/pubs/RRSY98.pdf): the high bits, which decide, depend on all
-lower ones.
+the Dropout node and the position of the element (`RandomNumbers`), which is faster than the
+generator.
 """
 
 from __future__ import annotations
@@ -18,6 +13,14 @@ import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.known import constant_tensor
+from amp_rewrite.builder.random_numbers import (
+    COUNTS,
+    MODULUS,
+    POSITION,
+    STEP,
+    RandomNumbers,
+    first,
+)
 from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.graph.part import Part
 from amp_rewrite.trainer.step.cut import values_by_name
@@ -25,13 +28,6 @@ from amp_rewrite.trainer.step.step_info import StateInfo
 
 COUNTER = "random/counter"
 """The state that counts steps for the random numbers; int64, shape ()."""
-
-_POSITION = 0x9E3779B9  # 2^32 divided by the golden ratio: spreads consecutive numbers
-_STEP, _NODE, _COLUMN = 0x5851F42D, 0x14057B7E, 0x3C6EF372  # tell steps, nodes and axes apart
-_FACTORS, _DIVISORS = (0x7FEB352D, 0x46CA68B5, 0x31848BAB), (1 << 16, 1 << 15, 1 << 16)
-_COUNTS = 1 << 31
-_MODULUS = 1 << 32
-_ROW, _ROUNDS = 256, 2
 
 
 def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
@@ -53,10 +49,9 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
         return []
     builder = Builder(model, scope="random", part=Part.RANDOM)
     counter = _counter(graph, seed)
-    key, columns = _shared(builder, counter)
+    random = RandomNumbers(builder, counter)
     for number, node in enumerate(dropouts):
-        site = builder.op("Add", key, builder.constant((number + 1) * _NODE))
-        _replace(builder, node, _mask(builder, node, site, columns))
+        _replace(builder, node, _mask(builder, node, random, number))
     following = builder.op("Add", counter, builder.constant(1))
     following.name = f"{COUNTER}:next"
     graph.sort()
@@ -107,7 +102,7 @@ def spread_masks(model: ir.Model, rank: int) -> None:
         name=f"{COUNTER}:shard",
         type=ir.TensorType(ir.DataType.INT64),
         shape=ir.Shape([]),
-        const_value=ir.tensor(np.array(rank * _STEP % _COUNTS, np.int64)),
+        const_value=ir.tensor(np.array(rank * STEP % COUNTS, np.int64)),
     )
     model.graph.register_initializer(offset)
     readers = [u for u in counter.uses() if u.node.outputs[0].name != f"{COUNTER}:next"]
@@ -128,7 +123,7 @@ def _trains(node: ir.Node) -> bool:
 
 
 def _counter(graph: ir.Graph, seed: int) -> ir.Value:
-    start = np.array(seed * _POSITION % _COUNTS, np.int64)
+    start = np.array(seed * POSITION % COUNTS, np.int64)
     value = ir.Value(
         name=COUNTER,
         type=ir.TensorType(ir.DataType.INT64),
@@ -140,66 +135,26 @@ def _counter(graph: ir.Graph, seed: int) -> ir.Value:
     return value
 
 
-def _shared(b: Builder, counter: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Return what all nodes share in one step: the hashed counter, and the numbers of columns."""
-    key = b.op("Mul", b.op("Mod", counter, b.constant(_COUNTS)), b.constant(_STEP))
-    key = _hashed(b, key)
-    columns = _numbers(b, b.constant(_ROW), b.op("Add", key, b.constant(_COLUMN)))
-    return key, b.op("Unsqueeze", columns, b.constant([0]))
-
-
-def _mask(b: Builder, node: ir.Node, key: ir.Value, columns: ir.Value) -> ir.Value:
-    """Return which elements stay; bool, shaped like the data.
-
-    Element i * _ROW + j gets the number f(f(r_i + c_j)), f(x) = x * (2 x + 1): r and c are hashed
-    thoroughly, which costs little since there are few of them.
-    """
+def _mask(b: Builder, node: ir.Node, random: RandomNumbers, number: int) -> ir.Value:
+    """Return which elements stay; bool, shaped like the data."""
     data, ratio = node.inputs[0], node.inputs[1]
     assert data is not None, "the first input of Dropout is not optional"
     size = b.size(data)
-    rows = b.op("Div", b.op("Add", size, b.constant(_ROW - 1)), b.constant(_ROW))
-    r = b.op("Unsqueeze", _numbers(b, rows, key), b.constant([1]))
-    x = b.op("Add", r, columns)
-    one = b.constant(np.array(1, np.int32))
-    for _ in range(_ROUNDS):
-        x = b.op("Mul", x, b.op("Add", b.op("Add", x, x), one))
-    stays = b.op("GreaterOrEqual", x, _limit(b, ratio))
-    stays = b.op("Reshape", stays, b.constant([-1]))
-    end = b.op("Reshape", size, b.constant([1]))
-    return b.op("Reshape", b.op("Slice", stays, b.constant([0]), end), b.shape(data))
-
-
-def _numbers(b: Builder, count: ir.Value, key: ir.Value) -> ir.Value:
-    """Return `count` random numbers; int32, shape (count,)."""
-    positions = b.op("Range", b.constant(0), count, b.constant(1))
-    x = _hashed(b, b.op("Add", b.op("Mul", positions, b.constant(_POSITION)), key))
-    centred = b.op("Sub", b.op("Mod", x, b.constant(_MODULUS)), b.constant(_MODULUS // 2))
-    return b.op("Cast", centred, to=ir.DataType.INT32.value)
-
-
-def _hashed(b: Builder, x: ir.Value) -> ir.Value:
-    """Mix the bits of non-negative int64 numbers, modulo 2^32.
-
-    Multiplications carry them upwards, divisions downwards.
-    """
-    x = b.op("Mod", x, b.constant(_MODULUS))
-    for factor, divisor in zip(_FACTORS, _DIVISORS, strict=True):
-        x = b.op("Add", x, b.op("Div", x, b.constant(divisor)))  # the product stays below 2^63
-        x = b.op("Mod", b.op("Mul", x, b.constant(factor)), b.constant(_MODULUS))
-    return b.op("Add", x, b.op("Div", x, b.constant(1 << 16)))
+    stays = b.op("GreaterOrEqual", random.rows(number, size), _limit(b, ratio))
+    return first(b, stays, size, b.shape(data))
 
 
 def _limit(b: Builder, ratio: ir.Value | None) -> ir.Value:
     """Return ratio * 2^32 - 2^31, computed in float64, as int32."""
     known = np.array(0.5) if ratio is None else b.array(ratio)
     if known is not None:
-        limit = np.float64(known.reshape(-1)[0]) * _MODULUS - _MODULUS // 2
+        limit = np.float64(known.reshape(-1)[0]) * MODULUS - MODULUS // 2
         bounds = np.iinfo(np.int32)
         return b.constant(np.clip(limit, bounds.min, bounds.max).astype(np.int32))
     double = ir.DataType.DOUBLE
-    limit = b.op("Mul", b.op("Cast", ratio, to=double.value), b.constant(float(_MODULUS), double))
+    limit = b.op("Mul", b.op("Cast", ratio, to=double.value), b.constant(float(MODULUS), double))
     return b.op(
-        "Cast", b.op("Add", limit, b.constant(-_MODULUS / 2, double)), to=ir.DataType.INT32.value
+        "Cast", b.op("Add", limit, b.constant(-MODULUS / 2, double)), to=ir.DataType.INT32.value
     )
 
 

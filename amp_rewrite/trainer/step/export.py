@@ -63,8 +63,10 @@ def forward_of(step: ir.Model) -> ir.Model:
 
 
 def set_weights(model: ir.Model, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Replace the initializers of a model that are named in `weights`, in place."""
+    """Replace the initializers of a model that are named in `weights`, in place; types stay."""
     for name, value in model.graph.initializers.items():
         if name in weights:
-            value.const_value = ir.tensor(weights[name], name=name)
+            present = value.const_value
+            dtype = weights[name].dtype if present is None else present.dtype.numpy()
+            value.const_value = ir.tensor(weights[name].astype(dtype, copy=False), name=name)
             value.shape = ir.Shape(weights[name].shape)  # a step file holds empty ones
