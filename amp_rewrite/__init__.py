@@ -74,6 +74,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.training.freeze import frozen as frozen
     from amp_rewrite.training.freeze import unfreeze as unfreeze
     from amp_rewrite.training.lora import lora as lora
+    from amp_rewrite.training.recompute import recompute as recompute
     from amp_rewrite.training.store_weights import store_weights as store_weights
     from amp_rewrite.training.training_graph import GraphValue as GraphValue
     from amp_rewrite.training.training_graph import value as value
@@ -124,6 +125,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "trainer.loop.trainer": "Trainer train",
         "training.freeze": "freeze frozen unfreeze",
         "training.lora": "lora",
+        "training.recompute": "recompute",
         "training.store_weights": "store_weights",
         "training.training_graph": "GraphValue value",
         "training_info": "lower_training_operators read_training_info write_training_info",

@@ -9,6 +9,7 @@
     python benchmarks/bench.py train                     training steps against PyTorch eager
     python benchmarks/bench.py torch                     gradients and losses beside PyTorch's
     python benchmarks/bench.py loss-scaling              what a loss scale costs in a step
+    python benchmarks/bench.py recompute                 memory of steps that compute values again
     python benchmarks/bench.py shards                    steps on several shards, and projections
     python benchmarks/bench.py gpu                       every precision on a GPU, and PyTorch's
     python benchmarks/bench.py page                      docs/measured.md from benchmarks/results/
@@ -35,6 +36,7 @@ SCRIPTS = {
     "train": "bench_train.py",
     "torch": "bench_torch.py",
     "loss-scaling": "bench_loss_scaling.py",
+    "recompute": "bench_recompute.py",
     "shards": "bench_shards.py",
     "gpu": "bench_gpu.py",
     "page": "write_measured.py",

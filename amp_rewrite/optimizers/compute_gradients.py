@@ -13,10 +13,12 @@ from amp_rewrite.builder.known import differ
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
-from amp_rewrite.grad.walk import gradients
+from amp_rewrite.grad.repeat_segments import repeat_segments
+from amp_rewrite.grad.walk import depending_on, gradients
 from amp_rewrite.optimizers.gradient import Raw, values_of
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.training_mode import turn_on_training_mode
+from amp_rewrite.training.weights import nodes_before
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -108,7 +110,12 @@ def raw_gradients(
     b = graph.builder
     seed = _ones(graph, loss.value) if grad_loss is None else grad_loss.value
     seed = b.cast_like(seed, loss.value)
+    forward, before = nodes_before(graph.model.graph, loss.value), len(b.added)
     found = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
+    if graph.recomputed is not None:
+        varying = depending_on(forward, [v.value for v in variables])
+        segments = graph.recomputed.segments(forward, varying)
+        repeat_segments(b, segments, b.added[before:], keeps_ends=bool(graph.recomputed.every))
     graph.seeds.append(seed)
     own = {
         variable.name: gradient

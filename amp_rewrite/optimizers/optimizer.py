@@ -13,13 +13,14 @@ from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers import var_list as var_lists
 from amp_rewrite.optimizers.basic_optimizer import KEYWORDS, BasicOptimizer
 from amp_rewrite.optimizers.clipping import clip
-from amp_rewrite.optimizers.compute_gradients import Loss
+from amp_rewrite.optimizers.compute_gradients import Loss, check_loss
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient
 from amp_rewrite.optimizers.gradient_accumulation import Accumulation
 from amp_rewrite.optimizers.learning_rate import Rate
 from amp_rewrite.optimizers.slots import Variable, VarList, assign_all
 from amp_rewrite.optimizers.train_op import TrainOp
+from amp_rewrite.training.recompute import recompute as choose_recomputed
 from amp_rewrite.training.training_graph import GraphValue
 
 
@@ -75,6 +76,7 @@ class Optimizer(BasicOptimizer):
         grad_loss: GraphValue | None = None,
         *,
         accumulate: int = 1,
+        recompute: str | Iterable[Any] | None = None,
     ) -> TrainOp:
         """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
 
@@ -89,6 +91,8 @@ class Optimizer(BasicOptimizer):
             grad_loss: See `compute_gradients`.
             accumulate: The mean of the gradients of so many batches makes one update; see
                 `Accumulation`.
+            recompute: Which parts of the forward pass are computed again for the gradients instead
+                of being kept: "every 2 blocks", or names of nodes; see `amp_rewrite.recompute`.
 
         Returns:
             The step, for TrainingSession, build_step or write_training_info.
@@ -98,6 +102,9 @@ class Optimizer(BasicOptimizer):
             OptimizerTypeError: What those two raise.
             OptimizerValueError: No variable has a gradient; and what those two raise.
         """
+        if recompute is not None:
+            loss = check_loss(loss)
+            choose_recomputed(loss.graph.model, recompute)
         pairs = self.compute_gradients(
             loss,
             var_list=var_list,

@@ -14,8 +14,8 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.random_numbers import RandomNumbers
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, low_dtype
 from amp_rewrite.errors import OptimizerValueError
-from amp_rewrite.optimizers.rounding import stochastic, uniform
 from amp_rewrite.optimizers.slots import OptimizerStates
+from amp_rewrite.optimizers.stochastic_rounding import stochastic, uniform
 from amp_rewrite.training.training_graph import State, TrainingGraph
 
 NEAREST, STOCHASTIC, COMPENSATED = "nearest", "stochastic", "compensated"

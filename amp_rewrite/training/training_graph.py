@@ -24,6 +24,7 @@ from amp_rewrite.training.assigned import assigned
 from amp_rewrite.training.formula_constants import formula_constants
 from amp_rewrite.training.freezing import Freezing
 from amp_rewrite.training.prepare import prepare
+from amp_rewrite.training.recomputed import Recomputed
 from amp_rewrite.training.replicas import Groups
 from amp_rewrite.training.value_arithmetic import Arithmetic, numbers_of
 from amp_rewrite.training.weights import (
@@ -190,6 +191,7 @@ class TrainingGraph:
         in_training_mode: The Dropout and BatchNormalization nodes that are.
         freezing: What users asked not to be trained.
         adapters: The low-rank adapters that were added.
+        recomputed: Which parts of the forward pass gradients compute again, or None.
         stored: The weights that the step stores in another type than the model -> what it stores.
     """
 
@@ -224,6 +226,7 @@ class TrainingGraph:
         self.in_training_mode: set[ir.Node] = set()
         self.freezing = Freezing()
         self.adapters: list[Adapter] = []
+        self.recomputed: Recomputed | None = None
         self.stored: dict[str, ir.TensorProtocol] = {}
         self._global_step: State | None = None
 

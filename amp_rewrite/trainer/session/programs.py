@@ -13,6 +13,7 @@ from amp_rewrite.dtypes import BFLOAT16, LOW
 from amp_rewrite.emulate.low_sums import Sums, kept_low
 from amp_rewrite.emulate.model import emulate_in_place
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.keys import RECOMPUTED_KEY
 from amp_rewrite.loss_scaling.check_by_sums import check_by_sums
 from amp_rewrite.ort.device import Device
 from amp_rewrite.ort.providers import Provider
@@ -169,7 +170,14 @@ class Programs:
 
 
 def default_options(threads: int, step: Step, device: Device) -> Any:
-    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime."""
+    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime.
+
+    A step that computes values again does so for memory's sake. In the runtime's usual order, which
+    goes backward from the results, gradients of weights come last, and all that was computed again
+    waits for them.
+    """
+    if any(RECOMPUTED_KEY in node.metadata_props for node in step.model.graph):
+        return session_options(threads=threads, memory_patterns=False, lean=True)
     patterns = not (device.is_host and _updates_much_in_if(step))
     return session_options(threads=threads, memory_patterns=patterns)
 

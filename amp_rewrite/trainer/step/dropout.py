@@ -21,8 +21,8 @@ from amp_rewrite.builder.random_numbers import (
     RandomNumbers,
     first,
 )
-from amp_rewrite.graph.keys import DROPOUT_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.keys import DROPOUT_KEY, RECOMPUTED_KEY
+from amp_rewrite.graph.part import Part, source_key
 from amp_rewrite.trainer.step.cut import values_by_name
 from amp_rewrite.trainer.step.step_info import StateInfo
 
@@ -50,12 +50,20 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     builder = Builder(model, scope="random", part=Part.RANDOM)
     counter = _counter(graph, seed)
     random = RandomNumbers(builder, counter)
-    for number, node in enumerate(dropouts):
+    numbers: dict[str, int] = {}
+    for node in sorted(dropouts, key=_is_repeated):
+        name = node.metadata_props.get(RECOMPUTED_KEY, source_key(node))
+        number = numbers.setdefault(name, len(numbers))
         _replace(builder, node, _mask(builder, node, random, number))
     following = builder.op("Add", counter, builder.constant(1))
     following.name = f"{COUNTER}:next"
     graph.sort()
     return [StateInfo(COUNTER, f"{COUNTER}:next", "random", "int64", ())]
+
+
+def _is_repeated(node: ir.Node) -> bool:
+    """Return whether a Dropout repeats another one, whose mask it has."""
+    return RECOMPUTED_KEY in node.metadata_props
 
 
 def remove_dropouts(model: ir.Model) -> None:

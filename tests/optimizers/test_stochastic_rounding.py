@@ -11,7 +11,7 @@ import pytest
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.builder.random_numbers import RandomNumbers
-from amp_rewrite.optimizers.rounding import stochastic, uniform
+from amp_rewrite.optimizers.stochastic_rounding import stochastic, uniform
 
 KINDS = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 MANY = 20_000
