@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress as Bar
-from rich.progress import TaskID
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
-from amp_rewrite.distributed import Shards, started
-from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.model_files import check_output_path, check_writable
+from amp_rewrite.cli.train_output import (
+    print_interrupted,
+    print_run,
+    print_search,
+    show_progress,
+)
+from amp_rewrite.cli.train_setup import (
+    begin_with,
+    best_of,
+    check_paths,
+    check_restore,
+    check_watching,
+    columns_of,
+    examples_of,
+    logs_of,
+    source_of,
+    stopping_of,
+)
+from amp_rewrite.distributed import started
 from amp_rewrite.metrics.get_metric import NAMES, get
-from amp_rewrite.metrics.metric import Metric
-from amp_rewrite.optimizers.train_op import TrainOp
-from amp_rewrite.run_page.run_page import RunPage
 from amp_rewrite.targets import CPU
-from amp_rewrite.trainer.data.as_examples import read_examples
-from amp_rewrite.trainer.data.examples import Examples
-from amp_rewrite.trainer.loop.evaluation import summary
 from amp_rewrite.trainer.loop.interrupt import INTERRUPTED, interruptible
 from amp_rewrite.trainer.loop.loop import resume
 from amp_rewrite.trainer.loop.loop import train as run
-from amp_rewrite.trainer.loop.metrics_file import COLUMNS, MetricsFile
 from amp_rewrite.trainer.loop.plan import Plan, Progress
 from amp_rewrite.trainer.loop.ready_callbacks import (
-    Best,
-    BestCheckpoint,
-    EarlyStopping,
-    Log,
     Watch,
 )
-from amp_rewrite.trainer.loop.run import Callback, Run
-from amp_rewrite.trainer.loop.tensorboard_log import TensorBoardLog
+from amp_rewrite.trainer.loop.trainer import Trainer
 from amp_rewrite.trainer.session.input_checks import ALLOW
 from amp_rewrite.trainer.session.training_session import TrainingSession
-from amp_rewrite.trainer.step.step_info import STEP_KEY
-from amp_rewrite.training_info import has_training_info, read_training_info
 
 
 def train(
@@ -76,6 +73,17 @@ def train(
     resume_: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint, bit for bit.")
     ] = False,
+    restore: Annotated[
+        Path | None, typer.Option(help="Begin with the states of this checkpoint.")
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict/--no-strict",
+            help="--no-strict takes of --restore what fits by name, shape and type, across "
+            "freezing, and says what that is not.",
+        ),
+    ] = True,
     eval_: Annotated[
         Path | None, typer.Option("--eval", help="Held-out data to evaluate after every epoch.")
     ] = None,
@@ -98,6 +106,20 @@ def train(
         int,
         typer.Option(min=0, help="End after so many evaluations that are not better; 0 never."),
     ] = 0,
+    min_delta: Annotated[
+        float, typer.Option(min=0, help="What is better for --patience is so by more than this.")
+    ] = 0.0,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="What is better: min or max. Default: min for losses and errors."),
+    ] = None,
+    averaged: Annotated[
+        bool,
+        typer.Option(
+            "--averaged",
+            help="Evaluate and write the averages of the weights that train-step --average keeps.",
+        ),
+    ] = False,
     monitor: Annotated[
         str, typer.Option(help="What --best and --patience watch: eval_loss, eval_accuracy, ...")
     ] = "eval_loss",
@@ -116,6 +138,12 @@ def train(
     learning_rate: Annotated[
         float | None, typer.Option(help="Another learning rate than the step's.")
     ] = None,
+    find_learning_rate: Annotated[
+        bool,
+        typer.Option(
+            "--find-learning-rate", help="Only try growing learning rates, and suggest one."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Decides the order of the examples.")] = 0,
     shuffle: Annotated[
         bool, typer.Option("--shuffle/--no-shuffle", help="Give each epoch an order of its own.")
@@ -123,6 +151,10 @@ def train(
     provider: Annotated[
         list[str] | None,
         typer.Option("--provider", help="Execution provider, or the name of its target; repeat."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Whose kernels --emulate emulates. Default: that of the provider."),
     ] = None,
     threads: Annotated[
         int, typer.Option(min=0, help="Threads inside an operator; 0 is all, or a shard's share.")
@@ -161,46 +193,48 @@ def train(
 
     Ctrl-C ends training after the present step; with --checkpoint it can be resumed from there.
     """
-    plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every, eval_every, ahead)
+    every = checkpoint_every, eval_every
+    plan = Plan(epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged)
+    check_restore(restore, resume=resume_, strict=strict)
     measured = None if metric is None else [get(name) for name in metric]
-    watching = [*_best(best, monitor), *_patience(patience, monitor)]
-    if watching and eval_ is None:
-        raise OptionError("--best and --patience watch evaluations", remedy="name data by --eval")
-    _check_paths([step, data, eval_], [output, checkpoint, metrics, best, page])
+    watching = [*best_of(best, monitor, mode), *stopping_of(patience, monitor, min_delta, mode)]
+    check_watching(watching, eval_)
+    check_paths([step, data, eval_, restore], [output, checkpoint, metrics, best, page])
     with ExitStack() as stack:
         group = None if shards is None else stack.enter_context(started(shards))
         first = group is None or group.is_first
         quiet = quiet or not first
         session = stack.enter_context(
             TrainingSession(
-                _source(step),
+                source_of(step),
                 [targets.provider_named(name) for name in provider or [CPU]],
                 threads=threads,
+                target=target,
                 emulate=emulate,
                 cuda_graph=cuda_graph,
                 shards=group,
                 non_finite=non_finite,
             )
         )
-        examples, held_out = _examples(group, data, eval_)
+        examples, held_out = examples_of(group, data, eval_)
         if group is not None:
             group.compare("the order of steps", f"epochs {epochs}, {plan.order}")
         at = resume(session, plan) if resume_ else Progress()
+        begin_with(session, restore, strict=strict, quiet=quiet)
+        if find_learning_rate:
+            found = Trainer(session).find_learning_rate(examples, batch=batch, seed=seed)
+            print_search(found, common.console(quiet=quiet))
+            return
         if learning_rate is not None:
             session.learning_rate = learning_rate
-        logs: list[Callback] = [] if page is None or not first else [RunPage(page)]
-        if metrics is not None and first:
-            after, columns = at.step if resume_ else None, _columns(measured)
-            logs.append(
-                Log(stack.enter_context(MetricsFile(metrics, after=after, columns=columns)))
-            )
-        if tensorboard is not None and first:
-            logs.append(Log(stack.enter_context(TensorBoardLog(tensorboard))))
+        after = at.step if resume_ else None
+        written = metrics, tensorboard, page
+        logs = logs_of(stack, *written, after, columns_of(measured)) if first else []
         bar = stack.enter_context(counting_bar(quiet=quiet))
         steps = examples.steps(batch, drop_last=session.fixed_batch)
         total = None if steps is None else epochs * steps
         task = bar.add_task("training", total=total, completed=at.step, note="")
-        show = Watch(lambda progress: _show(bar, task, epochs, progress))
+        show = Watch(lambda progress: show_progress(bar, task, epochs, progress))
         # Shards stop together or not at all: their engine ends them.
         interrupt = [stack.enter_context(interruptible())] if group is None else []
         done = run(
@@ -213,107 +247,9 @@ def train(
             progress=at,
         )
         if done.stopped == INTERRUPTED:
-            _print_interrupted(done.at, checkpoint)
+            print_interrupted(done.at, checkpoint)
             raise typer.Exit(common.INTERRUPTED)
         if output is not None and first:
-            session.export(output)
+            session.export(output, averaged=averaged)
     if not quiet:
-        _print(done, output, checkpoint)
-
-
-def _examples(
-    group: Shards | None, data: Path, held_out: Path | None
-) -> tuple[Examples, Examples | None]:
-    """Return the examples to train on and to evaluate on; those of this shard if there are any.
-
-    Raises:
-        ShardError: The shards have different ones.
-    """
-    whole = read_examples(data)
-    held = None if held_out is None else read_examples(held_out)
-    if group is None:
-        return whole, held
-    group.compare("the training data", whole.signature)
-    group.compare("the held-out data", "none" if held is None else held.signature)
-    return group.data(whole), None if held is None else group.held_out(held)
-
-
-def _best(path: Path | None, monitor: str) -> list[Best]:
-    return [] if path is None else [BestCheckpoint(path, monitor)]
-
-
-def _patience(evaluations: int, monitor: str) -> list[Best]:
-    return [EarlyStopping(monitor, patience=evaluations)] if evaluations else []
-
-
-def _columns(metrics: Sequence[Metric] | None) -> tuple[str, ...]:
-    """Return what a row of a .csv file holds."""
-    if metrics is None:
-        return COLUMNS
-    kept = COLUMNS[: COLUMNS.index("eval_loss") + 1]
-    return (*kept, *(f"eval_{metric.name}" for metric in metrics))
-
-
-def _source(path: Path) -> Path | TrainOp:
-    """Return the path of a step, or the step that a model's training_info describes."""
-    model = load(path)
-    if STEP_KEY in model.metadata_props or not has_training_info(model):
-        return path
-    return read_training_info(path)
-
-
-def _check_paths(read: list[Path | None], written: list[Path | None]) -> None:
-    """Refuse to overwrite what is read, or one output by another.
-
-    Raises:
-        SaveError: An output is an input, or cannot be written.
-        OptionError: Two outputs are one file.
-    """
-    outputs = [path for path in written if path is not None]
-    for output in outputs:
-        for path in read:
-            if path is not None:
-                check_output_path(path, output)
-        check_writable(output)
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise OptionError(
-            "two outputs are one file",
-            found=", ".join(map(str, outputs)),
-            remedy="name different files",
-        )
-
-
-def _show(bar: Bar, task: TaskID, epochs: int, at: Progress) -> None:
-    note = f"epoch {min(at.epoch + 1, epochs)}/{epochs}, loss {at.loss:.4g}"
-    if at.loss_scale is not None:
-        note += f", scale {at.loss_scale:g}, skipped {at.skipped_steps}"
-    if at.evaluation is not None:
-        note += f"; held out {summary(at.evaluation)}"
-    bar.update(task, completed=at.step, note=note)
-
-
-def _print_interrupted(at: Progress, checkpoint: Path | None) -> None:
-    where = f"after step {at.step}, in epoch {at.epoch + 1}"
-    kept = (
-        "nothing is kept without --checkpoint"
-        if checkpoint is None
-        else f"{checkpoint} has the state; go on with --resume"
-    )
-    common.error_console().print(f"training ended {where}: {kept}")
-
-
-def _print(run: Run, output: Path | None, checkpoint: Path | None) -> None:
-    out, done = common.console(), run.at
-    if run.stopped is not None:
-        out.print(f"stopped: {run.stopped}")
-    last = "" if math.isnan(done.loss) else f", last loss {done.loss:.4g}"
-    out.print(f"{done.epoch} epochs, {done.step} steps{last}")
-    if done.loss_scale is not None:
-        out.print(f"loss scale {done.loss_scale:g}, {done.skipped_steps} steps skipped")
-    if done.evaluation is not None:
-        out.print(f"held out: {summary(done.evaluation)}")
-    for path in (checkpoint, output):
-        if path is not None:
-            out.print(f"wrote {path}")
-    for name, count in run.session.fed_non_finite.items():
-        out.print(f"{name}: {count} numbers fed were not finite")
+        print_run(done, output, checkpoint)

@@ -22,6 +22,7 @@ from amp_rewrite.report.records import Summary
 from amp_rewrite.rewriting.options import RewriteOptions
 from amp_rewrite.trainer.recipe.chosen_loss import KINDS, loss_of
 from amp_rewrite.trainer.recipe.chosen_optimizer import (
+    averaging,
     grouped,
     minimize,
     optimizer_of,
@@ -89,6 +90,13 @@ def train_step(
     accumulate: Annotated[
         int, typer.Option(min=1, help="The mean gradient of so many batches makes one update.")
     ] = 1,
+    average: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep averages of the weights, for train --averaged: ema[:DECAY], exponential, or "
+            "swa[:START[:EVERY]], of all steps after START alike."
+        ),
+    ] = None,
     variable: Annotated[
         list[str] | None,
         typer.Option("--variable", help="Regex for whole weight names to train; repeat."),
@@ -132,6 +140,13 @@ def train_step(
             "otherwise."
         ),
     ] = None,
+    loss_scale_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--loss-scale-option",
+            help="An argument of the dynamic loss scale, such as increment-period=500; repeat.",
+        ),
+    ] = None,
     conditional: common.Conditional = "if",
     max_skips: common.MaxSkips = 20,
     cross_shard: Annotated[
@@ -156,10 +171,17 @@ def train_step(
     nodes = len(model.graph)
     minimized, targets = loss_of(model, loss, loss_option or ())
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
-    rule = grouped(rule, group or (), no_decay)
+    rule = averaging(grouped(rule, group or (), no_decay), average)
     if cross_shard is not None:
         rule = CrossShardOptimizer(rule, cross_shard)
-    rule = scaled(rule, loss_scale, chosen_precision(precision), conditional, max_skips)
+    rule = scaled(
+        rule,
+        loss_scale,
+        chosen_precision(precision),
+        conditional,
+        max_skips,
+        loss_scale_option or (),
+    )
     graph = training_graph(model)
     chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
     graph.freezing.train_statistics = train_statistics

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import amp_rewrite as amp
 from amp_rewrite.cli.main import main
 from amp_rewrite.cli.train import train
+from amp_rewrite.cli.train_step import train_step
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
@@ -386,3 +387,87 @@ def test_a_page_that_is_no_page_is_an_error_before_training(folder):
     with pytest.raises(AmpError, match="two outputs are one file"):
         command("--page", "run.html", "-o", "run.html")
     assert not (folder / "run.html").exists()
+
+
+METHODS = ("plain", "averaged")
+
+
+def averaged_step(average="ema:0.5"):
+    """Write a step that keeps averages, by the command."""
+    save(model_of(FORWARD), "forward.onnx")
+    made = Typer()
+    made.command()(train_step)
+    result = CliRunner().invoke(
+        made, ["forward.onnx", "-o", "keeps.onnx", "--loss", "loss", "--average", average]
+    )
+    assert result.exit_code == 0, result.output
+
+
+def test_averages_are_evaluated_and_written(folder):
+    averaged_step()
+    for name, options in (("plain", ()), ("averaged", ("--averaged",))):
+        command(
+            *("--checkpoint", f"{name}.safetensors", "-o", f"{name}.onnx", "--eval", "held.npz"),
+            *("--metrics", f"{name}.csv", *options),
+            step="keeps.onnx",
+        )
+    tensors = read_checkpoint("averaged.safetensors").tensors
+    weights = {n: load(f"{n}.onnx").graph.initializers["w"].const_value for n in METHODS}
+    (average,) = (v for k, v in tensors.items() if k.startswith("w/") and "verage" in k)
+    np.testing.assert_array_equal(weights["averaged"].numpy(), average)
+    np.testing.assert_array_equal(weights["plain"].numpy(), tensors["w"])
+    plain, averaged = (rows_of(folder / f"{n}.csv")[-1]["eval_loss"] for n in METHODS)
+    assert plain != averaged
+
+
+def test_averages_that_no_step_keeps_are_refused(folder):
+    with pytest.raises(AmpError, match="keeps no averages"):
+        command("--averaged", "--eval", "held.npz")
+
+
+def test_a_checkpoint_of_another_step_is_begun_with(folder):
+    command("--epochs", "1", "--checkpoint", "c.safetensors", "--quiet")
+    averaged_step()
+    with pytest.raises(AmpError, match=r"c\.safetensors"):
+        command("--restore", "c.safetensors", step="keeps.onnx")
+    result = command("--restore", "c.safetensors", "--no-strict", step="keeps.onnx")
+    assert result.exit_code == 0, result.output
+    assert "tensors taken" in result.output
+    assert "left: w/Momentum" in result.output
+
+
+def test_a_checkpoint_that_fits_is_begun_with_from_the_first_epoch(folder):
+    command("--epochs", "2", "--checkpoint", "c.safetensors", "--quiet")
+    result = command("--restore", "c.safetensors", "--epochs", "1", "--checkpoint", "d.safetensors")
+    assert "1 epochs, 2 steps" in result.stdout
+    steps = [read_checkpoint(f"{name}.safetensors").tensors["global_step"] for name in "cd"]
+    assert steps == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--no-strict",), "--no-strict is for --restore"),
+        (("--restore", "c", "--resume", "--checkpoint", "d"), "leave one of them out"),
+        (("--eval", "held.npz", "--patience", "1", "--mode", "best"), "unknown mode"),
+        (("--target", "abacus"), "abacus"),
+    ],
+)
+def test_options_that_exclude_each_other_or_are_unknown(folder, options, message):
+    with pytest.raises(AmpError, match=message):
+        command(*options)
+
+
+def test_what_is_better_by_too_little_ends_training(folder):
+    result = command(
+        *("--eval", "held.npz", "--patience", "1", "--min-delta", "1e9", "--epochs", "9"),
+        *("--mode", "min"),
+    )
+    assert "stopped: eval_loss was not better than" in result.stdout
+    assert "2 epochs" in result.stdout
+
+
+def test_a_learning_rate_is_searched_and_nothing_trained(folder):
+    result = command("--find-learning-rate", "--checkpoint", "c.safetensors")
+    assert "suggested learning rate" in result.stdout
+    assert not (folder / "c.safetensors").exists()

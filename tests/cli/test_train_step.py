@@ -336,3 +336,39 @@ def test_gradients_of_several_batches_make_an_update(arguments):
             session.run(batch(index))
             steps.append(int(session.read_state("global_step")))
     assert steps == [0, 1, 1, 2]
+
+
+def config_of(*options):
+    command(*options)
+    return read_info(load("step.onnx"))
+
+
+def test_averages_are_kept():
+    averages = config_of("--average", "ema:0.9").averages
+    assert averages is not None
+    assert sorted(averages) == ["b", "w"]
+    assert config_of("--average", "swa:10:5", "--loss-scale", "dynamic").averages == averages
+    assert config_of().averages is None
+
+
+@pytest.mark.parametrize("average", ["mean", "ema:x", "ema:0.9:3", "swa:1.5", "swa:1:2:3", "ema:2"])
+def test_an_impossible_average_is_refused(average):
+    with pytest.raises(AmpError):
+        command("--average", average)
+
+
+def test_the_loss_scale_takes_options():
+    info = config_of(
+        *("--loss-scale", "dynamic", "--loss-scale-option", "increment-period=7"),
+        *("--loss-scale-option", "floor=0.5", "--max-skips", "3"),
+    )
+    assert info.loss_scale is not None
+    config = info.loss_scale["config"]
+    assert (config["increment_period"], config["floor"]) == (7, 0.5)
+    assert config["max_consecutive_skips"] == 3
+
+
+@pytest.mark.parametrize("loss_scale", ["none", "64"])
+def test_a_loss_scale_that_is_fixed_takes_no_options(loss_scale):
+    with pytest.raises(AmpError, match="only a dynamic loss scale takes options"):
+        command("--loss-scale", loss_scale, "--loss-scale-option", "floor=2")

@@ -17,6 +17,8 @@ def evaluate(
     data: Examples,
     batch: int,
     metrics: Sequence[Metric] | None = None,
+    *,
+    averaged: bool = False,
 ) -> dict[str, float]:
     """Return the mean loss over examples in inference mode, and metrics.
 
@@ -28,6 +30,7 @@ def evaluate(
         batch: How many to run at once.
         metrics: What to measure; None is the accuracy if the step says which values are the logits
             and the labels.
+        averaged: Use the averages that the step keeps in place of its weights.
 
     Returns:
         "eval_loss", and "eval_<name>" for each metric.
@@ -39,11 +42,16 @@ def evaluate(
         OptionError: A metric does not know what to compare.
     """
     check_fills(data, batch, session)
-    return measure(session, data.epoch(batch, drop_last=session.fixed_batch), metrics)
+    batches = data.epoch(batch, drop_last=session.fixed_batch)
+    return measure(session, batches, metrics, averaged=averaged)
 
 
 def measure(
-    session: TrainingSession, batches: Iterable[Batch], metrics: Sequence[Metric] | None
+    session: TrainingSession,
+    batches: Iterable[Batch],
+    metrics: Sequence[Metric] | None,
+    *,
+    averaged: bool = False,
 ) -> dict[str, float]:
     """Return the mean loss over batches, and metrics; see `evaluate`."""
     targets = session.info.targets or {}
@@ -55,7 +63,7 @@ def measure(
     fetches = list(dict.fromkeys([LOSS, *needed]))
     loss, examples = 0.0, 0
     for feeds in batches:
-        found = session.evaluate(feeds, fetches)
+        found = session.evaluate(feeds, fetches, averaged=averaged)
         count = number_of_examples(feeds)
         loss, examples = loss + float(found[LOSS]) * count, examples + count
         for metric in metrics:
@@ -66,7 +74,12 @@ def measure(
 
 
 def rehearse(
-    session: TrainingSession, data: Examples, batch: int, metrics: Sequence[Metric] | None
+    session: TrainingSession,
+    data: Examples,
+    batch: int,
+    metrics: Sequence[Metric] | None,
+    *,
+    averaged: bool = False,
 ) -> None:
     """Evaluate one batch, so that data that do not fit are found before training.
 
@@ -78,7 +91,7 @@ def rehearse(
     if first is None:
         raise DataError("the held-out data hold no examples", where=data.where)
     try:
-        measure(session, [first], metrics)
+        measure(session, [first], metrics, averaged=averaged)
     except FeedError as error:
         raise FeedError(
             error.what,

@@ -100,7 +100,7 @@ def train(
     _check_data(session, data, _sizes(session, data, plan.batch))
     if held_out is not None:
         _check_data(session, held_out)
-        rehearse(session, held_out, plan.batch, metrics)
+        rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
     run = Run(session, plan, callbacks, progress)
     asked = run.fetches()
     run.call("on_begin")
@@ -155,7 +155,9 @@ def _train_epoch(
 
 def _evaluate(run: Run, held_out: Examples | None, metrics: Sequence[Metric] | None) -> None:
     if held_out is not None:
-        run.at.evaluation = evaluate(run.session, held_out, run.plan.batch, metrics)
+        run.at.evaluation = evaluate(
+            run.session, held_out, run.plan.batch, metrics, averaged=run.plan.averaged
+        )
         run.call("on_evaluation")
 
 

@@ -28,6 +28,7 @@ class Plan:
         checkpoint: Where to save after each epoch, or None.
         every: Save after so many steps too; 0 does not.
         evaluate_every: Evaluate after so many steps, instead of after each epoch; 0 does not.
+        averaged: Whether evaluations use the averages that the step keeps of its weights.
         ahead: How many batches to read ahead on a thread; None is 2 for data that are not in
             memory, and 0 for those that are.
     """
@@ -40,6 +41,7 @@ class Plan:
     every: int = 0
     evaluate_every: int = 0
     ahead: int | None = None
+    averaged: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers, and take those of numpy as Python's, which JSON can hold.
@@ -59,7 +61,8 @@ class Plan:
                     expected=f"an integer of at least {least}",
                 )
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "shuffle", arguments.switch("shuffle", self.shuffle))
+        for name in ("shuffle", "averaged"):
+            object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
 
     @property
     def order(self) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Trainer:
         seed: int = 0,
         shuffle: bool = True,
         ahead: int | None = None,
+        averaged: bool = False,
     ) -> History:
         """Train.
 
@@ -101,6 +102,7 @@ class Trainer:
             seed: Decides the order of the examples.
             shuffle: Whether each epoch has an order of its own.
             ahead: How many batches to read ahead on a thread; None is 2 for data not in memory.
+            averaged: Evaluate with the averages that a `WeightAverage` keeps of the weights.
 
         Returns:
             What was measured, and why training ended.
@@ -109,7 +111,8 @@ class Trainer:
             AmpError: An argument is impossible; data do not fit, which is found at the first batch;
                 the loss is not finite; a file cannot be read or written.
         """
-        plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every, eval_every, ahead)
+        every = checkpoint_every, eval_every
+        plan = Plan(epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged)
         examples, held_out = self._examples(data, eval)
         at = resumed(self.session, plan) if arguments.switch("resume", resume) else Progress()
         history = History()
@@ -125,13 +128,16 @@ class Trainer:
             )
         return history
 
-    def evaluate(self, data: Any, *, batch: int = 32, metrics: Metrics = None) -> dict[str, float]:
+    def evaluate(
+        self, data: Any, *, batch: int = 32, metrics: Metrics = None, averaged: bool = False
+    ) -> dict[str, float]:
         """Return the mean loss over held-out examples in inference mode, and metrics.
 
         Args:
             data: As for `train`.
             batch: Examples to run at once.
             metrics: As for `train`.
+            averaged: As for `train`.
 
         Returns:
             "eval_loss", and "eval_<name>" for each metric.
@@ -140,8 +146,10 @@ class Trainer:
             AmpError: As for `train`.
         """
         held_out = as_examples(data, self.session.info.inputs)
-        plan = Plan(1, batch)
-        return evaluate(self.session, held_out, plan.batch, _metrics(metrics))
+        plan = Plan(1, batch, averaged=averaged)
+        return evaluate(
+            self.session, held_out, plan.batch, _metrics(metrics), averaged=plan.averaged
+        )
 
     def find_learning_rate(
         self,
@@ -239,7 +247,7 @@ def train(
     Args:
         step: As for `Trainer`.
         data: As for `Trainer.train`.
-        output: Where to write the trained model, or None.
+        output: Where to write the trained model, or None; with `averaged`, that of the averages.
         session: Options of `TrainingSession`: providers, precision, emulate, ...
         **options: Those of `Trainer.train`.
 
@@ -249,7 +257,7 @@ def train(
     with Trainer(step, **session_options(session)) as trainer:
         history = trainer.train(data, **options)
         if output is not None:
-            trainer.session.export(output)
+            trainer.session.export(output, averaged=options.get("averaged", False))
     return history
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -36,6 +37,8 @@ _GROUP_OPTIONS = (
     *("learning_rate", "rate_multiplier", "weight_decay"),
     *("clipnorm", "clipvalue", "global_clipnorm"),
 )
+_AVERAGES = {"ema": ("decay",), "swa": ("start", "every")}
+"""Kind of average -> the arguments that its numbers are."""
 _SCHEDULES = "constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]"
 
 
@@ -137,12 +140,41 @@ def _group(text: str) -> dict[str, Any]:
     return {"variables": variables, **dict(argument(s, repr(text), known) for s in settings)}
 
 
+def averaging(optimizer: Optimizer, average: str | None) -> Optimizer:
+    """Return an optimizer that keeps averages of the weights, or as it is if it shall not.
+
+    Args:
+        optimizer: The optimizer.
+        average: "ema[:DECAY]" or "swa[:START[:EVERY]]"; None is no average.
+
+    Raises:
+        OptionError: It cannot be read.
+        OptimizerValueError: A number is impossible.
+    """
+    if average is None:
+        return optimizer
+    kind, *numbers = average.split(":")
+    names = _AVERAGES.get(kind, ())
+    try:
+        given: dict[str, Any] = {
+            n: json.loads(text) for n, text in zip(names, numbers, strict=False)
+        }
+    except ValueError:
+        given = {}
+    if kind not in _AVERAGES or len(given) < len(numbers):
+        expected = "ema[:DECAY] or swa[:START[:EVERY]]"
+        raise OptionError("unknown average", found=repr(average), expected=expected)
+    equal: dict[str, Any] = {"decay": None} if kind == "swa" else {}
+    return optimizers.WeightAverage(optimizer, **equal, **given)
+
+
 def scaled(
     optimizer: Optimizer,
     loss_scale: str | None,
     precision: str,
     conditional: str = "if",
     max_skips: int = 0,
+    options: Iterable[str] = (),
 ) -> Optimizer:
     """Return an optimizer with a loss scale, or as it is if there is none.
 
@@ -154,15 +186,16 @@ def scaled(
         conditional: "if" or "select"; see `LossScaleOptimizer`.
         max_skips: After how many skipped steps in a row at its floor a dynamic loss scale is given
             up; 0 is never.
+        options: Further arguments of a dynamic loss scale, as KEY=VALUE.
 
     Raises:
-        OptionError: `loss_scale` or `conditional` is impossible.
+        OptionError: `loss_scale`, `conditional` or an option is impossible.
         LossScaleValueError: The number is, or the optimizer clips gradients itself.
     """
     check_mode(conditional)
     if loss_scale is None:
         loss_scale = "dynamic" if precision == FLOAT16.name else "none"
-    found = loss_scale_of(loss_scale, max_skips)
+    found = loss_scale_of(loss_scale, max_skips, options)
     return (
         optimizer
         if found is None
@@ -203,17 +236,28 @@ def minimize(
     return accumulation.every(optimizer.apply_reduced(applied, global_step))
 
 
-def loss_scale_of(text: str, max_skips: int = 0) -> LossScale | None:
+def loss_scale_of(text: str, max_skips: int = 0, options: Iterable[str] = ()) -> LossScale | None:
     """Return a loss scale, None for "none"; see `scaled`.
 
     Raises:
-        OptionError: It is no number.
-        LossScaleValueError: The number is below 1.
+        OptionError: It is no number, or there are options for what takes none.
+        LossScaleValueError: The number is below 1, or an option is impossible.
     """
+    if text == "dynamic":
+        known = DynamicLossScale().get_config()
+        given = dict(
+            argument(o, "the loss scale", known, ("max_consecutive_skips",)) for o in options
+        )
+        limit: dict[str, Any] = {"max_consecutive_skips": max_skips or None}
+        return DynamicLossScale(**(limit | given))
+    if options:
+        raise OptionError(
+            "only a dynamic loss scale takes options",
+            found=f"{', '.join(options)} for {text!r}",
+            remedy="leave them out, or --loss-scale dynamic",
+        )
     if text == "none":
         return None
-    if text == "dynamic":
-        return DynamicLossScale(max_consecutive_skips=max_skips or None)
     try:
         return FixedLossScale(float(text))
     except LossScaleValueError:
