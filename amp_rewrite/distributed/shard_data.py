@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from amp_rewrite import arguments
 from amp_rewrite.distributed.collective import Array
 from amp_rewrite.errors import DataError
 from amp_rewrite.trainer.data.data_set import DataSet
-from amp_rewrite.trainer.data.examples import Batch, Examples
+from amp_rewrite.trainer.data.examples import Batch, Epoch, Examples
 
 
 def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str, Array]:
@@ -107,26 +108,15 @@ class ShardedExamples(Examples):
         """Return the number of global batches of an epoch."""
         return self._whole.steps(batch, drop_last=drop_last)
 
-    def epoch(
-        self,
-        batch: int,
-        *,
-        number: int = 0,
-        seed: int | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[Batch]:
-        """Yield this shard's part of each batch of one epoch; see `Examples`.
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Yield this shard's part of each batch of one epoch.
 
         Raises:
             DataError: The batch is no multiple of the number of shards.
         """
         if self._whole.size is not None:
-            _check_divides(batch, self._shards)
-        batches = self._whole.epoch(
-            batch, number=number, seed=seed, start=start, drop_last=drop_last
-        )
-        for whole in batches:
+            _check_divides(epoch.batch, self._shards)
+        for whole in self._whole.batches_of(epoch):
             length = max(len(array) for array in whole.values() if array.ndim)
             even = length - length % self._shards
             if even:
@@ -163,19 +153,9 @@ class WholeExamples(Examples):
         """Return the number of batches, each as large as one shard's part of a global batch."""
         return self._whole.steps(self._part(batch), drop_last=drop_last)
 
-    def epoch(
-        self,
-        batch: int,
-        *,
-        number: int = 0,
-        seed: int | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[Batch]:
-        """Yield batches; see `Examples` and `steps`."""
-        return self._whole.epoch(
-            self._part(batch), number=number, seed=seed, start=start, drop_last=drop_last
-        )
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Return the batches of one epoch; see `steps`."""
+        return self._whole.batches_of(replace(epoch, batch=self._part(epoch.batch)))
 
     def _part(self, batch: int) -> int:
         return max(1, batch // self._shards)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.losses.loss_options import check_positive, check_reduction
-from amp_rewrite.losses.operands import difference, named, reduced
+from amp_rewrite.builder.builder import Builder
+from amp_rewrite.losses.loss_options import check_positive
+from amp_rewrite.losses.operands import ValueOrName, of_difference
 from amp_rewrite.training.training_graph import GraphValue
 
 
 def huber(
     model: ir.Model,
-    predictions: str | GraphValue,
-    labels: str | GraphValue,
+    predictions: ValueOrName,
+    labels: ValueOrName,
     *,
     delta: float = 1.0,
     reduction: str = "mean",
@@ -38,10 +39,11 @@ def huber(
         LossError: The predictions are not floating-point, shapes differ, or delta is not positive.
         UnknownValueError: The model has no value called `predictions`.
     """
-    check_reduction(reduction)
     delta = check_positive("delta", delta)
-    graph, b, error = difference(model, predictions, labels)
-    magnitude = b.abs(error)
-    low = b.minimum(magnitude, delta)
-    losses = b.mul(low, b.sub(magnitude, b.mul(low, 0.5)))
-    return named(graph, reduced(b, losses, reduction))
+
+    def losses(b: Builder, error: ir.Value) -> ir.Value:
+        magnitude = b.abs(error)
+        low = b.minimum(magnitude, delta)
+        return b.mul(low, b.sub(magnitude, b.mul(low, 0.5)))
+
+    return of_difference(model, predictions, labels, reduction, losses)

@@ -4,35 +4,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.losses.loss_options import check_reduction
-from amp_rewrite.losses.operands import difference, named, reduced
+from amp_rewrite.losses.operands import ValueOrName, of_difference
 from amp_rewrite.training.training_graph import GraphValue
 
 
 def mean_absolute_error(
-    model: ir.Model,
-    predictions: str | GraphValue,
-    labels: str | GraphValue,
-    *,
-    reduction: str = "mean",
+    model: ir.Model, predictions: ValueOrName, labels: ValueOrName, *, reduction: str = "mean"
 ) -> GraphValue:
     """Add |predictions - labels|, averaged over the elements; its gradient at 0 is 0.
 
-    Args:
-        model: What `amp_rewrite.load` returned.
-        predictions: Floating-point.
-        labels: The same shape, any type; a name that the model does not have becomes an input of
-            the type of the predictions.
-        reduction: "mean", "sum" or "none", which keeps the shape.
-
-    Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
-
-    Raises:
-        LossError: The predictions are not floating-point, or shapes differ.
-        UnknownValueError: The model has no value called `predictions`.
+    Arguments, result and errors are those of `mean_squared_error`.
     """
-    check_reduction(reduction)
-    graph, b, error = difference(model, predictions, labels)
-    return named(graph, reduced(b, b.abs(error), reduction))
+    return of_difference(model, predictions, labels, reduction, lambda b, error: b.abs(error))

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.losses.loss_options import check_reduction
-from amp_rewrite.losses.operands import difference, named, reduced
+from amp_rewrite.losses.operands import ValueOrName, of_difference
 from amp_rewrite.training.training_graph import GraphValue
 
 
 def mean_squared_error(
-    model: ir.Model,
-    predictions: str | GraphValue,
-    labels: str | GraphValue,
-    *,
-    reduction: str = "mean",
+    model: ir.Model, predictions: ValueOrName, labels: ValueOrName, *, reduction: str = "mean"
 ) -> GraphValue:
     """Add (predictions - labels)^2, averaged over the elements.
 
@@ -33,6 +28,4 @@ def mean_squared_error(
         LossError: The predictions are not floating-point, or shapes differ.
         UnknownValueError: The model has no value called `predictions`.
     """
-    check_reduction(reduction)
-    graph, b, error = difference(model, predictions, labels)
-    return named(graph, reduced(b, b.square(error), reduction))
+    return of_difference(model, predictions, labels, reduction, lambda b, error: b.square(error))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
@@ -10,9 +12,13 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.names import is_utf8
 from amp_rewrite.graph.part import Part
+from amp_rewrite.losses.loss_options import check_reduction
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
 
 NAME = "loss"
+
+ValueOrName = str | GraphValue
+"""A value of a model: itself, or its name."""
 
 
 def operands(
@@ -86,22 +92,36 @@ def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
         )
 
 
-def difference(
-    model: ir.Model, predictions: str | GraphValue, labels: str | GraphValue
-) -> tuple[TrainingGraph, Builder, ir.Value]:
-    """Return the training graph, what adds a loss to it, and predictions - labels, in float32.
+def of_difference(
+    model: ir.Model,
+    predictions: ValueOrName,
+    labels: ValueOrName,
+    reduction: str,
+    losses: Callable[[Builder, ir.Value], ir.Value],
+) -> GraphValue:
+    """Add a loss that is a function of predictions - labels, element by element, and reduce it.
 
-    A wider type than float32 stays.
+    It is computed in float32; a wider type stays.
+
+    Args:
+        model: The model.
+        predictions: Floating-point.
+        labels: The same shape; see `operands`.
+        reduction: One of REDUCTIONS.
+        losses: Adds what every element loses, given what adds nodes and the difference.
 
     Raises:
-        LossError: The predictions are not floating-point, or shapes differ.
+        LossError: The predictions are not floating-point, shapes differ, or there is no such
+            reduction.
         UnknownValueError: The model has no value called `predictions`.
     """
+    check_reduction(reduction)
     graph, predicted, target = operands(model, predictions, labels)
     b = graph.scoped("loss", Part.LOSS)
     check_same_shape(b, predicted, target)
     predicted = at_least_float32(b, predicted)
-    return graph, b, b.sub(predicted, b.cast_like(target, predicted))
+    error = b.sub(predicted, b.cast_like(target, predicted))
+    return named(graph, reduced(b, losses(b, error), reduction))
 
 
 def classes_last(b: Builder, x: ir.Value, axis: int) -> ir.Value:

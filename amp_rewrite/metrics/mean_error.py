@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from amp_rewrite.errors import OptionError
@@ -27,8 +29,9 @@ class _MeanError(Comparison):
         self._sum += float(self._of(error).sum())
         self._count += error.size
 
+    @abstractmethod
     def _of(self, error: Array) -> Array:
-        raise NotImplementedError
+        """Return what the mean is taken of, element by element."""
 
     def result(self) -> float:
         """Return the mean."""

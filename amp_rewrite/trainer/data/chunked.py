@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.trainer.data.examples import Array, Batch, Examples
+from amp_rewrite.trainer.data.examples import Array, Batch, Epoch, Examples
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,18 @@ class ChunkedExamples(Examples):
         """Return the number of batches of an epoch; see `Examples`."""
         return self.size // batch if drop_last else -(-self.size // batch)
 
-    def epoch(
-        self,
-        batch: int,
-        *,
-        number: int = 0,
-        seed: int | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[Batch]:
-        """Yield the batches of one epoch; see `Examples`. Chunks before the start are not read."""
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Yield the batches of one epoch. Chunks before the start are not read."""
         held: dict[str, Array] = {}
-        for arrays in self._in_order(number, seed, start * batch):
+        batch = epoch.batch
+        for arrays in self._in_order(epoch.number, epoch.seed, epoch.start * batch):
             joined = _joined(held, arrays)
             rows = _rows(joined)
             whole = rows - rows % batch
             for first in range(0, whole, batch):
                 yield {name: array[first : first + batch] for name, array in joined.items()}
             held = {name: array[whole:] for name, array in joined.items()} if whole < rows else {}
-        if held and not drop_last:
+        if held and not epoch.drop_last:
             yield dict(held)
 
     def _in_order(self, number: int, seed: int | None, skip: int) -> Iterator[dict[str, Array]]:

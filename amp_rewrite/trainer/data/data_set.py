@@ -11,7 +11,7 @@ import numpy as np
 from amp_rewrite import arguments
 from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.batches import read_batch
-from amp_rewrite.trainer.data.examples import Array, Examples
+from amp_rewrite.trainer.data.examples import Array, Batch, Epoch, Examples
 
 _HASHED = 1 << 20
 """Elements of an array that its signature looks at."""
@@ -118,18 +118,10 @@ class DataSet(Examples):
             chosen = slice(first, stop) if order is None else order[first:stop]
             yield {name: a[chosen] if a.ndim else a for name, a in self.arrays.items()}
 
-    def epoch(
-        self,
-        batch: int,
-        *,
-        number: int = 0,
-        seed: int | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[dict[str, Array]]:
-        """Yield the batches of one epoch; see `Examples`."""
-        order = None if seed is None else self.shuffled(seed, number)
-        return self.batches(batch, order=order, start=start, drop_last=drop_last)
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Return the batches of one epoch."""
+        order = None if epoch.seed is None else self.shuffled(epoch.seed, epoch.number)
+        return self.batches(epoch.batch, order=order, start=epoch.start, drop_last=epoch.drop_last)
 
     def _own(self, first: int, stop: int) -> tuple[int, int]:
         """Return which examples of a batch are read, of those from `first` to before `stop`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,17 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Any]
 """Input name -> array; of data that come as tensors on a device, those tensors."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The arguments of `Examples.epoch`, which says what they are."""
+
+    batch: int
+    number: int = 0
+    seed: int | None = None
+    start: int = 0
+    drop_last: bool = False
 
 
 class Examples(ABC):
@@ -41,7 +53,6 @@ class Examples(ABC):
             drop_last: Whether the smaller one at the end is left out.
         """
 
-    @abstractmethod
     def epoch(
         self,
         batch: int,
@@ -62,7 +73,15 @@ class Examples(ABC):
             seed: Decides the order of the examples; None leaves them as they are stored.
             start: How many batches to leave out at the beginning.
             drop_last: Leave the last one out if it is smaller.
+
+        Raises:
+            DataError: The examples cannot be read, or not in such batches.
         """
+        return self.batches_of(Epoch(batch, number, seed, start, drop_last))
+
+    @abstractmethod
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Do what `epoch` does, given its arguments as one."""
 
     @property
     @abstractmethod

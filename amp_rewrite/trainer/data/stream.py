@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.trainer.data.examples import Batch, Examples
+from amp_rewrite.trainer.data.examples import Batch, Epoch, Examples
 
 _ON_HOST = 1
 """DLPack's number of the device that is the host's memory."""
@@ -51,28 +51,20 @@ class Stream(Examples):
         except TypeError:
             return None
 
-    def epoch(
-        self,
-        batch: int,
-        *,
-        number: int = 0,
-        seed: int | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[Batch]:
-        """Yield the batches of one epoch; see `Examples`.
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Yield the batches of one epoch, as the source makes them.
 
         Raises:
             DataError: The source was an iterator that has been read, or yields what is no batch.
         """
         longest = 0
-        for index, item in enumerate(self._items(number)):
-            if index < start:
+        for index, item in enumerate(self._items(epoch.number)):
+            if index < epoch.start:
                 continue
             found = self._batch(item, index)
             length = _length(found)
             longest = max(longest, length)
-            if not drop_last or length == longest:
+            if not epoch.drop_last or length == longest:
                 yield found
 
     def _items(self, number: int) -> Iterable[Any]:
