@@ -10,6 +10,7 @@
     python benchmarks/bench.py torch                     gradients and losses beside PyTorch's
     python benchmarks/bench.py loss-scaling              what a loss scale costs in a step
     python benchmarks/bench.py recompute                 memory of steps that compute values again
+    python benchmarks/bench.py run-page                  what a run's page costs, and its readers
     python benchmarks/bench.py shards                    steps on several shards, and projections
     python benchmarks/bench.py gpu                       every precision on a GPU, and PyTorch's
     python benchmarks/bench.py page                      docs/measured.md from benchmarks/results/
@@ -37,6 +38,7 @@ SCRIPTS = {
     "torch": "bench_torch.py",
     "loss-scaling": "bench_loss_scaling.py",
     "recompute": "bench_recompute.py",
+    "run-page": "bench_run_page.py",
     "shards": "bench_shards.py",
     "gpu": "bench_gpu.py",
     "page": "write_measured.py",

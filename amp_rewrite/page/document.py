@@ -13,6 +13,8 @@ from typing import Any
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 """Where the template has a place for a text."""
 
+_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
+
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 """What could begin or end something in HTML or an old JavaScript; JSON can spell it otherwise."""
 
@@ -49,6 +51,11 @@ def document(
     parts = {"policy": policy, "style": style, "data": as_json(data), **programs}
     # One pass: what stands in the data is text, even if it looks like a place of the template.
     return _PLACE.sub(lambda place: parts[place[1]], template)
+
+
+def policy_of(page: str) -> str:
+    """Return the policy in a page that `document` made."""
+    return _POLICY.findall(page)[0]
 
 
 def as_json(data: Mapping[str, Any]) -> str:

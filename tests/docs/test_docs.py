@@ -24,6 +24,7 @@ NOT_RUN = {
     ],
     "docs/shards.md": ["torchrun"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
+    "docs/training.md": ["mkdir -p runs"],
     "docs/webgpu.md": [
         *("amp-rewrite run", "scaled = amp.LossScaleOptimizer"),
         *("mkdir -p .cache/npm", "pip install"),
@@ -31,7 +32,7 @@ NOT_RUN = {
 }
 """Page -> how the blocks begin that stay as they are.
 
-They install packages, need a device, or take long and run elsewhere.
+They install packages, serve, need a device, or take long and run elsewhere.
 """
 
 RECIPES = ROOT / "docs" / "contributing.md"
