@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from rewriting import parse
 
 import amp_rewrite as amp
 from amp_rewrite.cli.demo_model import demo_model
+from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.page.evidence import Evidence, measured
 from amp_rewrite.page.overview import causes
 from amp_rewrite.page.render import write_page
@@ -267,6 +271,40 @@ def test_the_causes_are_said_as_the_report_says_them(branches: Opened) -> None:
     shown = branches.page.locator("#kept").inner_text()
     for reason, _ in report.kept_reasons():
         assert plain_phrase(reason, report.precision, report.target) in shown
+
+
+def test_what_tuning_tried_is_a_curve_of_the_best_trades(chromium: Any, tmp_path: Path) -> None:
+    result = result_of(BRANCHES)
+    tried = ((0, 0.5), (1, 0.6), (2, 0.01), (2, 0.04), (4, 0.02), (5, math.inf), (6, 0.0))
+    tuning = Tuning(
+        keep=("norm/div", "last"),
+        loss=0.01,
+        before=0.5,
+        tolerance=Tolerance("max-relative", 0.02),
+        minimal=True,
+        smallest=False,
+        trials=len(tried),
+        rules=(),
+        options=result.options,
+        tried=tried,
+    )
+    evidence = replace(bare_evidence(), tuning=tuning)
+    with opened(chromium, write(tmp_path, result, evidence)) as found:
+        figure = found.page.locator("#charts figure").filter(has_text="What tuning tried")
+        said = figure.locator("svg").get_attribute("aria-label")
+        assert said == (
+            "What tuning tried: 7 sets of nodes to keep float32; 2 were chosen, for a max-relative "
+            "of at most 0.02"
+        )
+        assert "2 nodes float32: max-relative 0.01" in figure.locator("title").all_text_contents()
+        points = figure.locator(".curve").get_attribute("points").split()
+        places = [tuple(map(float, point.split(","))) for point in points]
+        assert len(places) == 3  # of 0, 2 and 6 nodes: 1, 4 and 5 lose more than smaller sets
+        assert places == sorted(places)
+        chosen = figure.locator(".chosen")
+        assert float(chosen.get_attribute("cx")) == pytest.approx(places[1][0], abs=0.1)
+        assert float(chosen.get_attribute("cy")) == pytest.approx(places[1][1], abs=0.1)
+        assert (found.errors, found.requests) == ([], [])
 
 
 def test_without_a_node_the_page_says_so(chromium: Any, tmp_path: Path) -> None:

@@ -119,7 +119,18 @@ function errorChart() {
     label(side, height - 8, "execution order \u2192"));
 }
 
-/** Return what a search tried: nodes kept float32 against the loss. */
+/** Return the sets that lose less than all smaller ones: [nodes, loss], the smallest set first. */
+function frontOf(best) {
+  const size = (loss) => (typeof loss === "number" ? loss : Infinity), front = [];
+  for (const [count, found] of [...best].sort(([a], [b]) => a - b)) {
+    if (!front.length || size(found) < size(front.at(-1)[1])) {
+      front.push([count, found]);
+    }
+  }
+  return front;
+}
+
+/** Return what a search tried: nodes kept float32 against the loss, and the curve of the best trades. */
 function searchChart() {
   const { kept, loss, limit, chosen, metric } = data.pictures.search;
   const width = 640, height = 300, floor = height - 30, side = 56;
@@ -136,10 +147,11 @@ function searchChart() {
     dot.append(shape("title", {}, `${count} nodes float32: ${metric} ${found}`));
     return dot;
   });
+  const front = frontOf(best).map(([count, found]) => `${x(count).toFixed(1)},${scale.place(found).toFixed(1)}`);
   const picked = best.has(chosen) ? [shape("circle", { class: "chosen", cx: x(chosen), cy: scale.place(best.get(chosen)), r: 7 })] : [];
   const said = `What tuning tried: ${kept.length} sets of nodes to keep float32; ${chosen} were chosen, for a ${metric} of at most ${limit}`;
   return chart(width, height, said, shape("line", { class: "limit", x1: side, x2: width - 8, y1: scale.place(limit), y2: scale.place(limit) }),
-    ...dots, ...picked, label(side - 4, 16, scale.most.toPrecision(2), "end"), label(side - 4, floor, scale.least.toPrecision(2), "end"),
+    shape("polyline", { class: "curve", points: front.join(" ") }), ...dots, ...picked, label(side - 4, 16, scale.most.toPrecision(2), "end"), label(side - 4, floor, scale.least.toPrecision(2), "end"),
     label(side, height - 8, "0"), label(width - 8, height - 8, `${most} nodes stay float32`, "end"));
 }
 
