@@ -20,6 +20,21 @@ from amp_rewrite import targets
 
 CONTRIB_DOMAIN = "com.microsoft"
 
+# operators: what an older onnx cannot say of them
+LATER = {
+    "BitCast": 26,
+    "CumProd": 26,
+    "CausalConvWithState": 27,
+    "LinearAttention": 27,
+    "SwiGLU": 28,
+}
+"""What op lists name whatever onnx is installed -> the opset of ai.onnx that brought it.
+
+The oldest onnx that is supported ends at opset 25."""
+
+NEWEST_LISTED = max(LATER.values())
+"""The newest opset that the op lists and kernel tables know."""
+
 UNLIMITED = 2**31 - 1
 """What schemas say where the number of inputs or outputs has no limit."""
 
@@ -125,7 +140,8 @@ def names(domain: str) -> frozenset[str]:
     domain = "" if domain == "ai.onnx" else domain
     if domain == CONTRIB_DOMAIN:
         return frozenset(_contrib())
-    return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain)
+    known = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
+    return LATER.keys() | known if domain == "" else frozenset(known)
 
 
 def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:

@@ -17,7 +17,7 @@ from amp_rewrite import arguments, targets
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
-from amp_rewrite.graph.elements import FLOAT32_TYPES, with_element
+from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor, with_element
 from amp_rewrite.kernels import Kernel, KernelTable, table_of
 from amp_rewrite.list_check import models as model_check
 from amp_rewrite.list_check.report import CheckReport, Finding, Severity
@@ -132,7 +132,8 @@ class _Checked:
         """Yield a finding if an entry's `no_kernel` is missing or needless."""
         found = has_low_kernel(table, entry, self.precision)
         place = f"{table.provider} {table.version}"
-        if not found and entry.no_kernel is None:
+        later = has_later_kernel(table, entry, self.precision)
+        if not found and not later and entry.no_kernel is None:
             yield Finding.at(
                 entry.where,
                 f"{entry.qualified} is on the {entry.list} list, but {place} has no "
@@ -153,6 +154,20 @@ def has_low_kernel(table: KernelTable, entry: Entry, precision: str) -> bool:
     last = newest if entry.until is None else min(entry.until, newest)
     opsets = range(entry.since or 1, last + 1)
     return any(_has_low_kernel(table, entry.domain, entry.op, o, precision) for o in opsets)
+
+
+def has_later_kernel(table: KernelTable, entry: Entry, precision: str) -> bool:
+    """Return whether there is a low kernel at an opset that is newer than the installed onnx."""
+    if entry.domain != "":
+        return False
+    newest = schemas.newest_opset("") or 1
+    kernels = (
+        kernel
+        for opset in range(newest + 1, schemas.NEWEST_LISTED + 1)
+        for kernel in table.matching("", entry.op, opset)
+    )
+    low = tensor(LOW[precision].number)
+    return any(low in types for kernel in kernels for _, types in kernel.types)
 
 
 def _has_low_kernel(table: KernelTable, domain: str, op: str, opset: int, precision: str) -> bool:

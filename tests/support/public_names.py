@@ -43,7 +43,8 @@ def _everything() -> Iterator[Callable[..., Any]]:
 def _methods(owner: type[Any]) -> Iterator[Callable[..., Any]]:
     for name, member in inspect.getmembers(owner, inspect.isroutine):
         defined = getattr(member, "__module__", None) or ""
-        if not name.startswith("_") and defined.startswith("amp_rewrite"):
+        is_ours = not name.startswith("_") and defined.startswith("amp_rewrite")
+        if is_ours and callable(member):  # Python 3.13 takes a cached_property for a routine
             yield member
 
 

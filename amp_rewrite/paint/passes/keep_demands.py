@@ -21,6 +21,7 @@ from amp_rewrite.graph.counts.fact import Fact, Kind
 from amp_rewrite.graph.counts.find_counts import Given, find_counts
 from amp_rewrite.graph.counts.find_demands import find_demands, follow_demands
 from amp_rewrite.graph.counts.local_functions import Functions
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.paint.context import PaintContext
@@ -111,9 +112,12 @@ class _Search:
 
 
 def _float_inputs(context: PaintContext) -> Mapping[int, Fact]:
-    """Return what is known of the inputs that hold float32 numbers of which no layer is known."""
-    graph = context.type_graph
-    inputs = [v for v in graph.flat.main.inputs if graph.is_float32(v)]
+    """Return what is known of the inputs that hold numbers of which no layer is known.
+
+    They may be low already, where an earlier rewrite did not keep the types of inputs.
+    """
+    graph, low = context.type_graph, tensor(context.low.number)
+    inputs = [v for v in graph.flat.main.inputs if graph.is_float32(v) or graph.types[v] == low]
     return {v: Fact(Kind.INPUT, v) for v in inputs if v not in context.variables}
 
 

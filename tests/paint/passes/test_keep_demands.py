@@ -11,6 +11,7 @@ from rewriting import rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import LOW
+from amp_rewrite.oplists import OpLists
 
 KEPT = {"count", "demand"}
 
@@ -445,3 +446,16 @@ def test_explain_leads_to_who_demands_and_to_where_the_count_begins() -> None:
         "cos (Cos) stays float32: counts keep float32 until they are normalised: count from"
         " positions, by way of Concat_4"
     )
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_an_angle_is_demanded_of_an_input_that_a_rewrite_made_low(precision: str) -> None:
+    # rewritten() rewrites again, where x is a low input behind a Cast
+    source = model(
+        "g (float[2,2] x) => (float[2,2] y, float[2,2] z) {"
+        "angle = Add(x, x) y = Cos(angle) z = MatMul(x, x) }"
+    )
+    source.graph.node[0].name = "angle"
+    lists = OpLists.from_names(allow=["Add", "MatMul"], precision=precision)
+    result = rewritten(source, precision=precision, lists=lists, keep_io_types=False)
+    assert kept(result) == {"angle"}
