@@ -141,7 +141,7 @@ def names(domain: str) -> frozenset[str]:
     if domain == CONTRIB_DOMAIN:
         return frozenset(_contrib())
     known = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
-    return LATER.keys() | known if domain == "" else frozenset(known)
+    return frozenset(LATER.keys() | known if domain == "" else known)
 
 
 def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
