@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import elements
 from amp_rewrite.ort.device import HOST, Device
-from amp_rewrite.ort.runtime import import_runtime
+from amp_rewrite.ort.runtime import import_runtime, import_state
 
 Array = np.ndarray[Any, Any]
 
@@ -54,7 +54,10 @@ def to_ort_value(tensor: Any, device: Device) -> Any:
 
 def from_dlpack(tensor: Any) -> Any:
     """Return an OrtValue that shares the memory of an object with `__dlpack__`."""
-    return import_runtime().OrtValue.from_dlpack(tensor)
+    ort_value = import_runtime().OrtValue
+    if hasattr(ort_value, "from_dlpack"):  # since ONNX Runtime 1.26
+        return ort_value.from_dlpack(tensor)
+    return ort_value(import_state().OrtValue.from_dlpack(tensor.__dlpack__(), False))
 
 
 def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:
