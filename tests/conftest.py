@@ -25,7 +25,7 @@ WEBGPU = "WebGpuExecutionProvider"
 MEMORY = 3 << 29
 """What a process that runs tests may hold: two of them, and what they start, fit 4 GiB."""
 
-GARBAGE = 3 << 28
+GARBAGE = 1 << 29
 """From here on it is worth looking for: models are rings of objects, which wait for a collection.
 """
 
