@@ -7,6 +7,7 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import remove_unused_nodes
 
 _FIRST_OUTPUT = 1  # of a body: before it is whether another turn follows
 
@@ -59,3 +60,27 @@ def _added(b: Builder, node: ir.Node, body: ir.Graph, value: ir.Value, like: ir.
     lengths = b.symbolic_dims(like)
     output.shape = None if lengths is None else ir.Shape([None, *lengths])
     return output
+
+
+def drop_unused_history(graph: ir.Graph) -> None:
+    """Let the Loops of a graph give out nothing at their end that nobody reads, in place."""
+    for node in graph:
+        if node.op_type == "Loop" and not node.domain:
+            _drop(node)
+
+
+def _drop(node: ir.Node) -> None:
+    body, count = node.attributes["body"].as_graph(), len(node.outputs)
+    states = len(body.inputs) - 2
+    while count > max(states, 1) and _is_unread(node.outputs[count - 1]):
+        count -= 1
+    if count < len(node.outputs):
+        node.resize_outputs(count)
+        kept = body.outputs[: count + _FIRST_OUTPUT]
+        body.outputs.clear()
+        body.outputs.extend(kept)
+        remove_unused_nodes(body)
+
+
+def _is_unread(value: ir.Value) -> bool:
+    return not value.uses() and not value.is_graph_output()

@@ -13,6 +13,7 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.errors import FetchError, StepError
+from amp_rewrite.grad.loop_history import drop_unused_history
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
@@ -152,8 +153,9 @@ def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> 
 
 
 def remove_unused(graph: ir.Graph) -> None:
-    """Remove nodes and initializers that no output needs."""
+    """Remove nodes and initializers that no output needs, and what loops give out for none."""
     remove_unused_nodes(graph)
+    drop_unused_history(graph)
     for name, value in list(graph.initializers.items()):
         if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
             del graph.initializers[name]
