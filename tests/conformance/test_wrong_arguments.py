@@ -52,7 +52,10 @@ JUNK: dict[str, Any] = {
 
 _KEYWORDS = ("clipnorm", "rounding", "slot_dtype")
 
-OTHERS_FAULT = {("progress", "a class"), ("variables", "a class"), ("data", "a function")}
+OTHERS_FAULT = {
+    *(("progress", "a class"), ("variables", "a class"), ("nodes", "a class")),
+    ("data", "a function"),
+}
 """Functions of the user's that take other arguments: their own error comes out."""
 
 
