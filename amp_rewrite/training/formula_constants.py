@@ -12,6 +12,9 @@ them alone, as it did where the model was written. No single fact tells them apa
 4. The scale of a normalisation that is 1 throughout, and a bias that is 0, where their name is none
    of a parameter, as in 2., or a Constant node held them, as in 3.: what was not to be learned, or
    what comes behind (GroupNorm is exported as InstanceNormalization without scale and bias).
+5. A single number that multiplies rows of a table and is the square root of their length, whatever
+   it is called: the scale of embeddings (A. Vaswani et al., "Attention Is All You Need", 2017,
+   section 3.4, https://arxiv.org/abs/1706.03762), which Gemma keeps in a buffer of a module.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 
@@ -72,7 +76,7 @@ def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) 
         return from_node and separate and all(_is_arithmetic(value, use) for use in uses)
     if from_node and separate:
         return True
-    if all(_is_no_parameter(use) for use in uses):
+    if all(_is_no_parameter(use) or _is_embedding_scale(value, use) for use in uses):
         return True
     if not all(_is_no_parameter(use) or _is_arithmetic(value, use) for use in uses):
         return False
@@ -95,6 +99,40 @@ def _is_no_parameter(use: _Use) -> bool:
     node, index = use
     places = _PLACES.get(operator(node), ())
     return places is None or index in places
+
+
+def _is_embedding_scale(value: ir.Value, use: _Use) -> bool:
+    """Return whether a number multiplies rows of a table and is the square root of their length.
+
+    It may be rounded to bfloat16, in which such models are trained.
+    """
+    node, _ = use
+    tensor = value.const_value
+    if operator(node) != "Mul" or tensor is None:
+        return False
+    number = float(tensor.numpy().reshape(()))
+    lengths = [n for v in node.inputs if (n := _row_length(v)) is not None]
+    return any(math.isclose(number, math.sqrt(n), rel_tol=BFLOAT16.epsilon) for n in lengths)
+
+
+def _row_length(value: ir.Value | None) -> int | None:
+    """Return the length of the rows that a value holds, if it was read from a table of numbers."""
+    source = _before_casts(value)
+    node = None if source is None else source.producer()
+    if node is None or operator(node) != "Gather":
+        return None
+    table = _before_casts(node.inputs[0])
+    if table is None or not table.is_initializer() or table.shape is None or len(table.shape) != 2:
+        return None
+    length = table.shape[1]
+    return length if isinstance(length, int) and length > 1 else None
+
+
+def _before_casts(value: ir.Value | None) -> ir.Value | None:
+    """Return what a value was before it was cast."""
+    while value is not None and (node := value.producer()) is not None and has(node, Trait.CASTS):
+        value = node.inputs[0]
+    return value
 
 
 def _is_neutral(value: ir.Value, use: _Use) -> bool:
