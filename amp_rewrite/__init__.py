@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite import optimizers as optimizers
     from amp_rewrite.api import RewriteResult as RewriteResult
     from amp_rewrite.api import rewrite as rewrite
+    from amp_rewrite.bars import progress_bar as progress_bar
     from amp_rewrite.distributed import CrossShardOptimizer as CrossShardOptimizer
     from amp_rewrite.emulate import Evaluator as Evaluator
     from amp_rewrite.emulate import evaluate as evaluate
@@ -88,6 +89,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
     _NAMES = {
         "": "callbacks distributed errors loss_scaling losses metrics optimizers",
         "api": "RewriteResult rewrite",
+        "bars": "progress_bar",
         "distributed": "CrossShardOptimizer",
         "emulate": "Evaluator evaluate",
         "errors": "AmpError AmpWarning",

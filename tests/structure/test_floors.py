@@ -60,6 +60,7 @@ FLOORS = (
     "inject",
     "training_info",
     "distributed",
+    "bars",
     "cli",
     "__init__",
     "__main__",

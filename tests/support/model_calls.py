@@ -129,6 +129,7 @@ NUMERICS: Table = {
     "calibrate": lambda: (amp.calibrate, {"model": model(), "data": DATA, "precision": "float16"}),
     "calibrate one feed": lambda: of_one(amp.calibrate, "data", model=model()),
     "calibration.save": lambda: (calibrated().save, {"path": "own.yaml"}),
+    "progress_bar": lambda: (amp.progress_bar, {"work": "measuring"}),
     "localise": lambda: (amp.localise, {"original": model(), "rewritten": other(), "data": DATA}),
     "localise one feed": lambda: of_one(amp.localise, "data", original=model(), rewritten=other()),
     "tune": lambda: (amp.tune, {"model": model(), "data": DATA, "tolerance": Tolerance("cosine", 0.1), "precision": "float16"}),
