@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from typing import Any, NamedTuple, Protocol
 
@@ -45,8 +45,7 @@ class Display(Protocol):
         ...
 
 
-@contextmanager
-def progress_bar(work: str) -> Generator[Callable[..., None]]:
+def progress_bar(work: str) -> AbstractContextManager[Callable[..., None]]:
     """Show a bar while the block runs; it is gone afterwards.
 
         with amp.progress_bar("calibrating") as progress:
@@ -55,14 +54,20 @@ def progress_bar(work: str) -> Generator[Callable[..., None]]:
     Args:
         work: What is being done.
 
-    Yields:
-        What functions of this package take as `progress`, and `callbacks.Watch` as its function.
+    Returns:
+        A context, which gives what functions of this package take as `progress`, and
+        `callbacks.Watch` as its function.
 
     Raises:
         OptionError: `work` is not a text.
     """
     arguments.text("work", work, what="what is being done")
-    display = _display()
+    return _shown(work, _display())
+
+
+@contextmanager
+def _shown(work: str, display: Display | None) -> Generator[Callable[..., None]]:
+    """Show a bar while the block runs, if there is where to."""
     if display is None:
         yield lambda *_: None
         return
@@ -116,9 +121,8 @@ class _Notebook:
         self._handle: Any = display({"text/html": ""}, raw=True, display_id=True)
 
     def show(self, work: str, at: At) -> None:
-        value = (
-            "" if at.done is None or at.total is None else f' value="{at.done}" max="{at.total}"'
-        )
+        known = at.done is not None and at.total is not None
+        value = f' value="{at.done}" max="{at.total}"' if known else ""
         counted = "" if at.done is None else f"{at.done:,}/{at.total or '?'}"
         said = escape(printable(" ".join(filter(None, (counted, at.note)))))
         html = f"<div>{escape(printable(work))} <progress{value}></progress> {said}</div>"
@@ -146,9 +150,13 @@ class _Terminal:
         self._bar.start()
 
     def show(self, work: str, at: At) -> None:
-        counts = {} if at.done is None else {"completed": at.done, "total": at.total}
-        note, work = printable(at.note), printable(work)
-        self._bar.update(self._task, description=work, note=note, **counts)
+        self._bar.update(
+            self._task,
+            description=printable(work),
+            note=printable(at.note),
+            completed=at.done,
+            total=at.total,
+        )
 
     def close(self) -> None:
         self._bar.stop()

@@ -97,8 +97,8 @@ def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str])
 
 def test_the_work_is_a_text() -> None:
     wrong: Any = 3
-    with pytest.raises(OptionError, match="work"), amp.progress_bar(wrong):
-        pass
+    with pytest.raises(OptionError, match="work"):
+        amp.progress_bar(wrong)
 
 
 SCRIPT = """
