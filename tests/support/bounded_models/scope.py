@@ -131,7 +131,8 @@ class Scope:
             value = self.rounded(replace(value, error=error + _SINGLE * bound))
         if value.bound + value.error > LARGEST:
             squeezed = self.add("Tanh", [value])[0]
-            value = self.rounded(Value(squeezed, 1.0, self.rounded(value).error))
+            # both models stay between -1 and 1, however far apart they were
+            value = self.rounded(Value(squeezed, 1.0, min(2.0, self.rounded(value).error)))
         self.values.append(value)
         return value
 
