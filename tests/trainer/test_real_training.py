@@ -34,7 +34,8 @@ def cnn_op(seed=0):
 def trained():
     """Return a session that has been trained on digits."""
     data, held = digits()
-    session = TrainingSession(load(to_proto(build_step(cnn_op(), targets=TARGETS))), threads=1)
+    step = build_step(cnn_op(), targets=TARGETS, seed=2)
+    session = TrainingSession(load(to_proto(step)), threads=1)
     train(session, data, Plan(epochs=10, batch=64))
     yield session, held
     session.close()
