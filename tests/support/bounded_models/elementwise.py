@@ -147,7 +147,9 @@ def product_error(a: Value, b: Value) -> float:
 def quotient(scope: Scope) -> None:
     a, b = scope.pick(), positive(scope)
     y = scope.add("Div", [a, b])[0]
-    scope.keep(y, a.bound, steep(1 / (1 - HEADROOM), b) * a.bound + a.error / (1 - HEADROOM))
+    slope = steep(1 / (1 - HEADROOM), b)
+    moved = slope * a.bound if a.bound else slope  # not infinity times zero
+    scope.keep(y, a.bound, moved + a.error / (1 - HEADROOM))
 
 
 def power(scope: Scope) -> None:
