@@ -76,7 +76,7 @@ class StateAccess:
         Raises:
             OptionError: The step has no such number, it is a constant, or the value is impossible.
         """
-        state = self._setting(name)
+        state = self._setting(arguments.text("name", name, what="the name of a number"))
         whole = state.role in _WHOLE
         low = 0.0 if whole or state.role == LEARNING_RATE else FLOAT32.smallest_normal
         expected = f"{'an integer' if whole else 'a finite number'} of at least {low:g}"
