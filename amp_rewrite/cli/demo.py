@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -34,10 +35,21 @@ def demo(
     options: RewriteOptions,
 ) -> None:
     """Make a small image classifier, rewrite it, and compare it with float32."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _show(folder, options)
+        return
+    made = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
+    try:
+        _show(made, options)
+    except BaseException:  # Ctrl-C too: nobody was told of the folder
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _show(folder: Path, options: RewriteOptions) -> None:
+    """Run the commands of the demo in a folder."""
     out = common.console()
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
-    folder.mkdir(parents=True, exist_ok=True)
     before, after = folder / "demo.onnx", folder / f"demo.{options.precision}.onnx"
     onnx.save(demo_model(), before)
     out.print(f"made {before}: a small image classifier in float32")

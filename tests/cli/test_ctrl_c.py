@@ -81,6 +81,15 @@ def test_an_interrupted_command_says_so_and_leaves_nothing(
     assert left <= ({"list.yaml.state"} if command == "tune" else set())  # for --resume
 
 
+def test_an_interrupted_demo_removes_its_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "run", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    before = sorted(folder.rglob("*"))
+    assert status("demo") == 130
+    assert sorted(folder.rglob("*")) == before
+
+
 SLOW_IMPORT = """
 import sys, time
 from amp_rewrite.cli.ctrl_c import wait_for_imports
