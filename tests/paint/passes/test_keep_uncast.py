@@ -90,3 +90,28 @@ def test_recurrent_operators_are_built_wherever_their_originals_are(
             low = amp.to_proto(amp.rewrite(model, target="tensorrt", precision=precision).model)
             verdict = tensorrt.judge(low.SerializeToString(), build=True)
             assert verdict.built, (front, precision, verdict.error)
+
+
+ATTENTION = onnx.parser.parse_model(
+    """<ir_version: 10, opset_import: ["" : 23]>
+    g (float[2,6,24] x, float[2,6,24] k, float[2,6,24] v, float[24,24] w) => (float[2,6,24] y) {
+        q = MatMul(x, w)
+        [attention] y = Attention<q_num_heads = 3, kv_num_heads = 3>(q, k, v)
+    }"""
+)
+
+
+def test_an_attention_that_stays_float32_is_fed_float32() -> None:
+    result = amp.rewrite(ATTENTION, target="tensorrt", deny_nodes=["attention"])
+    (mark,) = [n.variables["T"] for n in result.report.nodes if n.op == "MatMul"]
+    assert (mark.dtype, mark.reason) == ("float32", Reason.NO_CAST_BEHIND)
+
+
+@pytest.mark.tensorrt
+@pytest.mark.parametrize("denied", [[], ["attention"]])
+def test_an_attention_is_built_as_its_original(
+    denied: list[str], tensorrt: tensorrt_judge.Judge
+) -> None:
+    assert tensorrt.judge(ATTENTION.SerializeToString(), build=True).built
+    low = amp.to_proto(amp.rewrite(ATTENTION, target="tensorrt", deny_nodes=denied).model)
+    assert tensorrt.judge(low.SerializeToString(), build=True).built
