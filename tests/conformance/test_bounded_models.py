@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
+import onnxruntime as ort
 import pytest
 from bounded_models.generate import BoundedModel, generate
 from onnx import numpy_helper
@@ -30,6 +31,9 @@ PRODUCTS = ("MatMul", "Gemm", "Einsum")
 PRECISIONS = ("float16", "bfloat16")
 LISTS = ("allow", "allow", "infer", "infer", "clear", "deny")
 SEEDS = ("0", "1", "4242")
+REFUSED = {4137}
+"""Models that ONNX Runtime does not run as they are: it loses the result of an If outside that a
+Scan reads."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
 
@@ -104,7 +108,19 @@ def test_a_random_model_differs_by_no_more_than_rounding(number: int) -> None:
 @pytest.mark.parametrize("start", range(0, ALL, PIECE))
 def test_many_random_models_differ_by_no_more_than_rounding(start: int) -> None:
     for number in range(start, start + PIECE):
-        check(number)
+        if number not in REFUSED:
+            check(number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", REFUSED)
+def test_the_runtime_does_not_run_the_original(number: int) -> None:
+    made = generate(number, precision_of(number))
+    session = ort.InferenceSession(
+        made.model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    with pytest.raises(Exception, match="Missing Input"):
+        session.run(None, made.feeds)
 
 
 def test_the_models_have_all_families_of_operators() -> None:
