@@ -21,6 +21,8 @@ from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.invariants.check_model import verify_invariants
 
 MODELS = (*catalog.REAL, "loop_capture")
+LARGE = ("light_vgg19",)
+"""What takes 1.8 GiB to run; light_zfnet512 has the same operators."""
 BYTES_PER_CAST = 400
 """What an added Cast may take: its name and its output's, which contain the value's name."""
 
@@ -47,7 +49,10 @@ class Case:
 
 @pytest.fixture(
     scope="module",
-    params=itertools.product(MODELS, ("float16", "bfloat16"), ("schema", "cuda")),
+    params=[
+        pytest.param(case, marks=[pytest.mark.slow] if case[0] in LARGE else [])
+        for case in itertools.product(MODELS, ("float16", "bfloat16"), ("schema", "cuda"))
+    ],
     ids="-".join,
 )
 def case(

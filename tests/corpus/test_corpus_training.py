@@ -31,7 +31,7 @@ MODELS = {
             "t": RNG.normal(size=(*SENTENCES.shape, 384)).astype(np.float32),
         },
     ),
-    # two LSTMs, which are trained in unrolled form
+    # two LSTMs of known length, which are trained in unrolled form
     "oww_hey_mycroft": (
         "mean-squared-error:dense:t",
         ["--optimizer", "sgd", "--option", "momentum=0.9", "--learning-rate", "0.01"],
@@ -73,8 +73,14 @@ def test_a_real_model_learns_a_batch_by_heart(corpus, name, tmp_path, monkeypatc
     onnxruntime.InferenceSession("trained.onnx", options, providers=["CPUExecutionProvider"])
 
 
-def test_a_recurrent_model_of_unknown_length_is_refused_with_the_remedy(corpus):
+def test_a_recurrent_model_trains_on_sequences_of_any_length(corpus):
     model = amp.load(corpus.path("silero_v6_sequence"))
     loss = amp.losses.mean_squared_error(model, "speech_probs", "t")
-    with pytest.raises(amp.AmpError, match=r"LSTM\): .* unrolled form only; .* sequence length"):
-        amp.optimizers.Adam().minimize(loss)
+    zeros = np.zeros((1, 1, 128), np.float32)
+    sequences = [RNG.normal(size=(n, 576)).astype(np.float32) / 10 for n in (3, 7, 1, 5)]
+    losses = []
+    with amp.TrainingSession(amp.optimizers.Adam().minimize(loss), threads=1) as session:
+        for x in sequences * 4:
+            feeds = {"input": x, "h": zeros, "c": zeros, "t": np.ones(len(x), np.float32) / 2}
+            losses.append(float(session.run(feeds)["loss"]))
+    assert sum(losses[-4:]) < 0.2 * sum(losses[:4])

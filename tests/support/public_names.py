@@ -56,7 +56,7 @@ def _takes_arguments(function: Callable[..., Any]) -> bool:
 RECORDS = (
     *("RewriteResult", "Report", "VerifyReport", "CheckReport", "Conversion", "Calibration"),
     *("RaisedModel", "OpLists", "TrainOp", "GraphValue", "IndexedSlices", "UpdateInput"),
-    *("LossScaleState", "Shards", "ShardedData"),
+    *("LossScaleState", "Shards", "ShardedData", "Diagnosis"),
 )
 """Classes whose objects functions return: nobody calls them to make one."""
 
@@ -66,6 +66,7 @@ HOOKS = (
     *("*.apply_reduced", "*.apply_multiplied", "OptimizerWrapper.compute_gradients"),
     *("OptimizerWrapper.get_gradients", "Shards.sharding", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteResult.report_of_run", "*.member", "*.member_of"),
+    *("*.batches_of", "Inspection.cause"),
 )
 """Patterns of what the package calls, and a user at most overrides."""
 

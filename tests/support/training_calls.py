@@ -295,6 +295,7 @@ TRAIN: dict[str, Callable[[], Call]] = {
     "load_state_dict": lambda: ((made := session()).load_state_dict, {"tensors": made.state_dict()}),
     "gradients": lambda: (session().gradients, {"feeds": FEEDS}),
     "diagnose": lambda: (session().diagnose, {"feeds": FEEDS}),
+    "losing": lambda: (session().diagnose(FEEDS).losing, {"share": 0.5}),
     "set": lambda: (session().set, {"name": "learning_rate", "value": 0.5}),
     "assign_state": lambda: (session().assign_state, {"name": "w", "value": np.ones((3, 2))}),
     "read_state": lambda: (session().read_state, {"name": "w"}),

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from amp_rewrite import arguments
 from amp_rewrite.dtypes import FLOAT32
 
 
@@ -107,7 +108,15 @@ class Diagnosis:
     skipped: str | None = None
 
     def losing(self, share: float = 0.0) -> list[LayerUnderflow]:
-        """Return the layers that lose more than a share of their gradients, the worst first."""
+        """Return the layers that lose more than a share of their gradients, the worst first.
+
+        Args:
+            share: From 0 to 1.
+
+        Raises:
+            OptionError: It is not such a number.
+        """
+        share = arguments.number("share", share, low=0, high=1, expected="a number from 0 to 1")
         found = [layer for layer in self.layers if layer.lost > share]
         return sorted(found, key=lambda layer: -layer.lost)
 
