@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -68,7 +69,9 @@ def lora(
     scaled = rank if alpha is None else alpha
     expected = "a number above 0"
     scaled = arguments.number("alpha", scaled, low=0, above=True, expected=expected)
-    dropout = arguments.number("dropout", dropout, low=0, high=1, expected="a number from 0 to 1")
+    expected = "a number from 0 to below 1"  # at 1, A would see nothing
+    below = math.nextafter(1, 0)
+    dropout = arguments.number("dropout", dropout, low=0, high=below, expected=expected)
     random = np.random.default_rng(arguments.integer("seed", seed))
     graph = changeable(model)
     chosen = _by_weight(_chosen(graph, list(weight_products(graph)), variables))

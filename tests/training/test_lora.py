@@ -250,6 +250,7 @@ def test_a_pattern_that_matches_nothing_is_an_error(choice: Any, message: str) -
     [
         ({"rank": 0}, "impossible rank"),
         ({"alpha": 0.0}, "impossible alpha"),
+        ({"dropout": 1.0}, "impossible dropout"),
         ({"dropout": 1.5}, "impossible dropout"),
         ({"seed": -1}, "impossible seed"),
     ],
