@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.oplists import load_lists as load_lists
     from amp_rewrite.policy import Policy as Policy
     from amp_rewrite.report.explain import explain as explain
-    from amp_rewrite.report.records import Report as Report
+    from amp_rewrite.report.rewrite_report import Report as Report
     from amp_rewrite.rewriting.options import RewriteOptions as RewriteOptions
     from amp_rewrite.trainer import TrainingSession as TrainingSession
     from amp_rewrite.trainer import build_step as build_step
@@ -119,7 +119,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "oplists": "OpLists load_lists",
         "policy": "Policy",
         "report.explain": "explain",
-        "report.records": "Report",
+        "report.rewrite_report": "Report",
         "rewriting.options": "RewriteOptions",
         "trainer": "TrainingSession build_step",
         "trainer.diagnosis.diagnosis": "Diagnosis",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from amp_rewrite.graph.flat_model import FlatModel
     from amp_rewrite.graph.io.load import Source
-    from amp_rewrite.report.records import Report
+    from amp_rewrite.report.rewrite_report import Report
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _check_strict(original: ir.Model, result: RewriteResult) -> None:
         StrictError: It converts nothing, meets an operator on no list, or lacks a kernel.
     """
     from amp_rewrite.graph.invariants.check_model import verify_invariants
-    from amp_rewrite.report.records import shortcomings
+    from amp_rewrite.report.shortcomings import shortcomings
 
     keep = result.options.keep_io_types
     broken = verify_invariants(original, result.model, keep_io_types=keep)

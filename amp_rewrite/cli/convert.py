@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.conversion import Conversion
     from amp_rewrite.numerics.raise_opset import RaisedModel
-    from amp_rewrite.report.records import Report
+    from amp_rewrite.report.rewrite_report import Report
 
 
 @with_rewrite_options()

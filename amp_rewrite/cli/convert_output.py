@@ -11,7 +11,7 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.report.cast_table import explain_casts as cast_table
 from amp_rewrite.report.gains import Sizes, planned_size
 from amp_rewrite.report.next_steps import Names, next_steps
-from amp_rewrite.report.records import Report, print_report
+from amp_rewrite.report.rewrite_report import Report, print_report
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.conversion import Conversion

@@ -19,7 +19,7 @@ from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.report.explain import explain
 from amp_rewrite.report.gains import Sizes
-from amp_rewrite.report.records import print_report
+from amp_rewrite.report.rewrite_report import print_report
 from amp_rewrite.rewriting.options import RewriteOptions
 
 EXPLAINED = ("norm1.normalized", "attention.masked")

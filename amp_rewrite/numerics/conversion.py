@@ -16,7 +16,7 @@ from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
-from amp_rewrite.report.records import Report
+from amp_rewrite.report.rewrite_report import Report
 
 
 @dataclass(frozen=True)

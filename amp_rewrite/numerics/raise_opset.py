@@ -19,7 +19,8 @@ from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
-from amp_rewrite.report.records import RaisedOpset, Report
+from amp_rewrite.report.records import RaisedOpset
+from amp_rewrite.report.rewrite_report import Report
 from amp_rewrite.rewriting.options import RewriteOptions
 
 _TOLERANCE = FLOAT16.epsilon / 2

@@ -18,7 +18,7 @@ from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.node_table import KEPT, LOW, MIXED, cause_of, is_drawn, precision_of
 from amp_rewrite.page.pictures import error_table, histogram_table
 from amp_rewrite.printable import printable
-from amp_rewrite.report.records import Report
+from amp_rewrite.report.rewrite_report import Report
 from amp_rewrite.report.write_text import write_text
 
 _COLORS = {LOW: "#dce8fd", KEPT: "#fdecd2", MIXED: "#ece4fd"}

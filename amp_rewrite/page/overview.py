@@ -14,7 +14,7 @@ from amp_rewrite.report.gains import Sizes, headline
 from amp_rewrite.report.next_steps import next_steps
 from amp_rewrite.report.phrases import plain_phrase
 from amp_rewrite.report.quantities import counted, in_bytes
-from amp_rewrite.report.records import Report
+from amp_rewrite.report.rewrite_report import Report
 
 _MOST_OPERATORS = 4
 _MOST_FAILURES = 5

@@ -14,7 +14,7 @@ from amp_rewrite.page.node_table import is_drawn, tabulate_nodes
 from amp_rewrite.page.overview import overview
 from amp_rewrite.page.pictures import error_table, histogram_table, search_table, type_range
 from amp_rewrite.printable import printable
-from amp_rewrite.report.records import Report
+from amp_rewrite.report.rewrite_report import Report
 from amp_rewrite.version import __version__
 
 VERSION = 1

@@ -9,7 +9,7 @@ from amp_rewrite.api import RewriteResult
 from amp_rewrite.page.document import document, static
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.page_data import page_data
-from amp_rewrite.report.records import Report
+from amp_rewrite.report.rewrite_report import Report
 from amp_rewrite.report.write_text import write_text
 
 LIBRARY = "vendor/dagre.min.js"

@@ -22,7 +22,8 @@ from amp_rewrite.report.likely_overflow import first_likely_overflow
 from amp_rewrite.report.opset_advice import advised_opset
 from amp_rewrite.report.reasons import why
 from amp_rewrite.report.recorder import Recorder
-from amp_rewrite.report.records import RangeRecord, Report, StoredRecord, Summary, WeightsRecord
+from amp_rewrite.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
+from amp_rewrite.report.rewrite_report import Report
 from amp_rewrite.rewriting.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.options import RewriteOptions
 from amp_rewrite.targets import find

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.printable import printable
 from amp_rewrite.report.phrases import phrase
-from amp_rewrite.report.records import CastRecord, RegionRecord, Report, VariableRecord
+from amp_rewrite.report.records import CastRecord, RegionRecord, VariableRecord
+from amp_rewrite.report.rewrite_report import Report
 
 MOST = 12
 """How many casts, and how many regions, are listed."""

@@ -10,7 +10,8 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.printable import printable
 from amp_rewrite.report.phrases import phrase
-from amp_rewrite.report.records import NodeRecord, Report, VariableRecord
+from amp_rewrite.report.records import NodeRecord, VariableRecord
+from amp_rewrite.report.rewrite_report import Report
 
 
 class Reported(Protocol):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from amp_rewrite.paint.painting import Reason
 from amp_rewrite.report.quantities import counted
-from amp_rewrite.report.records import Report
+from amp_rewrite.report.rewrite_report import Report
 from amp_rewrite.targets import DEFAULT
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from amp_rewrite.graph.keys import PRECISION_KEY, REASON_KEY
 from amp_rewrite.printable import printable
 from amp_rewrite.report.phrases import phrase
-from amp_rewrite.report.records import NodeRecord, Report, VariableRecord
+from amp_rewrite.report.records import NodeRecord, VariableRecord
+from amp_rewrite.report.rewrite_report import Report
 
 
 def node_notes(report: Report) -> dict[int, dict[str, str]]:
