@@ -7,13 +7,15 @@ The model ends in logits, its input is x and the labels are t, as examples/digit
 
 import sys
 
+import numpy as np
+
 import amp_rewrite as amp
 
 with amp.distributed.mpi() as shards:
     model = amp.load(sys.argv[1])
     loss = amp.losses.softmax_cross_entropy(model, "logits", "t")
     optimizer = amp.CrossShardOptimizer(amp.optimizers.Adam(1e-3))
-    data = shards.data(sys.argv[2])
+    data = shards.data(dict(np.load(sys.argv[2])))
     with amp.TrainingSession(optimizer.minimize(loss)) as session:
         for batch in data.batches(64, order=data.shuffled(seed=0, epoch=0)):
             result = session.run(batch)["loss"]

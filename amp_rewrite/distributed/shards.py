@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from amp_rewrite import arguments
 from amp_rewrite.distributed import mpi_engine, torch_engine
@@ -73,6 +73,14 @@ class Shards(ShardContext):
         given = arguments.mapping("batch", batch, what="arrays by the names of inputs")
         arrays = {name: arguments.array(str(name), array) for name, array in given.items()}
         return part_of_batch(arrays, self.rank, self.size)
+
+    @overload
+    def data(
+        self, data: Mapping[str, Any] | tuple[Any, ...] | DataSet, names: Sequence[str] = ()
+    ) -> ShardedData: ...
+
+    @overload
+    def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples: ...
 
     def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples:
         """Return examples whose batches are this shard's parts of the global ones.
