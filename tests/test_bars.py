@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from terminals import run_on_a_terminal
 
 import amp_rewrite as amp
 from amp_rewrite import bars as room
@@ -110,9 +109,6 @@ with amp.progress_bar("measuring") as progress:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 def test_a_terminal_sees_it_too() -> None:
-    master, terminal = os.openpty()
-    subprocess.run([sys.executable, "-c", SCRIPT], stderr=terminal, check=True)
-    os.close(terminal)
-    drawn = os.read(master, 1 << 16).decode()
-    os.close(master)
-    assert "measuring" in drawn
+    ended = run_on_a_terminal(["-c", SCRIPT])
+    assert ended.status == 0
+    assert "measuring" in ended.drawn

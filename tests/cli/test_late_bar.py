@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from terminals import Ended, run_on_a_terminal
 
 SCRIPT = """
 import sys
@@ -46,22 +46,10 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def on_a_terminal(patience: str, *arguments: object) -> tuple[int, str, str]:
-    """Run a command whose stderr is a terminal; return status, stdout and what it drew there."""
-    master, terminal = os.openpty()
-    command = [sys.executable, "-P", "-c", SCRIPT, patience, *map(str, arguments)]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, env=environment)
-    os.close(terminal)
-    drawn = bytearray()
-    with open(master, "rb", buffering=0) as file:
-        try:
-            while data := file.read(1 << 16):
-                drawn += data
-        except OSError:  # Linux says so when the last writer has closed a terminal
-            pass
-    out, _ = process.communicate()
-    return process.returncode, out.decode(), drawn.decode()
+def on_a_terminal(patience: str, *arguments: object) -> Ended:
+    """Run a command whose stderr is a terminal."""
+    command = ["-c", SCRIPT, patience, *map(str, arguments)]
+    return run_on_a_terminal(command, TERM="xterm", COLUMNS="100")
 
 
 @unix

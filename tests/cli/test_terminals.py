@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from terminals import run_on_a_terminal
 
 from amp_rewrite.cli.command_table import COMMANDS
 from amp_rewrite.cli.demo_model import IMAGE, demo_model
@@ -39,27 +38,6 @@ def printed(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     return captured.out, captured.err
 
 
-def on_a_terminal(*arguments: str, **settings: str) -> str:
-    """Return what a process writes to a terminal."""
-    master, terminal = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "amp_rewrite", *arguments],
-        stdout=terminal,
-        stderr=terminal,
-        env={**os.environ, "TERM": "xterm-256color", **settings},
-    )
-    os.close(terminal)
-    drawn = bytearray()
-    with open(master, "rb", buffering=0) as file:
-        try:
-            while data := file.read(1 << 16):
-                drawn += data
-        except OSError:  # Linux says so when the last writer has closed a terminal
-            pass
-    assert process.wait() == 0
-    return drawn.decode()
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -80,9 +58,12 @@ def test_pipes_get_text_alone(line: str, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 @pytest.mark.usefixtures("folder")
 def test_no_color_is_respected_on_a_terminal() -> None:
-    drawn = on_a_terminal("convert", "m.onnx", "-o", "o.onnx", NO_COLOR="1")
-    assert "stays float32" in drawn
-    assert not COLOR.search(drawn)
+    command = ["-m", "amp_rewrite", "convert", "m.onnx", "-o", "o.onnx"]
+    settings = {"TERM": "xterm-256color", "NO_COLOR": "1"}
+    ended = run_on_a_terminal(command, out_is_terminal=True, **settings)
+    assert ended.status == 0
+    assert "stays float32" in ended.drawn
+    assert not COLOR.search(ended.drawn)
 
 
 @pytest.mark.parametrize("width", [60, 80])
