@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amp_rewrite.errors import ListError, OptionError
@@ -249,6 +249,7 @@ _WORDS = st.one_of(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.text(), st.lists(_WORDS).map("".join)))
 def test_any_text_parses_or_says_what_is_wrong_with_it(text: str) -> None:
     parsed = parse.parse(text, "t.yaml")
