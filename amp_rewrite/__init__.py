@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.loss_scaling import (
         MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
     )
+    from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
     from amp_rewrite.loss_scaling.get import get_loss_scale as get_loss_scale
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
@@ -105,7 +106,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "list_check": "CheckReport check_lists",
         "loss_scaling": (
             "DynamicLossScale FixedLossScale LossScale LossScaleError LossScaleOptimizer"
-            " MixedPrecisionLossScaleOptimizer"
+            " MixedPrecisionLossScaleOptimizer MultiLossScaleOptimizer"
         ),
         "loss_scaling.get": "get_loss_scale",
         "numerics.compare.verify": "verify",

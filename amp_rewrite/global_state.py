@@ -14,6 +14,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16, low_dtype
 from amp_rewrite.errors import AmpWarning, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.loss_scaling.get import get
 from amp_rewrite.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
+from amp_rewrite.loss_scaling.multi_loss_scale_optimizer import MultiLossScaleOptimizer
 from amp_rewrite.optimizers.optimizer import Optimizer
 from amp_rewrite.policy import Policy, policy_of
 
@@ -95,7 +96,8 @@ def enable_mixed_precision_graph_rewrite(
 
     Args:
         opt: An optimizer, or an object of a class known to `register_loss_scale_wrapper`.
-        loss_scale: A LossScale, a number, "dynamic", or a configuration.
+        loss_scale: A LossScale, a number, "dynamic", or a configuration; or a list, one for each of
+            several losses (`MultiLossScaleOptimizer`).
         precision: "float16" or "bfloat16". The latter has the range of float32: "dynamic" and None
             stand for no loss scale there, and `opt` is returned as it is.
         conditional: See `LossScaleOptimizer`.
@@ -203,7 +205,9 @@ def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
             found="None" if opt is None else type(opt).__name__,
             remedy="pass an optimizer such as amp_rewrite.optimizers.Adam(1e-3)",
         )
-    if precision == BFLOAT16.name and (loss_scale is None or loss_scale == "dynamic"):
+    several = isinstance(loss_scale, list | tuple)
+    given: list[Any] = list(loss_scale) if several else [loss_scale]  # pyright: ignore[reportUnknownArgumentType] users pass anything
+    if precision == BFLOAT16.name and all(s is None or s == "dynamic" for s in given):
         return opt
     for _, wrapper in global_state.wrappers:
         if isinstance(wrapper, type) and isinstance(opt, wrapper):
@@ -212,8 +216,9 @@ def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
                 remedy="pass the optimizer that it wraps",
             )
     if found is None:
-        return LossScaleOptimizer(opt, loss_scale, conditional=conditional)
-    return found(opt, get(loss_scale))
+        wrapper = MultiLossScaleOptimizer if several else LossScaleOptimizer
+        return wrapper(opt, loss_scale, conditional=conditional)
+    return found(opt, given if several else get(loss_scale))
 
 
 enable_mixed_precision_graph_rewrite_v1 = enable_mixed_precision_graph_rewrite

@@ -9,6 +9,7 @@ from amp_rewrite.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
     MixedPrecisionLossScaleOptimizer,
 )
+from amp_rewrite.loss_scaling.multi_loss_scale_optimizer import MultiLossScaleOptimizer
 
 __all__ = [
     "DynamicLossScale",
@@ -20,5 +21,6 @@ __all__ = [
     "LossScaleTypeError",
     "LossScaleValueError",
     "MixedPrecisionLossScaleOptimizer",
+    "MultiLossScaleOptimizer",
     "get",
 ]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.graph.keys import CHECK_KEY
-from amp_rewrite.loss_scaling.hidden import hidden
+from amp_rewrite.loss_scaling.hidden import hidden, sums_over_losses
+from amp_rewrite.optimizers.by_loss import parts_of
 from amp_rewrite.optimizers.clipping import global_norm_of, known_norm, remember_norm, unclipped
 from amp_rewrite.optimizers.gradient import Raw, merged, values_of
-from amp_rewrite.training.replicas import cross_replica_sum
+from amp_rewrite.training.replicas import Groups, cross_replica_sum
 
 
 def is_check(node: ir.Node) -> bool:
@@ -57,6 +58,32 @@ def finite_and_norm(
             other = cross_replica_sum(b, other, groups)
         finite = b.op("And", finite, _checked(b, other))
     return finite, norm
+
+
+def finite_by_loss(b: Builder, gradients: Sequence[Raw], losses: int) -> list[ir.Value]:
+    """Return for each loss whether the gradients are finite that it adds: bool, shape ().
+
+    Args:
+        b: Adds the nodes.
+        gradients: Of the sum of the losses, reduced over shards.
+        losses: How many there are.
+    """
+    found = sums_over_losses(values_of(gradient) for gradient in gradients)
+    return [_all_finite(b, found, loss) for loss in range(losses)]
+
+
+def _all_finite(b: Builder, sums: Mapping[ir.Value, tuple[Groups, ...]], loss: int) -> ir.Value:
+    finite = b.constant(np.array(True))
+    for path in dict.fromkeys(sums.values()):
+        parts = [(parts_of(v) or ())[loss] for v, groups in sums.items() if groups == path]
+        own = list(dict.fromkeys(part for part in parts if part is not None))
+        if not own:
+            continue
+        norm = global_norm_of(b, own)
+        for groups in path:
+            norm = cross_replica_sum(b, norm, groups)
+        finite = b.op("And", finite, _checked(b, norm))
+    return finite
 
 
 def is_finite(b: Builder, number: ir.Value) -> ir.Value:

@@ -9,6 +9,7 @@ from amp_rewrite.errors import LossScaleValueError
 from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.loss_scaling.fixed import FixedLossScale
 from amp_rewrite.loss_scaling.loss_scale import LossScale
+from amp_rewrite.optimizers.config import class_of, restore
 
 _CLASSES: dict[str, type[LossScale]] = {
     kind.__name__: kind for kind in (FixedLossScale, DynamicLossScale)
@@ -50,6 +51,17 @@ get_loss_scale = get
 def serialize(loss_scale: LossScale) -> dict[str, Any]:
     """Return what `get` makes the loss scale from; JSON can hold it."""
     return {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}
+
+
+def restored(given: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
+    """Return what `get` returns, or a loss scale of a user's class.
+
+    Args:
+        given: See `get`; its class may be one of `custom_objects`.
+        custom_objects: Name -> class.
+    """
+    kind = class_of(given, custom_objects)
+    return get(given) if kind is None else restore(kind, given.get("config", {}), custom_objects)
 
 
 def _from_config(given: Mapping[Any, Any]) -> LossScale | None:

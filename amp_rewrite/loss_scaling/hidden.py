@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
 
 from amp_rewrite.graph.keys import UNSCALED_KEY
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.optimizers.by_loss import parts_of
 from amp_rewrite.training.replicas import Groups, groups_of, is_collective
 
 _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
@@ -39,12 +40,20 @@ def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
         the sums.
     """
     given = list(gradients)
-    shown = _before(given, hiding=False)
-    return {v: groups for v, groups in _before(given, hiding=True).items() if v not in shown}
+    shown = _before(given, is_unscaled, hiding=False)
+    found = _before(given, is_unscaled, hiding=True)
+    return {v: groups for v, groups in found.items() if v not in shown}
 
 
-def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, tuple[Groups, ...]]:
-    """Return the unscaled gradients before values, through nodes that hide too if `hiding`."""
+def sums_over_losses(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
+    """Return the gradients of several losses that gradients were made of, as `hidden` does."""
+    return _before(list(gradients), lambda value: parts_of(value) is not None, hiding=True)
+
+
+def _before(
+    given: list[ir.Value], wanted: Callable[[ir.Value], bool], *, hiding: bool
+) -> dict[ir.Value, tuple[Groups, ...]]:
+    """Return the wanted values before values, through nodes that hide too if `hiding`."""
     found: dict[ir.Value, tuple[Groups, ...]] = {}
     left: list[tuple[ir.Value, tuple[Groups, ...]]] = [(value, ()) for value in given]
     seen: set[ir.Value] = set()
@@ -53,7 +62,7 @@ def _before(given: list[ir.Value], *, hiding: bool) -> dict[ir.Value, tuple[Grou
         if value in seen:
             continue
         seen.add(value)
-        if is_unscaled(value):
+        if wanted(value):
             found[value] = groups
             continue
         node = value.producer()

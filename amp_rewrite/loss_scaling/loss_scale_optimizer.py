@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Self
-
-import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.keys import SCALED_KEY
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.part import Part
 from amp_rewrite.loss_scaling.finite import finite_and_norm
-from amp_rewrite.loss_scaling.get import get, serialize
+from amp_rewrite.loss_scaling.get import get, restored, serialize
 from amp_rewrite.loss_scaling.gradients import (
     Pairs,
     multiplied_for,
@@ -22,14 +18,20 @@ from amp_rewrite.loss_scaling.gradients import (
     unscaled,
     without_repeated_indices,
 )
-from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState, fetches_of
+from amp_rewrite.loss_scaling.loss_scale import LossScale, LossScaleState
+from amp_rewrite.loss_scaling.skipped_step import (
+    ScaledLoss,
+    always_applied,
+    present_state,
+    skipped_unless_finite,
+)
 from amp_rewrite.loss_scaling.wrappable import check_collectives, check_optimizer, check_scale
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import registry
 from amp_rewrite.optimizers.apply_updates import check_pairs
 from amp_rewrite.optimizers.compute_gradients import Loss, check_float, check_grad_loss, check_loss
-from amp_rewrite.optimizers.conditional_update import check_mode, conditional
-from amp_rewrite.optimizers.config import arguments, class_of, custom_classes, restore
+from amp_rewrite.optimizers.conditional_update import check_mode
+from amp_rewrite.optimizers.config import arguments, custom_classes
 from amp_rewrite.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.optimizers.slots import Variable, VarList
@@ -174,27 +176,17 @@ class LossScaleOptimizer(OptimizerWrapper):
     ) -> TrainOp:
         """Add the finite check, the conditional update, and the update of the loss scale."""
         graph, pairs = check_pairs(grads_and_vars)
-        b, present = self._builder(graph), self._values(graph)
+        b = self._builder(graph)
+        losses = [ScaledLoss(self.loss_scale, self._values(graph))]
         inner = check_collectives(self.inner_optimizer)
         pairs, factor = multiplied_for(inner, b, graph, pairs)
         if not self.loss_scale.checks:
-            op = self._applied(pairs, global_step, name, factor)
-            fetches = fetches_of(present, present, b.constant(np.array(True)))
-            fetches = _without_scale({**op.fetches, **fetches})
-            return replace(op, fetches=fetches, loss_scale=serialize(self.loss_scale))
+            return always_applied(b, self._applied(pairs, global_step, name, factor), losses)
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
-        raw = [unwrap(g) for g, _ in pairs if g is not None]
-        finite, norm = finite_and_norm(b, raw, factor)
+        finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None], factor)
         finite.name = graph.free_name("grads_finite")
         op = self._applied(pairs, global_step, name, factor)
-        updates = self._make_conditional(op, present, finite, norm)
-        names = [state.name for state in self.loss_scale.states_in(graph)]
-        following = LossScaleState(*(updates[name] for name in names))
-        now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
-        fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
-        fetches |= {**fetches_of(present, following, finite), "gradient_norm": norm}
-        fetches = _without_scale(fetches)
-        return replace(op, updates=updates, fetches=fetches, loss_scale=serialize(self.loss_scale))
+        return skipped_unless_finite(b, op, losses, finite, norm, self._conditional)
 
     def _applied(
         self, pairs: Pairs, global_step: Variable | None, name: str | None, factor: float
@@ -241,10 +233,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         given = arguments(cls, config, LossScaleTypeError, needed=("loss_scale",))
         custom = custom_classes(custom_objects, LossScaleTypeError)
         optimizer = registry.get(given.pop("optimizer"), custom_objects=custom)
-        scale = given.pop("loss_scale")
-        kind = class_of(scale, custom)
-        scale = get(scale) if kind is None else restore(kind, scale.get("config", {}), custom)
-        return cls(optimizer, scale, **given)
+        return cls(optimizer, restored(given.pop("loss_scale"), custom), **given)
 
     def __repr__(self) -> str:
         """Return what is wrapped, and how."""
@@ -257,40 +246,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         return graph.scoped(_SCOPE, Part.LOSS_SCALE)
 
     def _values(self, graph: TrainingGraph) -> LossScaleState:
-        """Return the present state as nodes read it; constants if it never changes."""
-        if self.loss_scale.checks:
-            return LossScaleState(*(state.value for state in self.loss_scale.states_in(graph)))
-        b = self._builder(graph)
-        return LossScaleState(*map(b.constant, self.loss_scale.initial_state()))
-
-    def _make_conditional(
-        self, op: TrainOp, before: LossScaleState, finite: ir.Value, norm: ir.Value
-    ) -> dict[str, ir.Value]:
-        """Return the next values of what the step updates, and of the loss scale."""
-        graph, scale = op.graph, self.loss_scale
-        b, names = self._builder(graph), [state.name for state in scale.states_in(graph)]
-        applied = dict(zip(names, scale.applied(b, before), strict=True))
-        skipped = dict(zip(names, scale.skipped(b, before), strict=True))
-        changed = set(op.updates.values())
-        updates = conditional(
-            b,
-            finite,
-            {**op.updates, **applied},
-            {**{name: state.value for name, state in graph.states.items()}, **skipped},
-            self.conditional,
-            keep={norm, *(value for value in op.fetches.values() if value not in changed)},
-            movable=lambda node: part_of(node) in (Part.UPDATE, Part.LOSS_SCALE),
-        )
-        graph.forget_shapes()
-        for name in names:
-            if updates[name].producer() is not None:
-                updates[name].name = graph.free_name(f"{name}:next")
-        return updates
-
-
-def _without_scale(fetches: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
-    """Return fetches with the loss in place of what `get_scaled_loss` made of it."""
-    return {key: value.meta.get(SCALED_KEY, value) for key, value in fetches.items()}
+        return present_state(self._builder(graph), graph, self.loss_scale)
 
 
 MixedPrecisionLossScaleOptimizer = LossScaleOptimizer

@@ -181,8 +181,8 @@ class BasicOptimizer:
         """Add the nodes that compute the gradients of a loss.
 
         Args:
-            loss: A floating-point value, or a callable that returns one. If it is no scalar, the
-                sum of its elements is differentiated.
+            loss: A floating-point value, or a callable that returns one; or several in a list,
+                of which the sum is differentiated. If one is no scalar, the sum of its elements is.
             var_list: A variable, or variables in a list or in lists inside it: states, values or
                 names; None is every floating-point initializer that the loss depends on and that
                 is not frozen (`amp_rewrite.frozen`). Any other value of the model, an input too,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +15,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.indexed_slices import IndexedSlices
 from amp_rewrite.grad.repeat_segments import repeat_segments
 from amp_rewrite.grad.walk import depending_on, gradients
+from amp_rewrite.graph.part import Part
 from amp_rewrite.optimizers.gradient import Raw, values_of
 from amp_rewrite.training.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.training_mode import turn_on_training_mode
@@ -22,17 +23,64 @@ from amp_rewrite.training.weights import nodes_before
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
-Loss: TypeAlias = GraphValue | Callable[[], GraphValue]
+OneLoss: TypeAlias = GraphValue | Callable[[], GraphValue]
 """A loss, or what returns one."""
+
+Loss: TypeAlias = OneLoss | Sequence[OneLoss]
+"""What is minimized: a loss, or the sum of several."""
 
 
 def check_loss(loss: Loss) -> GraphValue:
-    """Return the loss, called if it is a callable.
+    """Return what is minimized: a loss, called if it is a callable, or the sum of several.
 
     Raises:
-        OptimizerTypeError: It is no value of a model.
+        OptimizerTypeError: A loss is not a value of a model.
+        OptimizerValueError: There is none, or two are of different models, or one of several is
+            not floating-point.
     """
-    given: Any = loss() if callable(loss) else loss
+    if isinstance(loss, list | tuple):
+        return _total(check_losses(loss))
+    return _one_loss(loss)
+
+
+def check_losses(losses: object) -> list[GraphValue]:
+    """Return several losses, each called if it is a callable.
+
+    Raises:
+        OptimizerTypeError: They are not a list or a tuple, or one is not a value of a model.
+        OptimizerValueError: There is none, or two are of different models, or one is not
+            floating-point.
+    """
+    if not isinstance(losses, list | tuple):
+        raise OptimizerTypeError("several losses must be a list", found=type(losses).__name__)
+    found = [_one_loss(each) for each in losses]
+    if not found:
+        raise OptimizerValueError("no losses", expected="at least one")
+    for loss in found:
+        if loss.graph is not found[0].graph:
+            raise OptimizerValueError("two losses are of different models", where=loss.name)
+        check_float("loss", loss.name, loss.dtype)
+    return found
+
+
+def called(loss: Loss) -> GraphValue | list[GraphValue]:
+    """Return a loss, or several, each called if it is a callable; see `check_loss`."""
+    return check_losses(loss) if isinstance(loss, list | tuple) else check_loss(loss)
+
+
+def _total(losses: Sequence[GraphValue]) -> GraphValue:
+    """Return the sum of all elements of losses, in the widest of their types: shape ()."""
+    if len(losses) == 1:
+        return losses[0]
+    graph = losses[0].graph
+    b = graph.scoped("loss", Part.ARITHMETIC)
+    widest = max((loss.dtype for loss in losses), key=lambda dtype: dtype.itemsize)
+    sums = [b.reduce_sum(b.cast(loss.value, widest), keepdims=False) for loss in losses]
+    return GraphValue(graph, b.op("Sum", *sums))
+
+
+def _one_loss(loss: object) -> GraphValue:
+    given: object = loss() if callable(loss) else loss
     if not isinstance(given, GraphValue):
         raise OptimizerTypeError(
             "the loss must be a value of a model",

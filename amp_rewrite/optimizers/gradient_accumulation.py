@@ -12,9 +12,10 @@ import onnx_ir as ir
 from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.part import Part, part_of
-from amp_rewrite.optimizers.apply_updates import check_pairs
+from amp_rewrite.optimizers.apply_updates import Pairs, check_pairs
+from amp_rewrite.optimizers.by_loss import parts_of, remember_parts
 from amp_rewrite.optimizers.conditional_update import check_mode, conditional
-from amp_rewrite.optimizers.gradient import Gradient, dense, unwrap, wrap
+from amp_rewrite.optimizers.gradient import Gradient, dense, unwrap, values_of, wrap
 from amp_rewrite.optimizers.group import NORM
 from amp_rewrite.optimizers.joint_condition import FINITE
 from amp_rewrite.optimizers.slots import Variable
@@ -103,7 +104,31 @@ class Accumulation:
                 "an Accumulation belongs to one step", remedy="make another one for another step"
             )
         self._counter = graph.state(ACCUMULATED, np.array(0, np.int64), COUNTER)
-        return [(self._mean(graph, gradient, variable), variable) for gradient, variable in pairs]
+        means = [(self._mean(graph, gradient, variable), variable) for gradient, variable in pairs]
+        self._accumulate_parts(graph, pairs, means)
+        return means
+
+    def _accumulate_parts(self, graph: TrainingGraph, pairs: Pairs, means: Pairs) -> None:
+        """Add up what tells of each loss whether its gradients are finite, if there are several.
+
+        That is the sum of their elements, which infinities and NaN stay in.
+        """
+        of = [None if g is None else parts_of(values_of(unwrap(g))) for g, _ in pairs]
+        noted = [parts for parts in of if parts is not None]
+        if not noted:
+            return
+        b = graph.scoped(_SCOPE, Part.ARITHMETIC)
+        totals: list[ir.Value] = []
+        for number, parts in enumerate(zip(*noted, strict=True)):
+            sums = [b.reduce_sum(part, keepdims=False) for part in parts if part is not None]
+            name = f"{_SCOPE}/loss_{number}"
+            state = graph.state(name, np.array(0, np.float32), ACCUMULATOR)
+            found = [state.value, *(b.cast(each, ir.DataType.FLOAT) for each in sums)]
+            totals.append(b.shaped_like(b.op("Sum", *found), state.value))
+            self._totals[state] = totals[-1]
+        for mean, parts in zip((g for g, _ in means), of, strict=True):
+            if parts is not None:
+                remember_parts(values_of(unwrap(mean)), totals)
 
     def _mean(self, graph: TrainingGraph, gradient: Gradient, variable: State) -> Any:
         if gradient is None:

@@ -27,7 +27,9 @@ def group(*train_ops: TrainOp) -> TrainOp:
     learning rate is set by its `learning_rate`.
 
     Optimizers with a loss scale must have been given one and the same LossScale. It has one state,
-    which the step updates once; gradients of any of them that are not finite skip all:
+    which the step updates once; gradients of any of them that are not finite skip all. (Losses with
+    scales of their own are minimized by MultiLossScaleOptimizer, around ParameterGroups if need
+    be.)
 
         scale = DynamicLossScale()
         slow = LossScaleOptimizer(Adam(1e-4), scale).minimize(loss, var_list=old)
@@ -97,7 +99,8 @@ def _check(train_ops: Sequence[TrainOp]) -> TrainingGraph:
                 "steps with different loss scales cannot be grouped",
                 found=" and ".join(str(o.loss_scale) for o in (train_ops[0], op)),
                 expected="one LossScale, or none",
-                remedy="make one LossScale, and give it to each LossScaleOptimizer",
+                remedy="make one LossScale, and give it to each LossScaleOptimizer; losses with "
+                "scales of their own are minimized by MultiLossScaleOptimizer",
             )
     return train_ops[0].graph
 

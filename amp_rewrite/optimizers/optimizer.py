@@ -13,7 +13,7 @@ from amp_rewrite.optimizers import schedules
 from amp_rewrite.optimizers import var_list as var_lists
 from amp_rewrite.optimizers.basic_optimizer import KEYWORDS, BasicOptimizer
 from amp_rewrite.optimizers.clipping import clip
-from amp_rewrite.optimizers.compute_gradients import Loss, check_loss
+from amp_rewrite.optimizers.compute_gradients import Loss, called
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.optimizers.gradient import Gradient
 from amp_rewrite.optimizers.gradient_accumulation import Accumulation
@@ -81,7 +81,7 @@ class Optimizer(BasicOptimizer):
         """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
 
         Args:
-            loss: See `compute_gradients`.
+            loss: See `compute_gradients`; of several in a list the sum is minimized.
             global_step: See `apply_gradients`.
             var_list: See `compute_gradients`.
             gate_gradients: See `compute_gradients`.
@@ -103,8 +103,9 @@ class Optimizer(BasicOptimizer):
             OptimizerValueError: No variable has a gradient; and what those two raise.
         """
         if recompute is not None:
-            loss = check_loss(loss)
-            choose_recomputed(loss.graph.model, recompute)
+            loss = called(loss)
+            graph = loss.graph if isinstance(loss, GraphValue) else loss[0].graph
+            choose_recomputed(graph.model, recompute)
         pairs = self.compute_gradients(
             loss,
             var_list=var_list,

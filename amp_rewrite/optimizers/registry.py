@@ -77,6 +77,7 @@ _REGISTERED: dict[str, type[Optimizer]] = {}
 
 _ABOVE: Mapping[str, str] = {
     "LossScaleOptimizer": "amp_rewrite.loss_scaling",
+    "MultiLossScaleOptimizer": "amp_rewrite.loss_scaling",
     "CrossShardOptimizer": "amp_rewrite.distributed",
     "WeightAverage": "amp_rewrite.optimizers.weight_average",
     "ParameterGroups": "amp_rewrite.optimizers.parameter_groups",

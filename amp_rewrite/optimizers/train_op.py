@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,10 @@ class TrainOp:
             "learning_rate" (the one used in this step) and "global_step" (after the step). With
             a loss scale also "grads_finite", "loss_scale", "good_steps", "skipped_steps" and
             "consecutive_skips".
-        loss_scale: The configuration of the loss scale, or None.
+        loss_scale: The configuration of the loss scale, or None; of the first of several.
+        loss_scales: The configuration of each loss's own loss scale, if there are several. Each of
+            the five fetches above is one of every loss too then, as "loss_scale_0", "loss_scale_1",
+            ...: without a number "grads_finite" is that of all, the others are the first loss's.
         accumulated: How gradients are accumulated, or None. "accumulated" is fetched then: how many
             batches wait for an update.
         averages: Variable -> the state that holds its average.
@@ -38,6 +41,7 @@ class TrainOp:
     global_step: str | None
     fetches: Mapping[str, ir.Value]
     loss_scale: Mapping[str, Any] | None = None
+    loss_scales: Sequence[Mapping[str, Any]] = ()
     accumulated: Accumulated | None = None
     averages: Mapping[str, str] = field(default_factory=dict[str, str])
 

@@ -167,6 +167,7 @@ def _train_op(
         global_step=next((n for n, role in roles.states.items() if role == "global_step"), None),
         fetches={name: values[value] for name, value in roles.fetches.items() if value in values},
         loss_scale=roles.loss_scale,
+        loss_scales=roles.loss_scales,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -26,12 +26,14 @@ class Roles:
         loss: The name of the value that is minimized, or None if it is not known.
         fetches: Name that a session knows -> value.
         loss_scale: The configuration of the loss scale, or None.
+        loss_scales: Those of several losses.
     """
 
     states: Mapping[str, str] = field(default_factory=dict)
     loss: str | None = None
     fetches: Mapping[str, str] = field(default_factory=dict)
     loss_scale: Mapping[str, Any] | None = None
+    loss_scales: Sequence[Mapping[str, Any]] = ()
 
     def to_json(self) -> str:
         """Return the roles as deterministic JSON."""

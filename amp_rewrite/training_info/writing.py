@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,7 @@ class _Copied:
         loss: What is minimized.
         roles: Initializer that is a state -> its role.
         loss_scale: The configuration of the loss scale, or None.
+        loss_scales: Those of several losses.
     """
 
     model: ir.Model
@@ -142,6 +143,7 @@ class _Copied:
     loss: ir.Value | None
     roles: dict[str, str]
     loss_scale: Mapping[str, Any] | None
+    loss_scales: Sequence[Mapping[str, Any]]
 
 
 def _copied(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Copied:
@@ -161,6 +163,7 @@ def _copied(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Cop
             if name in train_op.updates or state.role not in CONSTANT_UNLESS_UPDATED
         },
         loss_scale=train_op.loss_scale,
+        loss_scales=train_op.loss_scales,
     )
 
 
@@ -296,5 +299,6 @@ def _write_algorithm(
         loss=None if copied.loss is None else str(copied.loss.name),
         fetches={name: str(value.name) for name, value in copied.fetches.items()},
         loss_scale=copied.loss_scale,
+        loss_scales=copied.loss_scales,
     )
     algorithm.metadata_props.add(key=ROLES_KEY, value=roles.to_json())

@@ -26,7 +26,9 @@ class Outcome:
         """Say of which step, and whether its gradients are summed over shards."""
         fetches = step.info.fetches
         self._told = OUTCOME not in {*fetches, *values_by_name(step.model.graph)}
-        self._from = tuple(n for n in (_FINITE, _SCALE, ACCUMULATED) if n in fetches)
+        self._losses = len(step.info.loss_scales)
+        of_each = (f"{n}_{i}" for n in (_FINITE, _SCALE) for i in range(self._losses))
+        self._from = tuple(n for n in (_FINITE, _SCALE, ACCUMULATED, *of_each) if n in fetches)
         self._steps, self._shards = step.info.accumulate, shards
 
     def needed(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -51,5 +53,12 @@ class Outcome:
             return "applied" if self._steps == 1 else f"applied: {self._steps} batches"
         of = "" if self._steps == 1 else f" of one of {self._steps} batches"
         where = " on this shard or another" if self._shards else ""
-        scale = f", at loss scale {float(found[_SCALE]):g}" if _SCALE in found else ""
-        return f"skipped: a gradient{of} is not finite{where}{scale}"
+        return f"skipped: a gradient{of} is not finite{where}{self._scales(found)}"
+
+    def _scales(self, found: Mapping[str, Array]) -> str:
+        """Return the loss scale; of several losses those whose gradients are not finite."""
+        if not self._losses:
+            return f", at loss scale {float(found[_SCALE]):g}" if _SCALE in found else ""
+        to_blame = [i for i in range(self._losses) if not found.get(f"{_FINITE}_{i}", True)]
+        told = [f"{float(found[f'{_SCALE}_{i}']):g} of loss {i}" for i in to_blame]
+        return f", at loss scale {' and '.join(told)}" if told else ", but those of each loss are"

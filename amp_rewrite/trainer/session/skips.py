@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,21 @@ _NEEDED = ("grads_finite", "loss_scale")
 
 
 class SkipWatch:
-    """Follows the skipped steps of a session."""
+    """Follows the steps of a session that one loss has skipped."""
 
-    def __init__(self, limit: int, floor: float, *, accumulates: bool = False) -> None:
+    def __init__(
+        self, limit: int, floor: float, *, accumulates: bool = False, suffix: str = ""
+    ) -> None:
         """Begin before the first step.
 
         Args:
             limit: How many skipped steps in a row at the floor are too many.
             floor: The lowest loss scale.
             accumulates: Whether gradients of several steps are applied at once.
+            suffix: What the fetches of the loss end with.
         """
-        self._wanted = (*_NEEDED, ACCUMULATED) if accumulates else _NEEDED
+        self._finite, self._scale = (f"{name}{suffix}" for name in _NEEDED)
+        self.needed = (self._finite, self._scale, *([ACCUMULATED] if accumulates else []))
         self._limit, self._floor = limit, float(np.float32(floor))
         self._steps = 0
         self.reset()
@@ -36,10 +40,6 @@ class SkipWatch:
         """Forget the steps that were skipped."""
         self._skipped: list[tuple[int, float]] = []
         self._at_floor = 0
-
-    def needed(self, fetches: Sequence[str]) -> tuple[str, ...]:
-        """Return fetches and what `note` needs besides."""
-        return tuple(dict.fromkeys((*fetches, *self._wanted)))
 
     def note(self, found: Mapping[str, Any], cause: Callable[[], str | None]) -> None:
         """Take note of what a step has returned.
@@ -54,23 +54,31 @@ class SkipWatch:
         self._steps += 1
         if found.get(ACCUMULATED, 0):
             return  # nothing is decided yet
-        finite, scale = (found[name] for name in _NEEDED)
-        if finite:
+        scale = float(found[self._scale])
+        if found[self._finite]:
             self.reset()
             return
-        self._skipped.append((self._steps, float(scale)))
-        self._at_floor += float(scale) <= self._floor
+        self._skipped.append((self._steps, scale))
+        self._at_floor += scale <= self._floor
         if self._at_floor >= self._limit:
             raise LossScaleError(self._skipped, self._floor, self._limit, cause())
 
 
-def skip_watch(info: StepInfo) -> SkipWatch | None:
-    """Return what follows the skipped steps of a step; None if its loss scale sets no limit.
+def skip_watches(info: StepInfo) -> list[SkipWatch]:
+    """Return what follows the skipped steps of a step: for each loss whose scale sets a limit.
 
     A loss scale of a user's class that tells no floor has that of DynamicLossScale by default.
     """
-    config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
-    limit = config.get("max_consecutive_skips")
-    if limit is None or any(name not in info.fetches for name in _NEEDED):
-        return None
-    return SkipWatch(limit, config.get("floor", _FLOOR), accumulates=info.accumulate > 1)
+    if info.loss_scales:
+        scales = {f"_{number}": scale for number, scale in enumerate(info.loss_scales)}
+    else:
+        scales = {"": info.loss_scale or {}}
+    watches: list[SkipWatch] = []
+    for suffix, scale in scales.items():
+        config: Mapping[str, Any] = scale.get("config", {})
+        limit = config.get("max_consecutive_skips")
+        if limit is None or any(f"{name}{suffix}" not in info.fetches for name in _NEEDED):
+            continue
+        floor, accumulates = config.get("floor", _FLOOR), info.accumulate > 1
+        watches.append(SkipWatch(limit, floor, accumulates=accumulates, suffix=suffix))
+    return watches

@@ -36,7 +36,7 @@ from amp_rewrite.trainer.session.partial_restore import Restored, fitting
 from amp_rewrite.trainer.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.trainer.session.scale_states import fitted, state_tensors
 from amp_rewrite.trainer.session.sharding import ShardContext, sharding_of
-from amp_rewrite.trainer.session.skips import skip_watch
+from amp_rewrite.trainer.session.skips import skip_watches
 from amp_rewrite.trainer.session.slow_device import warn_if_slow
 from amp_rewrite.trainer.session.states import States
 from amp_rewrite.trainer.session.unscaled import warn_if_unscaled
@@ -161,7 +161,8 @@ class TrainingSession(Inspection):
         )
         shared = self._sharding is not None
         self._held = None if shared else held_steps(self._step, providers, kernels)
-        self._skips = skip_watch(self.info)
+        self._skips = skip_watches(self.info)
+        self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
         self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
@@ -199,7 +200,7 @@ class TrainingSession(Inspection):
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
         needed = self._outcome.needed(names)
-        needed = needed if self._skips is None else self._skips.needed(needed)
+        needed = (*needed, *(name for name in self._watched if name not in needed))
         applies = self._applies
         program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
@@ -209,8 +210,8 @@ class TrainingSession(Inspection):
         self._states.advance()
         if self._sharding is not None and applies is not False:
             self._sharding.stepped(self._states)
-        if self._skips is not None:
-            self._skips.note(found, partial(self.cause, checked))
+        for skips in self._skips:
+            skips.note(found, partial(self.cause, checked))
         return self._outcome.add(found, names)
 
     def evaluate(
@@ -456,8 +457,8 @@ class TrainingSession(Inspection):
             self._programs.clear()
         for name, array in found.items():
             self._states.write(name, array)
-        if self._skips is not None:
-            self._skips.reset()
+        for skips in self._skips:
+            skips.reset()
         kept = tuple(name for name in states if name not in found)
         self.restored = Restored((*found, *frozen), left, kept)
         return self.restored
