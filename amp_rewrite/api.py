@@ -26,6 +26,7 @@ from amp_rewrite.paint.context import PaintContext
 from amp_rewrite.paint.painting import Painting
 from amp_rewrite.paint.pipeline import paint
 from amp_rewrite.report.likely_overflow import first_likely_overflow
+from amp_rewrite.report.unmatched_rules import unmatched_warning
 from amp_rewrite.rewriting.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.cleanup import noop_casts
 from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
@@ -249,7 +250,14 @@ def _rewrite(flat: FlatProto | FlatModel, options: RewriteOptions, clock: _Clock
 
 
 def _warn(result: RewriteResult) -> None:
-    """Name the first node that an estimate keeps float32: a range or data may know better."""
+    """Tell what users may have meant otherwise.
+
+    That is rules about nodes that match nothing, and the first node that an estimate keeps float32:
+    a range or data may know better.
+    """
+    unmatched = unmatched_warning(result.context)
+    if unmatched is not None:
+        warnings.warn(unmatched, AmpWarning, stacklevel=4)
     found = first_likely_overflow(result.context)
     if found is not None:
         remedy = "an input range (--input-range NAME=LOW:HIGH) or calibrate knows better"

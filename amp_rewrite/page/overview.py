@@ -14,6 +14,7 @@ from amp_rewrite.report.gains import Sizes, headline
 from amp_rewrite.report.next_steps import next_steps
 from amp_rewrite.report.phrases import plain_phrase
 from amp_rewrite.report.quantities import counted, in_bytes
+from amp_rewrite.report.report_lines import unmatched_line
 from amp_rewrite.report.rewrite_report import Report
 
 _MOST_OPERATORS = 4
@@ -122,6 +123,8 @@ def _accuracy(evidence: Evidence) -> Fact:
 
 
 def _remarks(report: Report) -> Iterator[str]:
+    if report.unmatched_rules:
+        yield f"{unmatched_line(report.unmatched_rules)}."
     if report.likely_overflow:
         yield f"By an estimate, {report.likely_overflow}."
     if report.opset_raised is not None:

@@ -24,6 +24,7 @@ from amp_rewrite.report.reasons import why
 from amp_rewrite.report.recorder import Recorder
 from amp_rewrite.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.report.rewrite_report import Report
+from amp_rewrite.report.unmatched_rules import unmatched_rules
 from amp_rewrite.rewriting.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.options import RewriteOptions
 from amp_rewrite.targets import find
@@ -64,6 +65,7 @@ def build_report(
         functions=_function_treatment(flat, options),
         input_ranges=options.ranges,
         likely_overflow=first_likely_overflow(context),
+        unmatched_rules=unmatched_rules(context),
         opset_advice=advised_opset(context, painting),
         alignment=misaligned(context, painting) if has_tensor_cores else (),
         batch_multiple=batch_multiple(context, painting) if has_tensor_cores else None,

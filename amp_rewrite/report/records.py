@@ -186,6 +186,26 @@ class AlignmentRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class UnmatchedRule(Record):
+    """A rule of an op list about a single node that matches nothing in the model.
+
+    Attributes:
+        node: The name that no node has, or the node that lacks the variable.
+        variable: The float32 type variable that it is about, or None for all of the node.
+        where: "file:line".
+    """
+
+    node: str
+    variable: str | None
+    where: str
+
+    def __str__(self) -> str:
+        """Return what it is about, and where it stands."""
+        about = self.node if self.variable is None else f"{self.node}/{self.variable}"
+        return f"{about} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True)
 class Summary(Record):
     """The figures of a rewrite.
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from amp_rewrite.report.phrases import plain_phrase
+from amp_rewrite.report.quantities import counted
 from amp_rewrite.report.records import (
     AlignmentRecord,
     OpsetAdvice,
     RaisedOpset,
     StoredRecord,
     Summary,
+    UnmatchedRule,
 )
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ MOST_REASONS = 12
 
 _MOST_LENGTHS = 4
 """How many lengths that tensor cores do not fill the text shows."""
+
+_MOST_RULES = 3
+"""How many rules that match nothing the text shows."""
 
 
 def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> str:
@@ -66,6 +71,13 @@ def alignment_line(alignment: Sequence[AlignmentRecord]) -> str:
         f"tensor cores: {len(alignment)} {lengths} no multiple of "
         f"{alignment[0].multiple}: {', '.join(shown + more)}"
     )
+
+
+def unmatched_line(rules: Sequence[UnmatchedRule]) -> str:
+    """Return which rules about nodes match nothing in the model; there is at least one."""
+    more = ["..."] if len(rules) > _MOST_RULES else []
+    shown = ", ".join([*map(str, rules[:_MOST_RULES]), *more])
+    return f"{counted(len(rules), 'node rule')} without a match in the model: {shown}"
 
 
 def stored_line(stored: Sequence[StoredRecord]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +20,7 @@ from amp_rewrite.report.records import (
     RaisedOpset,
     RegionRecord,
     Summary,
+    UnmatchedRule,
     WeightsRecord,
     json_form,
 )
@@ -62,6 +63,7 @@ class Report:
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
+        unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
         alignment: Lengths of low products that tensor cores do not fill, if the target has them.
         batch_multiple: What free lengths have to be multiples of for low products to fill them;
             None if the target has none.
@@ -80,6 +82,7 @@ class Report:
     functions: str = "none"
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     likely_overflow: str | None = None
+    unmatched_rules: tuple[UnmatchedRule, ...] = ()
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
     alignment: tuple[AlignmentRecord, ...] = ()
@@ -115,6 +118,7 @@ class Report:
             "boundaries": dict(self.boundaries),
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
             "likely_overflow": self.likely_overflow,
+            "unmatched_rules": [rule.to_dict() for rule in self.unmatched_rules],
             "alignment": [a.to_dict() for a in self.alignment],
             "batch_multiple": self.batch_multiple,
             "opset_advice": json_form(self.opset_advice),
@@ -178,20 +182,7 @@ def print_report(report: Report, console: Console, sizes: Sizes | None = None) -
         f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
         "round to zero",
     )
-    if report.opset_raised is not None:
-        compute = summary.compute_converted
-        console.print(report_lines.raised_line(report.opset_raised, report.opset, compute))
-    if report.opset_advice is not None:
-        console.print(report_lines.opset_line(report.opset_advice, report.precision))
-    if report.n_casts:
-        console.print(report_lines.cast_line(summary))
-    if report.likely_overflow:
-        console.print(f"by estimate: {report.likely_overflow}")
-    if weights.stored:
-        console.print(report_lines.stored_line(weights.stored))
-    if report.alignment:
-        console.print(report_lines.alignment_line(report.alignment))
-    for line in device_lines(report.precision, report.batch_multiple):
+    for line in _remarks(report):
         console.print(line)
     reasons = report.kept_reasons()
     if reasons:
@@ -199,3 +190,23 @@ def print_report(report: Report, console: Console, sizes: Sizes | None = None) -
     if report.boundaries:
         names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
         console.print(f"boundaries (no list knows them): {names}")
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    """Yield what there is to say of some rewrites only."""
+    if report.opset_raised is not None:
+        compute = report.summary.compute_converted
+        yield report_lines.raised_line(report.opset_raised, report.opset, compute)
+    if report.opset_advice is not None:
+        yield report_lines.opset_line(report.opset_advice, report.precision)
+    if report.unmatched_rules:
+        yield report_lines.unmatched_line(report.unmatched_rules)
+    if report.n_casts:
+        yield report_lines.cast_line(report.summary)
+    if report.likely_overflow:
+        yield f"by estimate: {report.likely_overflow}"
+    if report.weights.stored:
+        yield report_lines.stored_line(report.weights.stored)
+    if report.alignment:
+        yield report_lines.alignment_line(report.alignment)
+    yield from device_lines(report.precision, report.batch_multiple)

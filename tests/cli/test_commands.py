@@ -470,3 +470,17 @@ def test_explain_of_a_name_that_is_not_there_names_the_nearest(
     status, _, err = run(capsys, "explain", folder / "plain.onnx", "ext")
     assert status == 1
     assert "found 'ext'; expected 'exp'" in err
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_rule_of_a_list_that_matches_nothing_is_one_line_and_the_model_is_written(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    rules = folder / "rules.yaml"
+    head = "version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n"
+    rules.write_text(f"{head}nodes:\n  - {{node: lst, list: deny, why: w}}\n", "utf-8")
+    status, out, err = convert(capsys, folder, "--lists", rules)
+    line = f"1 node rule without a match in the model: lst ({rules}:6)"
+    assert (status, err) == (0, f"amp-rewrite: warning: {line}; did you mean 'last'?\n")
+    assert line in out
+    assert operators(folder / "out.onnx")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from page_models import BRANCHES, NAMES, bare_evidence, result_of
 from rewriting import parse
 
@@ -9,6 +11,7 @@ import amp_rewrite as amp
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.overview import causes, overview
 from amp_rewrite.report.gains import Sizes
+from amp_rewrite.report.records import UnmatchedRule
 
 
 def test_the_causes_count_every_node_with_floats_once() -> None:
@@ -47,3 +50,11 @@ def test_what_is_not_known_is_advised_as_a_command() -> None:
     assert found["next"][0]["command"] == (
         "amp-rewrite verify model.onnx model.fp16.onnx --data inputs.npz"
     )
+
+
+def test_a_rule_that_matches_nothing_is_remarked() -> None:
+    report = replace(
+        result_of(BRANCHES).report, unmatched_rules=(UnmatchedRule("lst", None, "mine.yaml:6"),)
+    )
+    remark = "1 node rule without a match in the model: lst (mine.yaml:6)."
+    assert remark in overview(report, bare_evidence())["remarks"]

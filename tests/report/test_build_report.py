@@ -42,7 +42,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     assert set(data) == {
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
         *("boundaries", "alignment", "summary", "input_ranges", "likely_overflow", "regions"),
-        *("opset_advice", "opset_raised", "batch_multiple"),
+        *("opset_advice", "opset_raised", "batch_multiple", "unmatched_rules"),
     }
     assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
     assert set(data["summary"]) == {
