@@ -20,6 +20,7 @@ from amp_rewrite.cli.train_output import (
 from amp_rewrite.cli.train_setup import (
     begin_with,
     best_of,
+    check_adapters,
     check_paths,
     check_restore,
     check_watching,
@@ -63,6 +64,12 @@ def train(
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where to write the trained inference model."),
+    ] = None,
+    adapters: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the adapters of train-step --lora alone into this folder, as PEFT does."
+        ),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state here (safetensors) after every epoch.")
@@ -216,6 +223,7 @@ def train(
                 non_finite=non_finite,
             )
         )
+        check_adapters(session.info, adapters)
         examples, held_out = examples_of(group, data, eval_)
         if group is not None:
             group.compare("the order of steps", f"epochs {epochs}, {plan.order}")
@@ -251,5 +259,7 @@ def train(
             raise typer.Exit(common.INTERRUPTED)
         if output is not None and first:
             session.export(output, averaged=averaged)
+        if adapters is not None and first:
+            session.export_adapters(adapters, averaged=averaged)
     if not quiet:
-        print_run(done, output, checkpoint)
+        print_run(done, checkpoint, output, adapters)

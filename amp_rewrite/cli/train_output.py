@@ -38,7 +38,7 @@ def print_interrupted(at: Progress, checkpoint: Path | None) -> None:
     common.error_console().print(f"training ended {where}: {kept}")
 
 
-def print_run(run: Run, output: Path | None, checkpoint: Path | None) -> None:
+def print_run(run: Run, *written: Path | None) -> None:
     """Say how training ended, and what was written."""
     out, done = common.console(), run.at
     if run.stopped is not None:
@@ -49,7 +49,7 @@ def print_run(run: Run, output: Path | None, checkpoint: Path | None) -> None:
         out.print(f"loss scale {done.loss_scale:g}, {done.skipped_steps} steps skipped")
     if done.evaluation is not None:
         out.print(f"held out: {summary(done.evaluation)}")
-    for path in (checkpoint, output):
+    for path in written:
         if path is not None:
             out.print(f"wrote {path}")
     for name, count in run.session.fed_non_finite.items():

@@ -27,8 +27,9 @@ from amp_rewrite.trainer.loop.ready_callbacks import (
 )
 from amp_rewrite.trainer.loop.run import Callback
 from amp_rewrite.trainer.loop.tensorboard_log import TensorBoardLog
+from amp_rewrite.trainer.session.adapter_files import TENSORS
 from amp_rewrite.trainer.session.training_session import TrainingSession
-from amp_rewrite.trainer.step.step_info import STEP_KEY
+from amp_rewrite.trainer.step.step_info import STEP_KEY, StepInfo
 from amp_rewrite.training_info import has_training_info, read_training_info
 
 
@@ -119,6 +120,24 @@ def check_restore(restore: Path | None, *, resume: bool, strict: bool) -> None:
         )
     if restore is None and not strict:
         raise OptionError("--no-strict is for --restore", remedy="name the checkpoint by --restore")
+
+
+def check_adapters(info: StepInfo, folder: Path | None) -> None:
+    """Refuse to write adapters that the step lacks, or where no folder can be made.
+
+    Raises:
+        OptionError: The step has none.
+        SaveError: The folder cannot be made.
+    """
+    if folder is None:
+        return
+    if not info.adapters:
+        raise OptionError(
+            "the step has no adapters to write",
+            where="--adapters",
+            remedy="build it with train-step --lora, or write the model with --output",
+        )
+    check_writable(folder / TENSORS if folder.exists() else folder)
 
 
 def columns_of(metrics: Sequence[Metric] | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import StepError
+from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
@@ -29,10 +29,12 @@ from amp_rewrite.trainer.recipe.chosen_optimizer import (
     scaled,
     variables_of,
 )
+from amp_rewrite.trainer.recipe.chosen_weights import add_adapters, store
 from amp_rewrite.trainer.step.build_step import step_model
 from amp_rewrite.trainer.step.precision import chosen_precision, in_precision
 from amp_rewrite.trainer.step.step import whole_step
 from amp_rewrite.trainer.step.step_info import STEP_KEY, StepInfo, read_info
+from amp_rewrite.training.recompute import recompute as choose_recomputed
 from amp_rewrite.training.training_graph import GraphValue, State, training_graph
 
 
@@ -110,7 +112,34 @@ def train_step(
         typer.Option(
             "--unfreeze",
             help="Regex for whole weight names to train although they seem to be constants of a "
-            "formula, such as an attention scale; repeat.",
+            "formula, such as an attention scale, or adapters freeze them; repeat.",
+        ),
+    ] = None,
+    lora: Annotated[
+        str | None,
+        typer.Option(
+            help="Train low-rank adapters of these weights, and freeze all that --unfreeze does "
+            "not name: patterns such as '*.q_proj|*.v_proj'."
+        ),
+    ] = None,
+    lora_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lora-option", help="rank=8, alpha=16, dropout=0.05 or seed=0 of adapters; repeat."
+        ),
+    ] = None,
+    store_weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Store weights without float32 masters: bfloat16 or float16, of some only "
+            "DTYPE:PATTERNS. --option rounding=stochastic or compensated rounds their updates."
+        ),
+    ] = None,
+    recompute: Annotated[
+        str | None,
+        typer.Option(
+            help="Compute activations again for the gradients instead of keeping them: 'every 2 "
+            "blocks', or patterns for names of nodes."
         ),
     ] = None,
     train_statistics: Annotated[
@@ -168,6 +197,12 @@ def train_step(
             where=forward,
             remedy="train it with amp-rewrite train, or name the forward model",
         )
+    if lora is not None and variable:
+        raise OptionError(
+            "--lora says what is trained, and so does --variable",
+            found=", ".join(variable),
+            remedy="name what is trained besides adapters with --unfreeze",
+        )
     nodes = len(model.graph)
     minimized, targets = loss_of(model, loss, loss_option or ())
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
@@ -183,6 +218,10 @@ def train_step(
         loss_scale_option or (),
     )
     graph = training_graph(model)
+    add_adapters(model, lora, lora_option or ())
+    store(model, store_weights)
+    if recompute is not None:
+        choose_recomputed(model, recompute)
     chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
     graph.freezing.train_statistics = train_statistics
     graph.freezing.train_dropout = train_dropout
@@ -199,7 +238,7 @@ def train_step(
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
         common.console().print(f"wrote {output}")
-    if not quiet and not variable:
+    if not quiet and not variable and lora is None:
         _note_constants(minimized, chosen)
         if not freeze:
             _note_numbers(chosen)

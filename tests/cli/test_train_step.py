@@ -275,6 +275,15 @@ WRONG = {
     "zero steps": (["--schedule", "step:0"], "impossible decay_steps; found 0"),
     "no variable": (["--variable", "z.*"], "matches no variable .* found 'z.*'; expected w, b"),
     "no pattern": (["--variable", "["], "not a regular expression"),
+    "no weight to adapt": (["--lora", "z*"], r"'z\*'"),
+    "adapters and variables": (["--lora", "w", "--variable", "b"], "found b; .* --unfreeze"),
+    "options of no adapters": (["--lora-option", "rank=2"], "and no adapters; found rank=2"),
+    "an option of no adapter": (["--lora", "w", "--lora-option", "r=2"], "rank, alpha, dropout"),
+    "no rank": (["--lora", "w", "--lora-option", "rank=0"], "rank"),
+    "no such storage": (["--store-weights", "int8"], "int8"),
+    "nothing to store": (["--store-weights", "bfloat16:z*"], r"'z\*'"),
+    "no nodes": (["--recompute", "nothing/*"], r"nothing/\*"),
+    "no blocks": (["--recompute", "every 0 blocks"], "impossible number of blocks; found 0"),
     "no fetch": (["--fetch", "nope"], "computes no value 'nope'"),
     "input": (["-o", "forward.onnx"], "the output is the input"),
     "no folder": (["-o", "no/step.onnx"], "the folder of the output does not exist"),
@@ -355,6 +364,30 @@ def test_averages_are_kept():
 def test_an_impossible_average_is_refused(average):
     with pytest.raises(AmpError):
         command("--average", average)
+
+
+def test_adapters_are_trained_and_what_is_named_besides():
+    info = config_of("--lora", "w", "--lora-option", "rank=1", "--lora-option", "alpha=4")
+    assert [(a.weight, a.rank, a.alpha) for a in info.adapters] == [("w", 1, 4)]
+    assert {s.name for s in info.states if s.role in ("variable", "adapter")} == {
+        "w.lora_A",
+        "w.lora_B",
+    }
+    besides = config_of("--lora", "w", "--unfreeze", "b")
+    assert {s.name for s in besides.states if s.role == "variable"} == {"b"}
+    assert len(besides.adapters) == 1
+
+
+def test_weights_are_stored_low_and_activations_computed_again():
+    info = config_of(
+        *("--store-weights", "bfloat16", "--option", "rounding=stochastic"),
+        *("--recompute", "every block"),
+    )
+    kinds = {s.name: s.dtype for s in info.states if s.role == "variable"}
+    assert kinds == {"w": "bfloat16", "b": "bfloat16"}
+    some = config_of("--store-weights", "float16:w")
+    kinds = {s.name: s.dtype for s in some.states if s.role == "variable"}
+    assert kinds == {"w": "float16", "b": "float"}
 
 
 def test_the_loss_scale_takes_options():

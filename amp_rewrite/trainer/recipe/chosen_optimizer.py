@@ -52,20 +52,21 @@ def variables_of(
 
     Args:
         loss: The loss.
-        trained: Regular expressions for whole names of those that are trained; none is all but the
-            constants of formulas.
+        trained: Regular expressions for whole names of those that are trained; none is all that are
+            not frozen, as constants of formulas are, and what has an adapter.
         frozen: Regular expressions for whole names of those that are not.
-        unfrozen: Regular expressions for whole names of constants that are trained all the same.
+        unfrozen: Regular expressions for whole names of frozen ones that are trained all the same.
 
     Raises:
         OptionError: A pattern is no regular expression, or matches none.
     """
-    variables, constants = loss.graph.weights(loss.value), loss.graph.constants
+    graph = loss.graph
+    variables = graph.weights(loss.value)
     wanted = list(trained)
     chosen = {v.name for p in wanted for v in _matching(variables, p)}
     left_out = {v.name for p in frozen for v in _matching(variables, p)}
     chosen |= {v.name for p in unfrozen for v in _matching(variables, p)}
-    usual = chosen | {v.name for v in variables if v.name not in constants}
+    usual = chosen | {v.name for v in variables if not graph.is_frozen(v.name)}
     return [v for v in variables if v.name in (chosen if wanted else usual) - left_out]
 
 
