@@ -109,6 +109,7 @@ def train_op() -> Any:
         global_step="global_step",
         fetches={"loss": values["loss"]},
         loss_scale=None,
+        loss_scales=(),
         accumulated=None,
         averages={},
     )
