@@ -47,12 +47,11 @@ def late_bar(work: str, *, quiet: bool, saves: bool = False) -> Generator[LateBa
     if quiet or not sys.stderr.isatty():
         yield LateBar(lambda _: None, lambda _: None)
         return
-    from rich.progress import Progress
-
     from amp_rewrite.cli.common import error_console
+    from amp_rewrite.cli.progress import Bar
 
     console = error_console()
-    bar = Progress(
+    bar = Bar(
         *_columns(saves=saves),
         console=console,
         disable=not console.is_interactive,

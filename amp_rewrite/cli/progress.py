@@ -27,12 +27,21 @@ class _Drawing(TypedDict):
     transient: bool
 
 
+class Bar(Progress):
+    """A bar that leaves nothing behind where it is not drawn: rich's before 14.3 ends a line."""
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if not self.disable:
+            super().stop()
+
+
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def counting_bar(*, quiet: bool) -> Progress:
     """Return a bar that counts steps and estimates the time left."""
-    return Progress(
+    return Bar(
         TextColumn("{task.description}"),
         BarColumn(20),
         # A note that is too long for the line is cut, not the numbers.
@@ -45,7 +54,7 @@ def counting_bar(*, quiet: bool) -> Progress:
 
 def timed_bar(*, quiet: bool) -> Progress:
     """Return a bar that fills as a budget of seconds is used up."""
-    return Progress(
+    return Bar(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[note]}"),

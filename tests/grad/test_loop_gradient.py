@@ -91,7 +91,7 @@ def test_loops_and_branches_inside_a_loop_are_differentiated() -> None:
                     => (bool more, float[2] q) {
                 more = Identity(ongoing)
                 r = Mul(p, w)
-                q = Sin(r)
+                q = Tanh(r)
             }>
             one = Constant<value = int64 {1}>()
             first = Less(i, one)

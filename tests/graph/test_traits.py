@@ -84,12 +84,18 @@ def test_the_operators_with_graphs_are_those_whose_schema_has_one():
     }
 
 
+def admitted_types(schema: onnx.defs.OpSchema) -> Iterator[str]:
+    """Yield the types of what goes in and out; onnx 1.20 cannot read a parameter's own."""
+    variables = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    for formal in (*schema.inputs, *schema.outputs):
+        yield from variables.get(formal.type_str, (formal.type_str,))
+
+
 def test_every_operator_that_admits_sequences_says_so():
     admitted = {
-        s.name
-        for s in schemas()
-        for formal in (*s.inputs, *s.outputs)
-        if any(t.startswith("seq(tensor(float") for t in formal.types)
+        schema.name
+        for schema in schemas()
+        if any(t.startswith("seq(tensor(float") for t in admitted_types(schema))
     }
     handling = having(Trait.SEQUENCE, Trait.PASSES_SEQUENCE, Trait.OPAQUE)
     assert handling - {"BitCast"} == admitted - {"Scan"}
@@ -252,5 +258,5 @@ def test_no_other_input_stretches_the_first(name: str):
         found = onnx.shape_inference.infer_node_outputs(schema, node, {"a": first, "b": second})
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
         found = {}  # it does not admit such a pair, or needs attributes to
-    shapes = [type_.tensor_type.shape for type_ in found.values()]
-    assert not any(d.dim_value == 5 for shape in shapes for d in shape.dim)
+    shapes = [[d.dim_value for d in type_.tensor_type.shape.dim] for type_ in found.values()]
+    assert [5, 3] not in shapes

@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 
 import onnx
-import onnxruntime
 import pytest
 from fusions import optimized_operators
 from group_models import FORMS, Form, members, model_around, scaled_model
@@ -24,8 +23,6 @@ from amp_rewrite.kernels import KernelTable
 
 NOT_BEHIND_A_CAST = {"fast-gelu-power"}
 """What ONNX Runtime does not fuse behind a Cast, and whose input a product makes."""
-
-RUNTIME = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
 
 NORMALIZATIONS = [name for name in FORMS if "normalization" in name]
 
@@ -64,8 +61,6 @@ def test_a_group_that_the_user_keeps_float32_between_low_products_stays_fused(
 def test_a_normalization_between_low_products_stays_fused(
     name: str, opset: int, tmp_path: Path
 ) -> None:
-    if opset == 21 and RUNTIME < (1, 25) and FORMS[name].operator == "LayerNormalization":
-        pytest.skip("ONNX Runtime before 1.25 fuses it around no Cast of opset 21")
     assert_stays_fused(model_around(FORMS[name], opset), tmp_path, target="cuda")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
+from installed import needs_opset
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnxruntime.capi import (
@@ -323,6 +324,7 @@ class Differentiated:
 
 def prepare(row: Row, dtype: ir.DataType, *, static: bool) -> Differentiated:
     """Build, differentiate and load a row's model; seeds are random."""
+    needs_opset(row.opset)
     model = forward(row, dtype, static=static)
     differentiate(model, list(row.floats()), row.differentiable)
     run = runner(model, row, dtype)

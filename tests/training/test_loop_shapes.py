@@ -13,7 +13,7 @@ LOOP = """(float[2,3] s, float[3,3] w, int64 n) => (float[A,B] y) {
     f, g = Loop(n, , s, s) <body = turn (int64 i, bool go, float h, float k)
             => (bool on, float h1, float k1) {
         on = Identity(go)
-        h1 = Sin(k)
+        h1 = Tanh(k)
         k1 = BODY
     }>
     y = MatMul(g, w)

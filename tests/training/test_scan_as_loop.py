@@ -23,7 +23,7 @@ SCAN = """(float[2,3] s, float[2,3] c, float[5,2,3] x, float[2,5,3] z, float[3,3
         h1 = Tanh(a)
         k1 = Mul(k, zt)
         yt = Mul(h, k1)
-        vt = Sin(a)
+        vt = Exp(a)
     }>(s, c, x, z)
 }"""
 FEEDS = {

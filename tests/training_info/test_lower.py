@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from installed import needs
 from onnx import parser
 
 from amp_rewrite.errors import GraphError
@@ -59,6 +60,8 @@ def run(source: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, np.ndarray]
 
 @pytest.mark.parametrize("name", [*NODE_CASES, *MODEL_CASES])
 def test_a_backend_case_holds_when_lowered(name: str):
+    if name == "test_adam_multiple":
+        needs("onnx", (1, 22), "expects another epsilon than it passes")
     case = backend_cases()[name]
     inputs = [v.name for v in case.model.graph.input]
     for given, expected in case.data_sets:
