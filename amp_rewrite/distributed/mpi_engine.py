@@ -140,7 +140,7 @@ class MpiCollective:
 
     def abort(self, status: int) -> None:
         """End all processes; does not return."""
-        _abort(self._communicator, status)
+        _abort(self._mpi, status)
 
     def close(self) -> None:
         """Free the communicators."""
@@ -174,7 +174,7 @@ class MpiCollective:
 
     def _end_all_at_exit(self) -> None:
         """End all processes when this one ends: the end of MPI would wait for them for ever."""
-        atexit.register(_abort, self._mpi.COMM_WORLD, 1)
+        atexit.register(_abort, self._mpi, 1)
 
     def _late(self) -> ShardError:
         return ShardError(
@@ -198,9 +198,12 @@ class MpiPending:
         self._group.finish(self._request)
 
 
-def _abort(communicator: Any, status: int) -> None:
-    """End all processes, when mpiexec has had the time to read what this one has printed."""
+def _abort(mpi: Any, status: int) -> None:
+    """End all processes, when mpiexec has had the time to read what this one has printed.
+
+    Of another communicator than that of the world, MPICH 4.2 ends this process alone.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     time.sleep(_FORWARDING)
-    communicator.Abort(status)
+    mpi.COMM_WORLD.Abort(status)

@@ -10,6 +10,7 @@ import onnx
 import onnx.backend.test.case.node
 import pytest
 import runs
+from installed import before
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import DType, low_dtype
@@ -167,4 +168,4 @@ def test_what_onnx_runtime_ran_still_runs_and_agrees(precision: str, index: int)
 
 
 def test_there_are_as_many_models_as_ever() -> None:
-    assert len(all_cases()) >= 1884
+    assert len(all_cases()) >= (1653 if before("onnx", (1, 23)) else 1884)

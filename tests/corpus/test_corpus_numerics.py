@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from catalog import REAL
+from installed import needs
 
 
 def _bench():
@@ -27,6 +28,8 @@ LARGE = ("light_vgg19",)
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in REAL]
 )
 def test_every_model_holds_and_says_what_it_needed(corpus, name):
+    if name == "ppocrv4_rec":
+        needs("onnxruntime", (1, 30), "decides a tie of two characters, 8e-4 apart, the other way")
     [row] = _bench().numerics_table(corpus.models.parent, [name], seeds=2)
     assert row.holds
     assert row.cosine >= 0.999

@@ -12,6 +12,7 @@ import onnx.backend.test.case.node
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from installed import before
 
 import amp_rewrite as amp
 from amp_rewrite.grad import Builder, GradientError, gradients
@@ -24,6 +25,11 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 KNOWN = {
     "test_reduce_sum_empty_set": "ONNX Runtime's Expand does not make an axis of length 0 from 1",
 }
+if before("onnxruntime", (1, 30)):
+    KNOWN |= {
+        f"test_reduce_{how}_empty_set": "it sums an empty tensor over no axes up to one number"
+        for how in ("max", "min", "prod")
+    }
 """Cases whose gradients do not come out right, and why."""
 
 REFUSED = 5

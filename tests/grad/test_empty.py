@@ -16,6 +16,7 @@ from gradient_table import (
     over,
     runner,
 )
+from installed import needs
 
 SUMS = ["ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"]
 WITHOUT_VALUE = ["ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp"]
@@ -55,6 +56,9 @@ ROWS = [
     *over(OLD_AND_NEW, "ScatterElements", ((4, 3), Fed(np.zeros((0, 3), np.int64)), (0, 3))),
 ]
 
+SUMMED = ("MatMul", "Gemm", "ScatterND", "ScatterElements")
+"""Whose gradients are sums over the axes that the run finds, which may be none."""
+
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_gradient_of_an_empty_tensor_equals_the_difference_quotient(row: Row):
@@ -63,6 +67,8 @@ def test_the_gradient_of_an_empty_tensor_equals_the_difference_quotient(row: Row
 
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.lengths], ids=str)
 def test_the_gradient_of_an_empty_tensor_needs_no_static_lengths(row: Row):
+    if row.op in SUMMED:
+        needs("onnxruntime", (1, 30), "sums an empty tensor over no axes up to one number")
     check_difference(row, static=False)
 
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from gradient_table import NEWEST, Constant, Row, check_difference, check_float32, dense
+from installed import needs
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
@@ -157,6 +158,7 @@ def test_a_model_local_function_is_differentiated_through_its_body():
 
 
 FIRST_QUERY_MASKED = [[False] * 5, [True, False, True, True, False], [True] * 5]
+MASKED = "a row that is masked altogether"
 FUNCTIONS = [
     Row(
         "RotaryEmbedding",
@@ -203,7 +205,7 @@ FUNCTIONS = [
             attributes,
             opset=opset,
             reference=True,
-            note="a row that is masked altogether",
+            note=MASKED,
         )
         for opset in (23, NEWEST)
         for attributes in ({}, {"is_causal": 1})
@@ -216,6 +218,8 @@ FUNCTIONS = [
 def test_an_operator_without_a_rule_is_differentiated_through_its_definition(
     row: Row, static: bool
 ):
+    if row.note == MASKED:
+        needs("onnx", (1, 23), "makes NaN of it in its reference evaluator")
     check_difference(row, static=static or bool(row.lengths))
     check_float32(row)
 

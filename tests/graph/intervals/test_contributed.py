@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from installed import before
 from onnx import helper, numpy_helper
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
@@ -175,7 +176,9 @@ def test_what_the_cpu_provider_computes_lies_within_the_interval(case: str) -> N
         array = np.asarray(result)
         interval = found[f"y{number}"]
         assert interval.is_bounded == (number in bounded), (number, interval)
-        if array.size:
+        if result is None:  # a mean or deviation, which inference does not need
+            assert before("onnxruntime", (1, 30))
+        elif array.size:
             assert interval.low <= array.min(), (number, interval)
             assert array.max() <= interval.high, (number, interval)
 
