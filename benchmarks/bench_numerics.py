@@ -27,6 +27,7 @@ import onnx
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
 from amp_rewrite.emulate import Evaluator
+from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.ranges.calibrate import calibrate
 from amp_rewrite.numerics.search.tolerance import Tolerance
 
@@ -116,18 +117,17 @@ def _line(row: Row) -> str:
 
 def _row(entry: Mapping[str, Any], path: Path, precision: Precision, seeds: int) -> Row:
     data = _data(entry, path, seeds)
-    original = Evaluator(str(path))
-    references = [original.run(feeds) for feeds in data]
+    references = list(_outputs(str(path), data))
     result = amp.rewrite(str(path), precision=precision)
     denied = 0
     needed = "default lists" if result.changed else "nothing low"
-    losses = _losses(references, _outputs(result, data))
+    losses = _losses(references, _outputs(result.model, data))
     if not _holds(losses):
         found = calibrate(str(path), data, precision=precision)
         denied, needed = len(found.nodes), "calibrate"
         lists = _overlaid(found.to_yaml(), path.stem)
         result = amp.rewrite(str(path), precision=precision, lists=lists)
-        losses = _losses(references, _outputs(result, data))
+        losses = _losses(references, _outputs(result.model, data))
     summary = result.report.summary
     return Row(
         model=entry["name"],
@@ -170,8 +170,9 @@ def corpus_inputs() -> Any:
     return module
 
 
-def _outputs(result: amp.RewriteResult, data: Sequence[Feeds]) -> Iterator[dict[str, Any]]:
-    evaluator = Evaluator(result.model)
+def _outputs(model: Source, data: Sequence[Feeds]) -> Iterator[dict[str, Any]]:
+    """Yield the outputs for each feed; one model at a time is in memory."""
+    evaluator = Evaluator(model)
     for feeds in data:
         yield evaluator.run(feeds)
 

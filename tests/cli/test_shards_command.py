@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import shard_models as models
+from digits_file import all_digits
 from launch import launcher
 from typer.testing import CliRunner
 
@@ -41,7 +42,7 @@ def folder(tmp_path_factory):
     """Return a folder with a step for shards, one without, and data of 5 batches."""
     path = tmp_path_factory.mktemp("command")
     onnx.save(models.plain_cnn(), path / "net.onnx")
-    data: dict[str, Any] = dict(models.digits().arrays)
+    data: dict[str, Any] = dict(all_digits().arrays)
     np.savez(path / "data.npz", **{name: a[:320] for name, a in data.items()})
     np.savez(path / "held.npz", **{name: a[320:400] for name, a in data.items()})
     words = ("train-step", path / "net.onnx", "--loss", "loss", "--learning-rate", 0.001)
@@ -110,7 +111,7 @@ main([word.replace("RANK", str(MPI.COMM_WORLD.rank)) for word in sys.argv[1:]])
     ],
 )
 def test_shards_with_other_data_or_another_order_are_found_at_start(folder, words, text):
-    data: dict[str, Any] = dict(models.digits().arrays)
+    data: dict[str, Any] = dict(all_digits().arrays)
     for rank, size in enumerate((320, 300)):
         np.savez(folder / f"{rank}.npz", **{name: a[:size] for name, a in data.items()})
     done = subprocess.run(

@@ -21,7 +21,7 @@ def _bench():
 
 
 LARGE = ("light_vgg19",)
-"""What takes 2 GiB; light_zfnet512 has the same operators."""
+"""What takes 1.1 GiB; light_zfnet512 has the same operators."""
 
 
 @pytest.mark.parametrize(

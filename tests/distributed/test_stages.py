@@ -10,7 +10,8 @@ import onnx
 import onnx_ir
 import pytest
 import train_models
-from shard_models import LINEAR, digits, loaded, plain_cnn
+from digits_file import all_digits
+from shard_models import LINEAR, loaded, plain_cnn
 from twin import Done, Twin, arrays
 
 import amp_rewrite as amp
@@ -48,7 +49,7 @@ def text_feeds():
 
 
 def image_feeds():
-    return next(digits().batches(8))
+    return next(all_digits().batches(8))
 
 
 MODELS = {

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import metrics as sk
 
 from amp_rewrite import metrics
 from amp_rewrite.errors import OptionError
@@ -19,6 +18,12 @@ LABELS[LABELS == 3] = 1  # a class that never occurs
 SCORES = RNG.normal(size=60).astype(np.float32)
 YES = RNG.integers(0, 2, 60).astype(np.float32)
 TARGETS = {"logits": "y", "labels": "t"}
+
+
+@pytest.fixture(scope="module")
+def sk() -> Any:
+    """Return scikit-learn's metrics, which are loaded for these tests and not for all."""
+    return pytest.importorskip("sklearn.metrics")
 
 
 def measured(
@@ -34,7 +39,7 @@ def measured(
 
 
 @pytest.mark.parametrize("batch", [60, 7])
-def test_accuracy(batch: int) -> None:
+def test_accuracy(batch: int, sk: Any) -> None:
     expected = sk.accuracy_score(LABELS, LOGITS.argmax(-1))
     assert measured(metrics.Accuracy(), LOGITS, LABELS, batch) == pytest.approx(expected)
     hot = np.eye(5, dtype=np.float32)[LABELS]
@@ -42,13 +47,13 @@ def test_accuracy(batch: int) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 5, 9])
-def test_top_k(k: int) -> None:
+def test_top_k(k: int, sk: Any) -> None:
     top = metrics.get(f"top-{k}")
     expected = sk.top_k_accuracy_score(LABELS, LOGITS, k=min(k, 5), labels=range(5)) if k < 5 else 1
     assert measured(top, LOGITS, LABELS, 13) == pytest.approx(expected)
 
 
-def test_ignored_labels_do_not_count() -> None:
+def test_ignored_labels_do_not_count(sk: Any) -> None:
     labels = np.where(RNG.random(60) < 0.5, -1, LABELS)
     kept = labels >= 0
     expected = sk.accuracy_score(labels[kept], LOGITS.argmax(-1)[kept])
@@ -58,13 +63,13 @@ def test_ignored_labels_do_not_count() -> None:
 
 @pytest.mark.parametrize("average", ["macro", "micro"])
 @pytest.mark.parametrize("batch", [60, 7])
-def test_f1_of_classes(average: str, batch: int) -> None:
+def test_f1_of_classes(average: str, batch: int, sk: Any) -> None:
     expected = sk.f1_score(LABELS, LOGITS.argmax(-1), average=average, labels=range(5))
     found = measured(metrics.F1Score(average=average), LOGITS, LABELS, batch)
     assert found == pytest.approx(expected)
 
 
-def test_f1_of_a_sigmoid_and_of_two_classes() -> None:
+def test_f1_of_a_sigmoid_and_of_two_classes(sk: Any) -> None:
     expected = sk.f1_score(YES, SCORES > 0)
     assert measured(metrics.F1Score(average="binary"), SCORES, YES, 7) == pytest.approx(expected)
     two = np.stack([-SCORES, SCORES], -1)
@@ -73,7 +78,7 @@ def test_f1_of_a_sigmoid_and_of_two_classes() -> None:
 
 
 @pytest.mark.parametrize("batch", [60, 7])
-def test_errors(batch: int) -> None:
+def test_errors(batch: int, sk: Any) -> None:
     found = measured(metrics.get("mean-squared-error:y:t"), SCORES, YES, batch, {})
     assert found == pytest.approx(sk.mean_squared_error(YES, SCORES))
     found = measured(metrics.MeanAbsoluteError("y", "t"), SCORES, YES, batch, {})

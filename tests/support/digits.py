@@ -1,10 +1,10 @@
 """scikit-learn's digits, for tests that train."""
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
+from digits_file import all_digits
 
 from amp_rewrite.trainer.data.data_set import DataSet
 
@@ -12,10 +12,11 @@ from amp_rewrite.trainer.data.data_set import DataSet
 @functools.cache
 def digits() -> tuple[DataSet, DataSet]:
     """Return the training part of scikit-learn's digits, and a fixed fifth that is held out."""
-    datasets: Any = pytest.importorskip("sklearn.datasets")
-    images, labels = datasets.load_digits(return_X_y=True)
-    x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    try:
+        arrays = all_digits().arrays
+    except ModuleNotFoundError as error:
+        pytest.skip(str(error))
+    x, t = arrays["x"], arrays["t"]
     order = np.random.default_rng(0).permutation(len(x))
     held, rest = np.split(order, [len(x) // 5])
-    t = labels.astype(np.int64)
     return DataSet({"x": x[rest], "t": t[rest]}), DataSet({"x": x[held], "t": t[held]})

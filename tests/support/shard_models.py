@@ -11,7 +11,6 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import train_models
 
 import amp_rewrite as amp
-from amp_rewrite.trainer.data.data_set import DataSet
 
 LINEAR = """
 <ir_version: 10, opset_import: ["" : 18]>
@@ -79,14 +78,6 @@ def normalised_cnn():
 def dropping_cnn():
     """Return the network for digits with BatchNormalization and Dropout."""
     return train_models.digits_cnn()
-
-
-def digits():
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    return DataSet({"x": x, "t": labels.astype(np.int64)})
 
 
 def own_batch(shards, rows=2):

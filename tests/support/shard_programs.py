@@ -15,12 +15,12 @@ import onnx
 import onnx.parser
 
 sys.path.append(str(Path(__file__).parent))  # started with -P
+from digits_file import all_digits
 from shard_models import (
     LINEAR,
     TABLE,
     TWO_LAYERS,
     cross,
-    digits,
     dropping_cnn,
     loaded,
     micro_batch,
@@ -49,7 +49,7 @@ def digest(session):
 def losses(shards, proto, optimizer, steps=STEPS, **options):
     """Train on digits; return losses and hashes. Without shards it is the reference."""
     op = optimizer.minimize(amp.value(loaded(proto), "loss"))
-    data = digits() if shards is None else shards.data(digits())
+    data = all_digits() if shards is None else shards.data(all_digits())
     found = []
     with amp.TrainingSession(op, threads=1, shards=shards, **options) as session:
         for epoch in range(-(-steps // data.steps(BATCH))):
@@ -77,7 +77,7 @@ def repeated(shards, optimizer, copies=1, steps=20):
     op = optimizer.minimize(amp.value(loaded(normalised_cnn()), "loss"))
     found = []
     with amp.TrainingSession(op, threads=1, shards=shards) as session:
-        for batch in list(digits().batches(BATCH))[:steps]:
+        for batch in list(all_digits().batches(BATCH))[:steps]:
             feeds = {n: np.concatenate([a] * copies) for n, a in batch.items()}
             found.append(float(session.run(feeds, "loss")["loss"]))
         statistics = {n: a.tolist() for n, a in session.state_dict().items() if n.endswith("1.var")}
@@ -137,7 +137,7 @@ def nested(shards, folder):
     found["sparse"] = sparse_step(shards, ways["hierarchy"])
     loss = amp.value(loaded(normalised_cnn()), "loss")
     op = ways["hierarchy"](scaled(momentum())).minimize(loss)
-    feeds = next(shards.data(digits()).batches(BATCH))
+    feeds = next(shards.data(all_digits()).batches(BATCH))
     with amp.TrainingSession(op, precision="float16", emulate=True) as session:
         session.run(feeds)
         session.run(feeds)
@@ -266,7 +266,7 @@ def buckets(shards, folder):
         with amp.TrainingSession(
             cross(momentum()).minimize(amp.value(loaded(plain_cnn()), "loss")), shards=other
         ) as session:
-            for batch in list(shards.data(digits()).batches(BATCH))[:3]:
+            for batch in list(shards.data(all_digits()).batches(BATCH))[:3]:
                 session.run(batch)
             found[str(size)] = digest(session)
     return found
@@ -283,7 +283,7 @@ def low_precision(shards, folder):
 def dropout(shards, folder):
     """The same images on both shards; what differs is the masks."""
     op = cross(momentum()).minimize(amp.value(loaded(dropping_cnn()), "loss"))
-    data = digits()
+    data = all_digits()
     feeds = next(data.batches(8))
     with amp.TrainingSession(op, threads=1) as session:
         hidden = session.run(feeds, "Dropout_8/mask")["Dropout_8/mask"]
