@@ -20,9 +20,10 @@ _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
 def document(
-    template: str,
+    body: str,
     data: Mapping[str, Any],
     *,
+    title: str,
     styles: Sequence[str],
     scripts: Mapping[str, Sequence[str]],
     connects: str | None = None,
@@ -33,8 +34,9 @@ def document(
     stand in the policy, so that whatever a name in the data holds is never run.
 
     Args:
-        template: The HTML, with the places {{policy}}, {{style}}, {{data}} and one for each script.
+        body: The HTML of the body, with a place {{data}} and one for each script.
         data: What JSON can hold.
+        title: What the browser calls the page.
         styles: The texts of the style sheets, in order.
         scripts: Place -> the texts of the scripts that go there, in the order in which they rely on
             each other.
@@ -48,7 +50,8 @@ def document(
     )
     if connects is not None:
         policy += f"; connect-src {connects}"
-    parts = {"policy": policy, "style": style, "data": as_json(data), **programs}
+    parts = {"title": title, "policy": policy, "style": style, "data": as_json(data), **programs}
+    template = static(__package__ or "", "document.html").replace("{{body}}", body)
     # One pass: what stands in the data is text, even if it looks like a place of the template.
     return _PLACE.sub(lambda place: parts[place[1]], template)
 

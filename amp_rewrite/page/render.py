@@ -38,6 +38,7 @@ def render(data: dict[str, Any]) -> str:
     return document(
         _source("page.html"),
         data,
+        title="amp-rewrite report",
         styles=[_source(name) for name in STYLES],
         scripts={"library": [_source(LIBRARY)], "program": [_source(name) for name in SCRIPTS]},
     )

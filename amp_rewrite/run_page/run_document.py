@@ -29,6 +29,7 @@ def render(data: Mapping[str, Any]) -> str:
     return document(
         static(__package__ or "", "run_page.html"),
         data,
+        title="amp-rewrite run",
         styles=[static("amp_rewrite.page", "base.css"), *own],
         scripts={
             "program": [

@@ -79,8 +79,8 @@ def test_the_policy_names_what_may_run_by_its_hash_and_nothing_else() -> None:
 
 
 def test_the_page_names_no_file_and_no_address() -> None:
-    template = (STATIC / "page.html").read_text("utf-8")
-    assert set(re.findall(r'(?:src|href)="([^"]*)"', template)) == {
+    template = [(STATIC / name).read_text("utf-8") for name in ("document.html", "page.html")]
+    assert set(re.findall(r'(?:src|href)="([^"]*)"', "".join(template))) == {
         *("data:,", "#verdict", "#graph", "#pictures")
     }
 
