@@ -9,7 +9,7 @@ Vertices are numbers, in execution order; what equal calls of an operator share 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -175,6 +175,16 @@ class TypeGraph:
         """Return the vertices that read a value, once for each input; ABSENT for other types."""
         reads = self.reads
         return [reads[slot] for slot in self.flat.uses(value)]
+
+    def values_of(self, vertex: int) -> Iterator[int]:
+        """Yield what the node of a vertex reads and writes for it, once for each time."""
+        flat, node = self.flat, self.nodes[vertex]
+        for slot in range(flat.input_start[node], flat.input_start[node + 1]):
+            if self.reads[slot] == vertex:
+                yield flat.inputs[slot]
+        for slot in range(flat.output_start[node], flat.output_start[node + 1]):
+            if self.writes[slot] == vertex:
+                yield flat.outputs[slot]
 
     def where(self, holds: Callable[[VertexKind], bool]) -> Array:
         """Return a mask of the vertices whose kind meets a condition."""

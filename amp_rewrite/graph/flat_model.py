@@ -28,7 +28,7 @@ from amp_rewrite.graph.tensors import elements as elements_of
 from amp_rewrite.graph.traverse import named_subgraphs
 
 _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
-_NUMBERS_AND_STRINGS = frozenset(
+NUMBERS_AND_STRINGS = frozenset(
     {
         ir.AttributeType.INT,
         ir.AttributeType.INTS,
@@ -38,6 +38,7 @@ _NUMBERS_AND_STRINGS = frozenset(
         ir.AttributeType.STRINGS,
     }
 )
+"""The types of attributes whose values can be compared as they are."""
 
 
 @dataclass
@@ -153,7 +154,7 @@ class FlatModel(FlatGraph):
         Tensors, graphs and types are not compared: a node with such attributes shares nothing.
         """
         found = self.nodes[node].attributes.data.values()
-        if not all(a.is_ref() or a.type in _NUMBERS_AND_STRINGS for a in found):
+        if not all(a.is_ref() or a.type in NUMBERS_AND_STRINGS for a in found):
             return node
         return tuple([(a.name, a.type, a.ref_attr_name, repr(a.value)) for a in found])
 

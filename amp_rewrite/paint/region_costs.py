@@ -65,7 +65,7 @@ class RegionCosts:
 
     def saved_bytes(self, vertex: int) -> int | None:
         """Return how much less an operator reads and writes for a low vertex, weights included."""
-        counts = [self._sizes.elements(value) for value in self._values(vertex)]
+        counts = [self._sizes.elements(value) for value in self._graph.values_of(vertex)]
         known = [count for count in counts if count is not None]
         return self._narrowed * sum(known) if len(known) == len(counts) else None
 
@@ -159,16 +159,6 @@ class RegionCosts:
                     wants_low = value in self._context.low_ends
                 if self._is_low[value] and not wants_low:
                     yield value
-
-    def _values(self, vertex: int) -> Iterator[int]:
-        """Yield what the node of a vertex reads and writes for it, once for each time."""
-        graph, flat, node = self._graph, self._flat, self._graph.nodes[vertex]
-        for slot in range(flat.input_start[node], flat.input_start[node + 1]):
-            if graph.reads[slot] == vertex:
-                yield flat.inputs[slot]
-        for slot in range(flat.output_start[node], flat.output_start[node + 1]):
-            if graph.writes[slot] == vertex:
-                yield flat.outputs[slot]
 
 
 def total(parts: Iterable[int | None]) -> int | None:

@@ -10,6 +10,7 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.added import is_added, is_added_cast
+from amp_rewrite.graph.flat_model import NUMBERS_AND_STRINGS
 from amp_rewrite.graph.invariants.violation import Violation, place, scope_of
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.tensorproto import SparseTensor
@@ -203,21 +204,9 @@ def _same_attribute(old: ir.Attr | None, new: ir.Attr | None, *, opaque: bool) -
         return True  # compared node by node
     if old.is_ref() or new.is_ref():
         return old.ref_attr_name == new.ref_attr_name
-    if old.type in _PLAIN and old.value == new.value:
+    if old.type in NUMBERS_AND_STRINGS and old.value == new.value:
         return True
     return _attribute_bytes(old) == _attribute_bytes(new)
-
-
-_PLAIN = frozenset(
-    {
-        ir.AttributeType.INT,
-        ir.AttributeType.INTS,
-        ir.AttributeType.FLOAT,
-        ir.AttributeType.FLOATS,
-        ir.AttributeType.STRING,
-        ir.AttributeType.STRINGS,
-    }
-)
 
 
 def _attribute_bytes(attribute: ir.Attr) -> bytes:

@@ -149,7 +149,7 @@ class _Search:
 
     def _change(self, run: list[int]) -> Cost | None:
         """Return how the cost changes if a run changes color; None if it may not."""
-        values = dict.fromkeys(v for vertex in run for v in self._values(vertex))
+        values = dict.fromkeys(v for vertex in run for v in self.type_graph.values_of(vertex))
         before = self._total(values)
         self._flip(run)
         after = self._total(values) if self._is_allowed(run) else None
@@ -207,15 +207,6 @@ class _Search:
                 for output, sink in zip(flat.bodies[home].outputs, sinks, strict=True):
                     if output == value:
                         yield sink in self.low
-
-    def _values(self, vertex: int) -> Iterator[int]:
-        graph, flat, node = self.type_graph, self.flat, self.type_graph.nodes[vertex]
-        for slot in range(flat.input_start[node], flat.input_start[node + 1]):
-            if graph.reads[slot] == vertex:
-                yield flat.inputs[slot]
-        for slot in range(flat.output_start[node], flat.output_start[node + 1]):
-            if graph.writes[slot] == vertex:
-                yield flat.outputs[slot]
 
     @cached_property
     def _movable(self) -> Array:
