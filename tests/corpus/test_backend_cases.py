@@ -10,7 +10,7 @@ import onnx
 import onnx.backend.test.case.node
 import pytest
 import runs
-from installed import before
+from releases import before
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import DType, low_dtype

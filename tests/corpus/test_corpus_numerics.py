@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from catalog import REAL
-from installed import needs
+from releases import needs
 
 
 def _bench():

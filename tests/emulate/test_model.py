@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from installed import needs
 from onnx import TensorProto, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
+from releases import needs
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import LOW

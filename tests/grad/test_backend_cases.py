@@ -12,7 +12,7 @@ import onnx.backend.test.case.node
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from installed import before
+from releases import before
 
 import amp_rewrite as amp
 from amp_rewrite.grad import Builder, GradientError, gradients

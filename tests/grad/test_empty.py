@@ -16,7 +16,7 @@ from gradient_table import (
     over,
     runner,
 )
-from installed import needs
+from releases import needs
 
 SUMS = ["ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"]
 WITHOUT_VALUE = ["ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp"]

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from gradient_table import NEWEST, Constant, Row, check_difference, check_float32, dense
-from installed import needs
+from releases import needs
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32

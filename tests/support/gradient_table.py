@@ -18,13 +18,13 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from installed import needs, needs_opset
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnxruntime.capi import (
     onnxruntime_pybind11_state as runtime_errors,  # pyright: ignore[reportAttributeAccessIssue] compiled
 )
 from reference_operators import OPERATORS
+from releases import needs, needs_opset
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from installed import needs
 from onnx import parser
+from releases import needs
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.grad import GradientError

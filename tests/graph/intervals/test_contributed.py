@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from installed import before
 from onnx import helper, numpy_helper
+from releases import before
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.intervals.interval import Interval
