@@ -27,7 +27,9 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import props, text, varint
 from amp_rewrite.graph.step_metadata import with_precision
 from amp_rewrite.rewriting.casts import CastPlan
-from amp_rewrite.rewriting.rewritten_graph import Read, RewrittenGraph, Weight
+from amp_rewrite.rewriting.rewiring import Read
+from amp_rewrite.rewriting.rewritten_graph import RewrittenGraph
+from amp_rewrite.rewriting.rewritten_weights import Weight
 from amp_rewrite.rewriting.typed_attributes import OPSET_OF_CASTS
 
 _NODE = varint(onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number << 3 | 2)
