@@ -161,7 +161,7 @@ class OpLists:
             entries = tuple(
                 replace(e, list=ListName.DENY) if e.list == ListName.INFER else e for e in entries
             )
-        return replace(self, entries=entries, level=name)
+        return self._changed(entries, name)
 
     def configured(self, level: str | None, environ: Mapping[str, str]) -> OpLists:
         """Return the lists after environment and level, checked.
@@ -201,7 +201,13 @@ class OpLists:
         ]
 
     def _after_environment(self, environ: Mapping[str, str]) -> OpLists:
-        return replace(self, entries=environment.apply(self.entries, environ))
+        return self._changed(environment.apply(self.entries, environ), self.level)
+
+    def _changed(self, entries: tuple[Entry, ...], level: str) -> OpLists:
+        """Return the lists with other entries and level; themselves, with their index, if equal."""
+        if entries is self.entries and level == self.level:
+            return self
+        return replace(self, entries=entries, level=level)
 
 
 def conflict_error(one: Entry, other: Entry) -> ListError:
