@@ -115,19 +115,25 @@ class _Parser:
         self.problem(found.line, f"unknown {key}", found.kind, " or ".join(known))
         return "any"
 
-    def text(self, mapping: dict[str, Located], key: str, line: int) -> str | None:
-        """Return an optional text."""
+    def text(
+        self, mapping: dict[str, Located], key: str, line: int, *, exact: bool = False
+    ) -> str | None:
+        """Return an optional text; in one line unless exact, as names of nodes are."""
         found = mapping.get(key)
-        if found is None or (isinstance(found.value, str) and found.value.strip()):
-            return None if found is None else " ".join(found.value.split())
+        if found is None:
+            return None
+        if isinstance(found.value, str) and found.value.strip():
+            return found.value if exact else " ".join(found.value.split())
         self.problem(found.line or line, f"`{key}` is not text", found.kind, "text, in quotes")
         return None
 
-    def required(self, mapping: dict[str, Located], key: str, line: int) -> str:
+    def required(
+        self, mapping: dict[str, Located], key: str, line: int, *, exact: bool = False
+    ) -> str:
         """Return a text that must be there ("" if it is not, with a problem noted)."""
         if key not in mapping:
             self.problem(line, f"`{key}` is missing", expected=f"{key}: text for users")
-        return self.text(mapping, key, line) or ""
+        return self.text(mapping, key, line, exact=exact) or ""
 
     def items(self, top: dict[str, Located], section: str) -> Iterator[Located]:
         found = top.get(section)
@@ -227,7 +233,8 @@ class _Parser:
 
     def node_rule(self, item: dict[str, Located], line: int) -> None:
         self.keys(item, frozenset({"node", "variable", "list", "why"}))
-        node, why = self.required(item, "node", line), self.required(item, "why", line)
+        node = self.required(item, "node", line, exact=True)
+        why = self.required(item, "why", line)
         name = self.required(item, "list", line)
         if name and name != ListName.DENY:
             self.problem(item["list"].line, "a node rule's list", name, ListName.DENY)

@@ -113,6 +113,12 @@ def test_node_rules_are_read(tmp_path: Path) -> None:
     assert rules[0].where == f"{tmp_path / 'mine.yaml'}:7"
 
 
+def test_a_node_is_named_exactly_and_a_reason_in_one_line(tmp_path: Path) -> None:
+    text = ALLOW_MATMUL + 'nodes:\n  - {node: "a\\n  b", list: deny, why: "much\\n  too large"}\n'
+    (rule,) = load(tmp_path, text).node_rules
+    assert (rule.node, rule.why) == ("a\n  b", "much too large")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
