@@ -11,6 +11,7 @@ import typer
 from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.progress import counting_bar
+from amp_rewrite.cli.train_options import check_options, given_options
 from amp_rewrite.cli.train_output import (
     print_interrupted,
     print_run,
@@ -23,7 +24,6 @@ from amp_rewrite.cli.train_setup import (
     check_adapters,
     check_paths,
     check_restore,
-    check_watching,
     columns_of,
     examples_of,
     logs_of,
@@ -46,6 +46,7 @@ from amp_rewrite.trainer.session.training_session import TrainingSession
 
 
 def train(
+    context: typer.Context,
     step: Annotated[
         Path,
         typer.Argument(
@@ -75,7 +76,8 @@ def train(
         Path | None, typer.Option(help="Save the state here (safetensors) after every epoch.")
     ] = None,
     checkpoint_every: Annotated[
-        int, typer.Option(help="Save after so many steps too; 0 does not.")
+        int,
+        typer.Option(help="Save after so many steps too, or after their update; 0 does not."),
     ] = 0,
     resume_: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint, bit for bit.")
@@ -95,7 +97,8 @@ def train(
         Path | None, typer.Option("--eval", help="Held-out data to evaluate after every epoch.")
     ] = None,
     eval_every: Annotated[
-        int, typer.Option(help="Evaluate after so many steps instead; 0 does not.")
+        int,
+        typer.Option(help="Evaluate after so many steps instead, or their update; 0 does not."),
     ] = 0,
     metric: Annotated[
         list[str] | None,
@@ -109,6 +112,13 @@ def train(
     best: Annotated[
         Path | None, typer.Option(help="Keep the checkpoint of the best evaluation here.")
     ] = None,
+    restore_best: Annotated[
+        bool,
+        typer.Option(
+            "--restore-best",
+            help="Write the model of --best, not that of the last step.",
+        ),
+    ] = False,
     patience: Annotated[
         int,
         typer.Option(min=0, help="End after so many evaluations that are not better; 0 never."),
@@ -198,14 +208,18 @@ def train(
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation.
 
-    Ctrl-C ends training after the present step; with --checkpoint it can be resumed from there.
+    Ctrl-C ends training after the present step, or the update that it is a part of; with
+    --checkpoint it can be resumed from there.
     """
+    check_options(given_options(context))
     every = checkpoint_every, eval_every
     plan = Plan(epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged)
-    check_restore(restore, resume=resume_, strict=strict)
+    check_restore(restore, resume=resume_)
     measured = None if metric is None else [get(name) for name in metric]
-    watching = [*best_of(best, monitor, mode), *stopping_of(patience, monitor, min_delta, mode)]
-    check_watching(watching, eval_)
+    watching = [
+        *best_of(best, monitor, mode, restore=restore_best),
+        *stopping_of(patience, monitor, min_delta, mode),
+    ]
     check_paths([step, data, eval_, restore], [output, checkpoint, metrics, best, page])
     with ExitStack() as stack:
         group = None if shards is None else stack.enter_context(started(shards))
@@ -243,23 +257,24 @@ def train(
         total = None if steps is None else epochs * steps
         task = bar.add_task("training", total=total, completed=at.step, note="")
         show = Watch(lambda progress: show_progress(bar, task, epochs, progress))
-        # Shards stop together or not at all: their engine ends them.
-        interrupt = [stack.enter_context(interruptible())] if group is None else []
+        interrupt = stack.enter_context(interruptible())
         done = run(
             session,
             examples,
             plan,
             held_out=held_out,
             metrics=measured,
-            callbacks=[*logs, show, *watching, *interrupt],
+            callbacks=[*logs, show, *watching, interrupt],
             progress=at,
         )
-        if done.stopped == INTERRUPTED:
-            print_interrupted(done.at, checkpoint)
-            raise typer.Exit(common.INTERRUPTED)
-        if output is not None and first:
+        interrupted = done.stopped == INTERRUPTED
+        if output is not None and first and not interrupted:
             session.export(output, averaged=averaged)
-        if adapters is not None and first:
+        if adapters is not None and first and not interrupted:
             session.export_adapters(adapters, averaged=averaged)
+    if interrupted:
+        if first:
+            print_interrupted(done.at, checkpoint)
+        raise typer.Exit(common.INTERRUPTED)
     if not quiet:
         print_run(done, checkpoint, output, adapters)

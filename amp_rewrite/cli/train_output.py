@@ -13,6 +13,7 @@ from amp_rewrite.report.plain_console import PlainConsole
 from amp_rewrite.trainer.loop.evaluation import summary
 from amp_rewrite.trainer.loop.plan import Progress
 from amp_rewrite.trainer.loop.rate_search import RateSearch
+from amp_rewrite.trainer.loop.ready_callbacks import BestCheckpoint
 from amp_rewrite.trainer.loop.run import Run
 from amp_rewrite.trainer.session.partial_restore import Restored
 
@@ -49,6 +50,10 @@ def print_run(run: Run, *written: Path | None) -> None:
         out.print(f"loss scale {done.loss_scale:g}, {done.skipped_steps} steps skipped")
     if done.evaluation is not None:
         out.print(f"held out: {summary(done.evaluation)}")
+    for callback in run.callbacks:
+        if isinstance(callback, BestCheckpoint) and callback.restores and callback.best is not None:
+            best = summary({callback.monitor: callback.best})
+            out.print(f"restored: step {callback.step}, held out {best}")
     for path in written:
         if path is not None:
             out.print(f"wrote {path}")

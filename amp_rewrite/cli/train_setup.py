@@ -68,16 +68,6 @@ def logs_of(
     return logs
 
 
-def check_watching(watching: Sequence[Best], held_out: Path | None) -> None:
-    """Refuse to watch evaluations that there are none of.
-
-    Raises:
-        OptionError: No held-out data are named.
-    """
-    if watching and held_out is None:
-        raise OptionError("--best and --patience watch evaluations", remedy="name data by --eval")
-
-
 def examples_of(
     group: Shards | None, data: Path, held_out: Path | None
 ) -> tuple[Examples, Examples | None]:
@@ -95,9 +85,9 @@ def examples_of(
     return group.data(whole), None if held is None else group.held_out(held)
 
 
-def best_of(path: Path | None, monitor: str, mode: str | None) -> list[Best]:
+def best_of(path: Path | None, monitor: str, mode: str | None, *, restore: bool) -> list[Best]:
     """Return what keeps the best checkpoint, if it is to be kept."""
-    return [] if path is None else [BestCheckpoint(path, monitor, mode=mode)]
+    return [] if path is None else [BestCheckpoint(path, monitor, mode=mode, restore=restore)]
 
 
 def stopping_of(evaluations: int, monitor: str, min_delta: float, mode: str | None) -> list[Best]:
@@ -107,19 +97,17 @@ def stopping_of(evaluations: int, monitor: str, min_delta: float, mode: str | No
     return [EarlyStopping(monitor, patience=evaluations, min_delta=min_delta, mode=mode)]
 
 
-def check_restore(restore: Path | None, *, resume: bool, strict: bool) -> None:
-    """Refuse options of a checkpoint that exclude each other.
+def check_restore(restore: Path | None, *, resume: bool) -> None:
+    """Refuse to begin with two checkpoints.
 
     Raises:
-        OptionError: There are some.
+        OptionError: Both are asked for.
     """
     if restore is not None and resume:
         raise OptionError(
             "--resume goes on from --checkpoint, and --restore begins with another one",
             remedy="leave one of them out",
         )
-    if restore is None and not strict:
-        raise OptionError("--no-strict is for --restore", remedy="name the checkpoint by --restore")
 
 
 def check_adapters(info: StepInfo, folder: Path | None) -> None:

@@ -129,6 +129,17 @@ class SessionSharding:
                 if groups or len(self._groups) == 1:
                     compare_states(group, states, self._steps)
 
+    def agree(self, text: str | None) -> str | None:
+        """Return on all shards what the first one says that says anything; None if none does.
+
+        The sum of one number, which costs little, finds out whether any does.
+        """
+        saying = np.array([text is not None], np.float32)
+        self._world.start_sum(saying).wait()
+        if not saying.item():
+            return None
+        return next(filter(None, gather_text(self._world, text or "")), "")
+
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
         """Return what shard 0 reads, on every shard.
 

@@ -104,6 +104,11 @@ class ShardedExamples(Examples):
         """That of the whole."""
         return self._whole.signature
 
+    @property
+    def once(self) -> bool:
+        """Whether the whole can be read only once."""
+        return self._whole.once
+
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
         """Return the number of global batches of an epoch."""
         return self._whole.steps(batch, drop_last=drop_last)
@@ -148,6 +153,11 @@ class WholeExamples(Examples):
     def signature(self) -> str:
         """That of the whole."""
         return self._whole.signature
+
+    @property
+    def once(self) -> bool:
+        """Whether the whole can be read only once."""
+        return self._whole.once
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
         """Return the number of batches, each as large as one shard's part of a global batch."""

@@ -48,7 +48,8 @@ class Accumulation:
     What is done to `pairs` in between, such as clipping, is done to the mean. The first steps - 1
     batches add to states and change nothing else, but running statistics of BatchNormalization,
     which move with every batch, as in PyTorch. The mean is that of one large batch, if the loss is
-    a mean over examples; with shards it is summed over them once per update.
+    a mean over examples; with shards it is summed over them once per update. A session can apply
+    what fewer batches have added up, as the mean of these: `session.run(feeds, apply=True)`.
 
     With a loss scale the mean is what is checked, so that one batch whose gradients are not finite
     skips the update of the whole group, and the scale changes once per update: the rule of PyTorch
@@ -83,6 +84,8 @@ class Accumulation:
         self._mode = check_mode(conditional)
         self._totals: dict[State, ir.Value] = {}
         self._counter: State | None = None
+        self._count: ir.Value | None = None
+        self._shares: dict[np.dtype[Any], ir.Value] = {}
 
     def add(self, grads_and_vars: Iterable[tuple[Gradient, Variable]]) -> list[tuple[Any, Any]]:
         """Return each gradient's mean over the batches so far; None stays None.
@@ -104,6 +107,7 @@ class Accumulation:
                 "an Accumulation belongs to one step", remedy="make another one for another step"
             )
         self._counter = graph.state(ACCUMULATED, np.array(0, np.int64), COUNTER)
+        self._count = graph.scoped(_SCOPE, Part.ARITHMETIC).add(self._counter.value, 1)
         means = [(self._mean(graph, gradient, variable), variable) for gradient, variable in pairs]
         self._accumulate_parts(graph, pairs, means)
         return means
@@ -140,7 +144,15 @@ class Accumulation:
         new = b.cast(dense(b, unwrap(gradient)), ir.DataType.from_numpy(wide))
         total = b.shaped_like(b.add(state.value, new), state.value)
         self._totals[state] = total
-        return wrap(graph, b.shaped_like(b.mul(total, 1 / self.steps), total))
+        return wrap(graph, b.shaped_like(b.mul(total, self._share(b, wide)), total))
+
+    def _share(self, b: Builder, dtype: np.dtype[Any]) -> ir.Value:
+        """Return 1 / (batches so far): of an update that is applied early they are fewer."""
+        assert self._count is not None, "add has begun to count"
+        if dtype not in self._shares:
+            count = b.cast(self._count, ir.DataType.from_numpy(dtype))
+            self._shares[dtype] = b.reciprocal(count)
+        return self._shares[dtype]
 
     def every(self, train_op: TrainOp) -> TrainOp:
         """Return a step that updates with every last batch, and else adds up gradients.
@@ -160,13 +172,13 @@ class Accumulation:
             )
         if self.steps == 1:
             return train_op
-        if self._counter is None:
+        count = self._count
+        if self._counter is None or count is None:
             raise OptimizerValueError(
                 "nothing is accumulated", remedy="call add with what compute_gradients returned"
             )
         graph = train_op.graph
         b = graph.scoped(_SCOPE, Part.LOSS_SCALE)
-        count = b.add(self._counter.value, 1)
         boundary = b.equal(count, self.steps)
         boundary.name = graph.free_name(f"{_SCOPE}/boundary")
         applied, waiting = self._both(b, train_op, count)

@@ -190,11 +190,11 @@ def test_an_interruption_leaves_whole_files_and_can_be_resumed(folder, monkeypat
         (folder / name).unlink()
     run, calls = amp.TrainingSession.run, []
 
-    def interrupted(self, *given):
+    def interrupted(self, *given, **options):
         calls.append(1)
         if len(calls) == 13:
             raise KeyboardInterrupt
-        return run(self, *given)
+        return run(self, *given, **options)
 
     monkeypatch.setattr(amp.TrainingSession, "run", interrupted)
     with pytest.raises(SystemExit) as exit_:
@@ -341,7 +341,7 @@ def test_a_folder_and_a_parquet_file_train_as_the_archive_does(folder):
 
 
 def test_best_without_held_out_data_is_an_error(folder):
-    with pytest.raises(AmpError, match="watch evaluations; name data by --eval"):
+    with pytest.raises(AmpError, match="--best does nothing without --eval; add --eval"):
         command("--best", "b.safetensors")
 
 
@@ -477,7 +477,7 @@ def test_a_checkpoint_that_fits_is_begun_with_from_the_first_epoch(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--no-strict",), "--no-strict is for --restore"),
+        (("--no-strict",), "--no-strict does nothing without --restore"),
         (("--restore", "c", "--resume", "--checkpoint", "d"), "leave one of them out"),
         (("--eval", "held.npz", "--patience", "1", "--mode", "best"), "unknown mode"),
         (("--target", "abacus"), "abacus"),
@@ -486,6 +486,19 @@ def test_a_checkpoint_that_fits_is_begun_with_from_the_first_epoch(folder):
 def test_options_that_exclude_each_other_or_are_unknown(folder, options, message):
     with pytest.raises(AmpError, match=message):
         command(*options)
+
+
+def test_the_model_of_the_best_evaluation_is_written(folder):
+    """The rate is far too high: the first evaluation is the best one."""
+    options = ("--eval", "held.npz", "--best", "best.safetensors", "--learning-rate", "30")
+    result = command(*options, "--epochs", "3", "-o", "best.onnx", "--restore-best")
+    step = read_checkpoint("best.safetensors").progress["step"]
+    assert f"restored: step {step}, held out loss" in result.stdout
+    weights = {v.name: v.const_value.numpy() for v in load("best.onnx").graph.initializers.values()}
+    best = read_checkpoint("best.safetensors").tensors
+    assert step == 2
+    for name in ("w", "b"):
+        np.testing.assert_array_equal(weights[name], best[name])
 
 
 def test_what_is_better_by_too_little_ends_training(folder):
@@ -498,6 +511,7 @@ def test_what_is_better_by_too_little_ends_training(folder):
 
 
 def test_a_learning_rate_is_searched_and_nothing_trained(folder):
-    result = command("--find-learning-rate", "--checkpoint", "c.safetensors")
+    with pytest.raises(AmpError, match="writes nothing; found --output, --page; leave them out"):
+        command("--find-learning-rate", "-o", "trained.onnx", "--page", "run.html")
+    result = command("--find-learning-rate")
     assert "suggested learning rate" in result.stdout
-    assert not (folder / "c.safetensors").exists()

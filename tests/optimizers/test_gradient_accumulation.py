@@ -121,6 +121,31 @@ def test_batches_do_what_one_large_batch_does(name: str) -> None:
         compare(small.state_dict(), large.state_dict())
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("name", ["clipped", "scaled if", "scaled groups select"])
+def test_an_update_of_fewer_batches_is_the_mean_of_these(name: str, precision: str) -> None:
+    """Of the last update of an epoch, say; the next one is of all batches again."""
+    whole = OPTIMIZERS[name]().minimize(loss_of(network()))
+    step = OPTIMIZERS[name]().minimize(loss_of(network()), accumulate=2 * BATCHES)
+    given = {"precision": precision, "emulate": True}
+    with amp.TrainingSession(whole, **given) as large, amp.TrainingSession(step, **given) as small:
+        for update in range(2):
+            for number in range(BATCHES - 1):
+                small.run(batch(update, number))
+            assert small.waiting == BATCHES - 1
+            found = small.run(batch(update, BATCHES - 1), ["outcome", "accumulated"], apply=True)
+            assert (found["outcome"], found["accumulated"]) == (f"applied: {BATCHES} batches", 0)
+            large.run(batch(update))
+        for _ in range(2):
+            run_all(small, 2, ["loss"])
+        assert small.waiting == 0
+        large.run(batch(2))
+        near = 1e-4 if precision == "float32" else 2e-2
+        for variable in SHAPES:
+            one, other = small.state_dict()[variable], large.state_dict()[variable]
+            np.testing.assert_allclose(one, other, rtol=near, atol=near, err_msg=variable)
+
+
 @pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n.startswith("scaled")])
 @pytest.mark.parametrize("bad", range(BATCHES))
 def test_one_batch_that_is_not_finite_skips_the_update_of_all(name: str, bad: int) -> None:

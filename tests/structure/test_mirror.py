@@ -60,6 +60,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "trainer/step/test_random_steps": "steps of generated models",
     "trainer/step/test_recurrent_steps": "steps of models whose sequences have any length",
     "trainer/step/test_step_backward": "what of a step says of the backward pass",
+    "trainer/loop/test_updates": "steps that accumulate gradients, in the loop, on shards",
     "trainer/test_combinations": "everything that can be combined in a step, drawn at random",
     "trainer/test_files_made_elsewhere": "every reader of training, on files that were changed",
     "trainer/test_gpu_parts": "what a CUDA device needs, in trainer/, ort/ and kernels.py",

@@ -44,6 +44,11 @@ class Examples(ABC):
         """All examples, if they are in memory and can be looked through before training."""
         return None
 
+    @property
+    def once(self) -> bool:
+        """Whether they can be read only once."""
+        return False
+
     @abstractmethod
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
         """Return the number of batches of an epoch, None if nobody knows.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_END = object()
+"""Comes after the last item."""
 
 _PATIENCE = 0.1
 """Seconds after which the thread looks whether anybody still wants its items."""
@@ -39,12 +42,25 @@ def prefetched(items: Iterable[T], ahead: int) -> Generator[T]:
         reader.join()
 
 
+def with_last(items: Iterator[T], *, looks_ahead: bool) -> Iterator[tuple[T, bool]]:
+    """Yield items, each with whether it is known to be the last one.
+
+    Args:
+        items: What to read.
+        looks_ahead: Read one more before each is yielded, without which no last one is known.
+    """
+    if not looks_ahead:
+        yield from ((item, False) for item in items)
+        return
+    read: Any = next(items, _END)
+    while read is not _END:
+        item, read = read, next(items, _END)
+        yield item, read is _END
+
+
 @dataclass(frozen=True)
 class _Failed:
     error: BaseException
-
-
-_END = object()
 
 
 class _Reader(threading.Thread):

@@ -44,6 +44,11 @@ class Stream(Examples):
         """The kind of the source: nobody can look into it twice."""
         return f"batches of a {self.where}"
 
+    @property
+    def once(self) -> bool:
+        """Whether the source is an iterator."""
+        return self._once
+
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
         """Return the length of the source if it has one."""
         try:

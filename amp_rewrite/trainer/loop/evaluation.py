@@ -80,18 +80,28 @@ def rehearse(
     metrics: Sequence[Metric] | None,
     *,
     averaged: bool = False,
-) -> None:
+) -> tuple[str, ...]:
     """Evaluate one batch, so that data that do not fit are found before training.
 
+    Returns:
+        The names of what evaluations find.
+
     Raises:
+        DataError: The data can be read only once.
         AmpError: What `evaluate` raises.
     """
+    if data.once:
+        raise DataError(
+            "the held-out data can be read only once, and are read for every evaluation",
+            where=data.where,
+            remedy="pass a list of batches, or a function that returns a new iterator each time",
+        )
     check_fills(data, batch, session)
     first = next(iter(data.epoch(batch)), None)
     if first is None:
         raise DataError("the held-out data hold no examples", where=data.where)
     try:
-        measure(session, [first], metrics, averaged=averaged)
+        return tuple(measure(session, [first], metrics, averaged=averaged))
     except FeedError as error:
         raise FeedError(
             error.what,

@@ -1,4 +1,4 @@
-"""Ctrl-C ends training after the present step, with a checkpoint."""
+"""Ctrl-C ends training after the present step or update, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Interrupt(Callback):
             run.stop(INTERRUPTED)
 
     def tell(self) -> None:
-        """End the run after the present step, or as soon as it begins."""
+        """End the run after the present update, or as soon as it begins; those of all shards."""
         self._told = True
         if self._run is not None:
             self._run.stop(INTERRUPTED)

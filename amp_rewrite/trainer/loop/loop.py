@@ -19,9 +19,9 @@ from amp_rewrite.errors import (
 from amp_rewrite.metrics.metric import Metric, number_of_examples
 from amp_rewrite.trainer.data.data_set import DataSet
 from amp_rewrite.trainer.data.examples import Examples
-from amp_rewrite.trainer.data.prefetch import prefetched
+from amp_rewrite.trainer.data.prefetch import prefetched, with_last
 from amp_rewrite.trainer.loop.evaluation import check_fills, evaluate, rehearse
-from amp_rewrite.trainer.loop.plan import SCALE, Plan, Progress
+from amp_rewrite.trainer.loop.plan import SCALE, Plan, Progress, is_due
 from amp_rewrite.trainer.loop.run import CALLBACKS, Callback, Run
 from amp_rewrite.trainer.session.input_checks import non_finite
 from amp_rewrite.trainer.session.training_session import TrainingSession
@@ -83,7 +83,8 @@ def train(
 
     Returns:
         The run: where training ended, and why if that is before its plan. If the model has a batch
-        of a fixed size, the examples of an epoch that do not fill one are left out.
+        of a fixed size, the examples of an epoch that do not fill one are left out. If gradients
+        of several batches make an update, the last one of an epoch is of those that are left.
 
     Raises:
         DivergenceError: A loss is not finite, or a weight is NaN at the end of an epoch.
@@ -95,17 +96,22 @@ def train(
             others when their batch comes.
         SaveError: A checkpoint cannot be written.
         FetchError: The step cannot compute what a callback asks for.
+        OptionError: An option could only be left out, or the step keeps no averages.
     """
+    _check_options(plan, data, held_out, metrics)
     check_fills(data, plan.batch, session)
+    session.check_averages(plan.averaged)
     _check_data(session, data, _sizes(session, data, plan.batch))
+    measures: Sequence[str] = ()
     if held_out is not None:
         _check_data(session, held_out)
-        rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
-    run = Run(session, plan, callbacks, progress)
+        measures = rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
+    run = Run(session, plan, callbacks, progress, measures)
+    run.call("check")
     asked = run.fetches()
     run.call("on_begin")
     try:
-        while run.at.epoch < plan.epochs and run.stopped is None:
+        while run.at.epoch < plan.epochs and not run.ends():
             _train_epoch(run, data, held_out, metrics, asked)
     except BaseException as error:
         run.failed = error
@@ -113,6 +119,31 @@ def train(
     finally:
         run.call("on_end")
     return run
+
+
+def _check_options(
+    plan: Plan, data: Examples, held_out: Examples | None, metrics: Sequence[Metric] | None
+) -> None:
+    """Refuse options that could only be left out, and data that end before the plan does.
+
+    Raises:
+        OptionError: There is such an option.
+        DataError: There are several epochs over data that can be read once.
+    """
+    given = {"metrics": metrics, f"every {plan.evaluate_every} steps": plan.evaluate_every}
+    if held_out is None and any(given.values()):
+        raise OptionError(
+            "there are no held-out data to evaluate",
+            found=", ".join(name for name, value in given.items() if value),
+            remedy="name them, or leave out how they are evaluated",
+        )
+    if data.once and plan.epochs > 1:
+        raise DataError(
+            "the data can be read only once",
+            where=data.where,
+            found=f"{plan.epochs} epochs",
+            remedy="pass a function that returns a new iterator for each epoch",
+        )
 
 
 def _train_epoch(
@@ -132,25 +163,49 @@ def _train_epoch(
         start=at.batch,
         drop_last=session.fixed_batch,
     )
+    updated = at.step
     with closing(prefetched(batches, _ahead(plan, data))) as ready:
-        for feeds in ready:
-            at.note(session.run(feeds, watched), asked)
-            at.examples = number_of_examples(feeds)
+        for feeds, last in with_last(ready, looks_ahead=session.info.accumulate > 1):
+            at.note(session.run(feeds, watched, apply=last), asked)
+            at.examples, at.waiting = number_of_examples(feeds), session.waiting
             at.batch, at.step = at.batch + 1, at.step + 1
             _check_finite(session, at, feeds)
             run.call("on_step")
-            if plan.evaluate_every and at.step % plan.evaluate_every == 0:
-                _evaluate(run, held_out, metrics)
-            if run.stopped is not None:
-                _save(run)
+            if at.waiting:
+                continue
+            if _ends_after_update(run, updated, held_out, metrics):
                 return
-            if plan.every and at.step % plan.every == 0:
-                _save(run)
+            updated = at.step
     if not plan.evaluate_every:
         _evaluate(run, held_out, metrics)
     at.epoch, at.batch = at.epoch + 1, 0
     run.call("on_epoch")
     _save(run)
+
+
+def _ends_after_update(
+    run: Run, updated: int, held_out: Examples | None, metrics: Sequence[Metric] | None
+) -> bool:
+    """Do what is due after an update; return whether the run ends with it.
+
+    In the middle of an update nothing is: evaluations would find what they found before it, and
+    what is saved then could not be gone on with by another number of shards.
+
+    Args:
+        run: The run.
+        updated: The step of the update before.
+        held_out: What to evaluate on, or None.
+        metrics: See `train`.
+    """
+    plan, step = run.plan, run.at.step
+    if is_due(plan.evaluate_every, updated, step):
+        _evaluate(run, held_out, metrics)
+    if run.ends():
+        _save(run)
+        return True
+    if is_due(plan.every, updated, step):
+        _save(run)
+    return False
 
 
 def _evaluate(run: Run, held_out: Examples | None, metrics: Sequence[Metric] | None) -> None:

@@ -26,8 +26,9 @@ class Plan:
         seed: Decides the order of the examples.
         shuffle: Whether each epoch has an order of its own.
         checkpoint: Where to save after each epoch, or None.
-        every: Save after so many steps too; 0 does not.
-        evaluate_every: Evaluate after so many steps, instead of after each epoch; 0 does not.
+        every: Save after so many steps too, at the end of the update under way; 0 does not.
+        evaluate_every: Evaluate after so many steps likewise, instead of after each epoch; 0 does
+            not.
         averaged: Whether evaluations use the averages that the step keeps of its weights.
         ahead: How many batches to read ahead on a thread; None is 2 for data that are not in
             memory, and 0 for those that are.
@@ -47,7 +48,7 @@ class Plan:
         """Check the numbers, and take those of numpy as Python's, which JSON can hold.
 
         Raises:
-            OptionError: One is impossible.
+            OptionError: One is impossible, or a checkpoint is due that has no file.
         """
         for name, least in _LEAST.items():
             given = getattr(self, name)
@@ -63,11 +64,28 @@ class Plan:
             object.__setattr__(self, name, value)
         for name in ("shuffle", "averaged"):
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
+        if self.every and self.checkpoint is None:
+            raise OptionError(
+                "no checkpoint is kept that could be saved more often",
+                found=f"one to be saved every {self.every} steps",
+                remedy="name the file of the checkpoint",
+            )
 
     @property
     def order(self) -> dict[str, Any]:
         """What decides which examples a step sees."""
         return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
+
+
+def is_due(every: int, before: int, step: int) -> bool:
+    """Return whether something is due after a step that is done every so many steps, or never (0).
+
+    Args:
+        every: How often.
+        before: The last step after which it could be done.
+        step: The present one.
+    """
+    return bool(every) and step // every > before // every
 
 
 _LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0, "evaluate_every": 0, "ahead": 0}
@@ -88,6 +106,7 @@ class Progress:
         evaluation: What the last evaluation found.
         loss_scale: The scale that the last step used, or None if the step has none that changes.
         skipped_steps: How many steps were skipped in all, or None.
+        waiting: How many batches' gradients wait for an update.
         callbacks: What the checkpoint that training goes on from keeps of the callbacks.
     """
 
@@ -100,6 +119,7 @@ class Progress:
     evaluation: dict[str, float] | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
+    waiting: int = 0
     callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     def place(self) -> str:

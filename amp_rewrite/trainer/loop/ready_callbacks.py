@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite import arguments
+from amp_rewrite.errors import CheckpointError, OptionError
 from amp_rewrite.trainer.loop.plan import Progress
 from amp_rewrite.trainer.loop.run import Callback, Run
 
@@ -78,21 +79,28 @@ class Best(Callback):
         self.best: float | None = None
         self.step = 0
 
-    def on_evaluation(self, run: Run) -> None:
-        """Compare with the best so far.
+    def check(self, run: Run) -> None:
+        """Refuse a run whose evaluations do not find the number.
 
         Raises:
-            OptionError: The evaluation has found no such number.
+            OptionError: There are none, or they find no such number.
         """
-        found = run.at.evaluation or {}
-        if self.monitor not in found:
+        if not run.measures:
+            raise OptionError(
+                f"{type(self).__name__} watches evaluations, and there are none",
+                remedy="name held-out data",
+            )
+        if self.monitor not in run.measures:
             raise OptionError(
                 "the evaluation finds no number of this name",
                 where=type(self).__name__,
                 found=self.monitor,
-                expected=" or ".join(found),
+                expected=" or ".join(run.measures),
             )
-        value = found[self.monitor]
+
+    def on_evaluation(self, run: Run) -> None:
+        """Compare with the best so far."""
+        value = (run.at.evaluation or {})[self.monitor]
         if not math.isnan(value) and self._is_better(value):
             self.best, self.step = value, run.at.step
             self.improved(run)
@@ -169,7 +177,11 @@ class EarlyStopping(Best):
 
 
 class BestCheckpoint(Best):
-    """Keeps a checkpoint of the step with the best evaluation so far."""
+    """Keeps a checkpoint of the step with the best evaluation so far.
+
+    With `restore` the session is as it was then when training has ended, early or not: what is
+    exported is the best model. Training goes on from the checkpoint of the run, not from there.
+    """
 
     def __init__(
         self,
@@ -177,11 +189,47 @@ class BestCheckpoint(Best):
         monitor: str = "eval_loss",
         *,
         mode: str | None = None,
+        restore: bool = False,
     ) -> None:
-        """Say where to write it, and what to watch; see `Best`."""
+        """Say where to write it, and what to watch.
+
+        Args:
+            path: The file.
+            monitor: As for `Best`.
+            mode: As for `Best`.
+            restore: Put it back when training ends.
+
+        Raises:
+            OptionError: `restore` is neither True nor False, or there is no such mode.
+        """
         super().__init__(monitor, mode)
-        self.path = Path(path)
+        self.path, self.restores = Path(path), arguments.switch("restore", restore)
+
+    def check(self, run: Run) -> None:
+        """Refuse a run that cannot find the number, or has lost what it is to put back.
+
+        Raises:
+            OptionError: See `Best`.
+            CheckpointError: The best evaluation was before the run, and its file is gone.
+        """
+        super().check(run)
+        if self.restores and self.best is not None and not self.path.exists():
+            raise CheckpointError(
+                "the checkpoint of the best evaluation is gone",
+                where=self.path,
+                found=f"no file of step {self.step}, which the run goes on from",
+                remedy="put it back, or train without restoring it",
+            )
 
     def improved(self, run: Run) -> None:
         """Write the checkpoint."""
         run.save(self.path)
+
+    def on_end(self, run: Run) -> None:
+        """Put it back if that is asked for, unless an error has ended the run.
+
+        Raises:
+            CheckpointError: It cannot be read.
+        """
+        if self.restores and self.best is not None and run.failed is None:
+            run.session.restore(self.path)

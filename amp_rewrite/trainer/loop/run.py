@@ -18,12 +18,15 @@ class Callback:
     """Is called while a run trains; derive from it and define what you need.
 
     `run.at` says where training is, `run.session` trains, `run.stop(reason)` ends the run after the
-    present step.
+    present step, or the present update if gradients of several batches make one.
     """
 
     def fetches(self, run: Run) -> Sequence[str]:
         """Return what each step is to compute besides, for `run.at.fetched`; asked for once."""
         return ()
+
+    def check(self, run: Run) -> None:
+        """Refuse a run that lacks what the callback needs; is called before all else."""
 
     def on_begin(self, run: Run) -> None:
         """Is called once, before the first step."""
@@ -56,6 +59,7 @@ class Run:
         plan: How to go through the data.
         at: Where training is.
         callbacks: What is called.
+        measures: The names of what evaluations find; none without held-out data.
         stopped: Why the run ends before its plan, or None.
         failed: The error that has ended it, or None.
     """
@@ -66,13 +70,15 @@ class Run:
         plan: Plan,
         callbacks: Sequence[Callback] = (),
         progress: Progress | None = None,
+        measures: Sequence[str] = (),
     ) -> None:
         """Begin the clock, and give callbacks what a checkpoint kept of them."""
         self.session, self.plan = session, plan
         self.at = progress or Progress()
-        self.callbacks = tuple(callbacks)
+        self.callbacks, self.measures = tuple(callbacks), tuple(measures)
         self.stopped: str | None = None
         self.failed: BaseException | None = None
+        self._ends = False
         self._start = time.perf_counter()
         for name, callback in self._named():
             kept = self.at.callbacks.get(name)
@@ -80,12 +86,22 @@ class Run:
                 callback.restore(kept)
 
     def stop(self, reason: str) -> None:
-        """End the run after the present step or evaluation; a checkpoint is saved if one is kept.
+        """End the run after the present update or evaluation; a checkpoint is saved if one is kept.
+
+        Of several shards, the one that says so first ends the run of all.
 
         Args:
             reason: Why, in words.
         """
         self.stopped = reason
+
+    def ends(self) -> bool:
+        """Return whether the run is to end here, the same on all shards, which all have to ask."""
+        if not self._ends:
+            agreed = self.session.agree(self.stopped)
+            if agreed is not None:
+                self.stopped, self._ends = agreed, True
+        return self._ends
 
     def place(self) -> dict[str, Any]:
         """Return how rows begin: the epoch (from 1), the step, and the seconds since the start."""

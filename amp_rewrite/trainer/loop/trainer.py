@@ -82,7 +82,10 @@ class Trainer:
     ) -> History:
         """Train.
 
-        Ctrl-C ends training after the present step, with a checkpoint if one is kept.
+        Ctrl-C ends training after the present step, with a checkpoint if one is kept; of several
+        shards, one that gets it is enough. Where gradients of several batches make an update, the
+        last one of an epoch is of those that are left, and training is evaluated, saved and ended
+        between updates only.
 
         Args:
             data: An .npz, Parquet or Arrow file, a folder of .npy files; a mapping from input names
@@ -92,12 +95,13 @@ class Trainer:
             epochs: How often every example is seen, in all.
             batch: Examples in a step; a DataLoader or another iterable has batches of its own.
             eval: Held-out examples, as `data`.
-            eval_every: Evaluate after so many steps; 0 is after each epoch.
+            eval_every: Evaluate after so many steps, or at the end of the update that is under way
+                then; 0 is after each epoch.
             metrics: What to measure there besides the loss: metrics or their names; None is the
                 accuracy if it is known.
             callbacks: What to call on the way: `amp.callbacks`, or your own.
             checkpoint: Where to save the state after each epoch.
-            checkpoint_every: Save after so many steps too; 0 does not.
+            checkpoint_every: Save after so many steps likewise; 0 does not.
             resume: Go on from the checkpoint, bit for bit, in the middle of an epoch too.
             seed: Decides the order of the examples.
             shuffle: Whether each epoch has an order of its own.
@@ -108,8 +112,9 @@ class Trainer:
             What was measured, and why training ended.
 
         Raises:
-            AmpError: An argument is impossible; data do not fit, which is found at the first batch;
-                the loss is not finite; a file cannot be read or written.
+            AmpError: An argument is impossible, or could only be left out; data do not fit, which
+                is found at the first batch; the loss is not finite; a file cannot be read or
+                written.
         """
         every = checkpoint_every, eval_every
         plan = Plan(epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged)

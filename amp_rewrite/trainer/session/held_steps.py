@@ -58,12 +58,15 @@ class HeldSteps:
         )
         self._left = STEPS
 
-    def check(self, states: States, feeds: Mapping[str, Any]) -> None:
+    def check(
+        self, states: States, feeds: Mapping[str, Any], *, applies: bool | None = None
+    ) -> None:
         """Compare what a step has made of the states; does nothing after the first steps.
 
         Args:
             states: Those of the session, before they advance.
             feeds: What the step was fed.
+            applies: See `Programs.get`.
 
         Raises:
             RunError: The provider changes them otherwise than the CPU.
@@ -74,7 +77,8 @@ class HeldSteps:
         before = states.read_all()
         for name, array in before.items():
             self._states.write(name, array)
-        self._programs.get((), updates=True).run(self._states.current, feeds)
+        program = self._programs.get((), updates=True, applies=applies)
+        program.run(self._states.current, feeds)
         expected, found = self._states.read_all(other=True), states.read_all(other=True)
         for role in dict.fromkeys(self._roles.values()):
             names = [name for name, known in self._roles.items() if known == role]

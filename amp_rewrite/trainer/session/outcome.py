@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from amp_rewrite.optimizers.gradient_accumulation import ACCUMULATED
 from amp_rewrite.ort.ort_values import Array
 from amp_rewrite.trainer.step.cut import values_by_name
 from amp_rewrite.trainer.step.step import Step
@@ -28,7 +27,7 @@ class Outcome:
         self._told = OUTCOME not in {*fetches, *values_by_name(step.model.graph)}
         self._losses = len(step.info.loss_scales)
         of_each = (f"{n}_{i}" for n in (_FINITE, _SCALE) for i in range(self._losses))
-        self._from = tuple(n for n in (_FINITE, _SCALE, ACCUMULATED, *of_each) if n in fetches)
+        self._from = tuple(n for n in (_FINITE, _SCALE, *of_each) if n in fetches)
         self._steps, self._shards = step.info.accumulate, shards
 
     def needed(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -37,21 +36,31 @@ class Outcome:
             return tuple(names)
         return tuple(dict.fromkeys((*(n for n in names if n != OUTCOME), *self._from)))
 
-    def add(self, found: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-        """Return what was asked for, given what `needed` names."""
-        told = {OUTCOME: np.array(self._text(found))} if self._is_in(names) else {}
+    def add(
+        self, found: Mapping[str, Array], names: Sequence[str], *, waiting: int, batches: int
+    ) -> dict[str, Array]:
+        """Return what was asked for.
+
+        Args:
+            found: What `needed` names.
+            names: What was asked for.
+            waiting: How many batches wait for an update.
+            batches: Of how many batches an update is that the step has made.
+        """
+        told = (
+            {OUTCOME: np.array(self._text(found, waiting, batches))} if self._is_in(names) else {}
+        )
         return {name: told[name] if name in told else found[name] for name in names}
 
     def _is_in(self, names: Sequence[str]) -> bool:
         return self._told and OUTCOME in names
 
-    def _text(self, found: Mapping[str, Array]) -> str:
-        waiting = int(found.get(ACCUMULATED, 0))
+    def _text(self, found: Mapping[str, Array], waiting: int, batches: int) -> str:
         if waiting:
             return f"accumulated: {waiting} of {self._steps} batches wait for the update"
         if found.get(_FINITE, True):
-            return "applied" if self._steps == 1 else f"applied: {self._steps} batches"
-        of = "" if self._steps == 1 else f" of one of {self._steps} batches"
+            return "applied" if self._steps == 1 else f"applied: {_counted(batches)}"
+        of = "" if batches == 1 else f" of one of {batches} batches"
         where = " on this shard or another" if self._shards else ""
         return f"skipped: a gradient{of} is not finite{where}{self._scales(found)}"
 
@@ -62,3 +71,7 @@ class Outcome:
         to_blame = [i for i in range(self._losses) if not found.get(f"{_FINITE}_{i}", True)]
         told = [f"{float(found[f'{_SCALE}_{i}']):g} of loss {i}" for i in to_blame]
         return f", at loss scale {' and '.join(told)}" if told else ", but those of each loss are"
+
+
+def _counted(batches: int) -> str:
+    return "1 batch" if batches == 1 else f"{batches} batches"

@@ -55,6 +55,10 @@ class Sharding(Protocol):
         """Compare the states of all shards if it is time."""
         ...
 
+    def agree(self, text: str | None) -> str | None:
+        """Return on all shards what the first one says that says anything; None if none does."""
+        ...
+
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
         """Return what shard 0 reads, on every shard.
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from amp_rewrite.errors import LossScaleError
 from amp_rewrite.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.optimizers.gradient_accumulation import ACCUMULATED
 from amp_rewrite.trainer.step.step_info import StepInfo
 
 _FLOOR = DynamicLossScale().floor
@@ -19,19 +18,15 @@ _NEEDED = ("grads_finite", "loss_scale")
 class SkipWatch:
     """Follows the steps of a session that one loss has skipped."""
 
-    def __init__(
-        self, limit: int, floor: float, *, accumulates: bool = False, suffix: str = ""
-    ) -> None:
+    def __init__(self, limit: int, floor: float, *, suffix: str = "") -> None:
         """Begin before the first step.
 
         Args:
             limit: How many skipped steps in a row at the floor are too many.
             floor: The lowest loss scale.
-            accumulates: Whether gradients of several steps are applied at once.
             suffix: What the fetches of the loss end with.
         """
-        self._finite, self._scale = (f"{name}{suffix}" for name in _NEEDED)
-        self.needed = (self._finite, self._scale, *([ACCUMULATED] if accumulates else []))
+        self.needed = self._finite, self._scale = f"{_NEEDED[0]}{suffix}", f"{_NEEDED[1]}{suffix}"
         self._limit, self._floor = limit, float(np.float32(floor))
         self._steps = 0
         self.reset()
@@ -41,19 +36,20 @@ class SkipWatch:
         self._skipped: list[tuple[int, float]] = []
         self._at_floor = 0
 
-    def note(self, found: Mapping[str, Any], cause: Callable[[], str | None]) -> None:
+    def note(self, found: Mapping[str, Any], waiting: int, cause: Callable[[], str | None]) -> None:
         """Take note of what a step has returned.
 
         Args:
             found: What `needed` names, by name.
+            waiting: How many batches wait for an update: if any, nothing is decided yet.
             cause: Says what is not finite in the step, in words.
 
         Raises:
             LossScaleError: Too many steps in a row were skipped at the floor.
         """
         self._steps += 1
-        if found.get(ACCUMULATED, 0):
-            return  # nothing is decided yet
+        if waiting:
+            return
         scale = float(found[self._scale])
         if found[self._finite]:
             self.reset()
@@ -79,6 +75,5 @@ def skip_watches(info: StepInfo) -> list[SkipWatch]:
         limit = config.get("max_consecutive_skips")
         if limit is None or any(f"{name}{suffix}" not in info.fetches for name in _NEEDED):
             continue
-        floor, accumulates = config.get("floor", _FLOOR), info.accumulate > 1
-        watches.append(SkipWatch(limit, floor, accumulates=accumulates, suffix=suffix))
+        watches.append(SkipWatch(limit, config.get("floor", _FLOOR), suffix=suffix))
     return watches

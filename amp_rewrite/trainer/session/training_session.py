@@ -12,12 +12,11 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite import arguments, targets
-from amp_rewrite.errors import FeedError, OptionError, SaveError
+from amp_rewrite.errors import FeedError, OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.html_table import to_html
-from amp_rewrite.optimizers.gradient_accumulation import COUNTER
 from amp_rewrite.ort.device import Device, device_of, load_libraries
 from amp_rewrite.ort.providers import Provider, name_and_options
 from amp_rewrite.ort.sessions import check_options
@@ -40,6 +39,7 @@ from amp_rewrite.trainer.session.skips import skip_watches
 from amp_rewrite.trainer.session.slow_device import warn_if_slow
 from amp_rewrite.trainer.session.states import States
 from amp_rewrite.trainer.session.unscaled import warn_if_unscaled
+from amp_rewrite.trainer.session.waiting import Waiting
 from amp_rewrite.trainer.step.export import set_weights
 from amp_rewrite.trainer.step.input_limits import input_limits
 from amp_rewrite.trainer.step.precision import check_supported, in_precision
@@ -161,6 +161,7 @@ class TrainingSession(Inspection):
         )
         shared = self._sharding is not None
         self._held = None if shared else held_steps(self._step, providers, kernels)
+        self._waiting = Waiting(self.info, self._states, shards=shared)
         self._skips = skip_watches(self.info)
         self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
         self._outcome = Outcome(self._step, shards=shared)
@@ -174,7 +175,9 @@ class TrainingSession(Inspection):
         if not emulate:
             warn_if_slow(self.info.precision, self._device)
 
-    def run(self, feeds: Feeds, fetches: str | Sequence[str] | None = None) -> dict[str, Array]:
+    def run(
+        self, feeds: Feeds, fetches: str | Sequence[str] | None = None, *, apply: bool = False
+    ) -> dict[str, Array]:
         """Run one step: update the state, and return what was asked for.
 
         Args:
@@ -183,6 +186,9 @@ class TrainingSession(Inspection):
             fetches: Names of values of the step; by default the loss, and with a loss scale
                 "grads_finite". A state's name gives its value before the update. "outcome" is
                 whether the step was applied, or what was skipped and why, in words.
+            apply: End the update with this batch if the step accumulates gradients: the mean of
+                those that there are is applied, of fewer batches than were to come. The same on
+                all shards.
 
         Returns:
             Name -> array on the host.
@@ -201,18 +207,19 @@ class TrainingSession(Inspection):
         names = fetch_names(self.info, fetches, updates=True)
         needed = self._outcome.needed(names)
         needed = (*needed, *(name for name in self._watched if name not in needed))
-        applies = self._applies
+        applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
         program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
         found = program.run(self._states.current, checked)
         if self._held is not None:
-            self._held.check(self._states, checked)
+            self._held.check(self._states, checked, applies=applies)
         self._states.advance()
         if self._sharding is not None and applies is not False:
             self._sharding.stepped(self._states)
+        waiting = self._waiting.batches
         for skips in self._skips:
-            skips.note(found, partial(self.cause, checked))
-        return self._outcome.add(found, names)
+            skips.note(found, waiting, partial(self.cause, checked))
+        return self._outcome.add(found, names, waiting=waiting, batches=batches)
 
     def evaluate(
         self,
@@ -238,7 +245,7 @@ class TrainingSession(Inspection):
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=False)
-        self._check_averages(averaged)
+        self.check_averages(averaged)
         program = self._programs.get(names, updates=False, averaged=averaged)
         return program.run(self._states.current, self._check(feeds, program, trains=False))
 
@@ -283,27 +290,24 @@ class TrainingSession(Inspection):
         return self._load(tensors, "state dict", strict=arguments.switch("strict", strict))
 
     @property
-    def _applies(self) -> bool | None:
-        """Whether the next run applies gradients; None unless shards sum them only then."""
-        counter = self.info.having(COUNTER)
-        if self._sharding is None or counter is None:
-            return None
-        return int(self._states.read(counter.name)) == self.info.accumulate - 1
+    def waiting(self) -> int:
+        """How many batches' gradients wait for an update; 0 if the step accumulates none."""
+        self.check_open()
+        return self._waiting.batches
 
-    def _check_gradients_applied(self) -> None:
-        """Refuse to save sums that differ from shard to shard.
+    def agree(self, text: str | None) -> str | None:
+        """Return on all shards what the first one says that says anything; all have to ask.
+
+        Args:
+            text: What this one says, such as why training ends; or None.
 
         Raises:
-            SaveError: Gradients are being accumulated on several shards.
+            OptionError: It is no string.
+            ShardError: Another shard has ended, or does not answer.
         """
-        counter = self.info.having(COUNTER)
-        waiting = 0 if counter is None else int(self._states.read(counter.name))
-        if self._sharding is not None and waiting:
-            raise SaveError(
-                "every shard has gradients of its own that wait for an update",
-                found=f"{waiting} of {self.info.accumulate} batches",
-                remedy="save after the last batch of an update, when `accumulated` is 0",
-            )
+        if text is not None:
+            arguments.text("text", text, what="what the shards are to agree on")
+        return text if self._sharding is None else self._sharding.agree(text)
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
@@ -316,7 +320,7 @@ class TrainingSession(Inspection):
             SaveError: It cannot be written, JSON cannot hold the progress, or shards are in the
                 middle of accumulating gradients.
         """
-        self._check_gradients_applied()
+        self._waiting.check_save()
         if self._sharding is not None and not self._sharding.writes:
             return
         roles = {state.name: state.role for state in self.info.states}
@@ -343,6 +347,7 @@ class TrainingSession(Inspection):
         self.check_open()
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
+        self._waiting.check_restored(checkpoint.tensors)
         self._load(checkpoint.tensors, path, strict=arguments.switch("strict", strict))
         return checkpoint.progress
 
@@ -389,12 +394,27 @@ class TrainingSession(Inspection):
 
     def _weights(self, averaged: bool) -> dict[str, Array]:
         """Return states and replaced constants, variables as their averages if asked for."""
-        self._check_averages(averaged)
+        self.check_averages(averaged)
         states = self.state_dict()
         weights = {**states, **self._frozen.replaced}
         for name, average in (self.info.averages or {}).items() if averaged else ():
             weights[name] = states[average].astype(states[name].dtype)
         return weights
+
+    def check_averages(self, averaged: object) -> None:
+        """Refuse to use averages that the step does not keep.
+
+        Args:
+            averaged: Whether they are to be used.
+
+        Raises:
+            OptionError: It keeps none.
+        """
+        if arguments.switch("averaged", averaged) and not self.info.averages:
+            raise OptionError(
+                "the step keeps no averages of its weights",
+                remedy="build it with optimizers.WeightAverage around the optimizer",
+            )
 
     @property
     def fixed_batch(self) -> bool:
@@ -462,18 +482,6 @@ class TrainingSession(Inspection):
         kept = tuple(name for name in states if name not in found)
         self.restored = Restored((*found, *frozen), left, kept)
         return self.restored
-
-    def _check_averages(self, averaged: object) -> None:
-        """Refuse to use averages that a step does not keep.
-
-        Raises:
-            OptionError: It keeps none.
-        """
-        if arguments.switch("averaged", averaged) and not self.info.averages:
-            raise OptionError(
-                "the step keeps no averages of its weights",
-                remedy="build it with optimizers.WeightAverage around the optimizer",
-            )
 
     def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
         return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs), trains=trains)

@@ -13,7 +13,14 @@ from handmade import CLASSIFIER, batch, model_of, train_op
 
 import amp_rewrite as amp
 from amp_rewrite import callbacks, metrics
-from amp_rewrite.errors import AmpError, DataError, DivergenceError, FeedError, OptionError
+from amp_rewrite.errors import (
+    AmpError,
+    CheckpointError,
+    DataError,
+    DivergenceError,
+    FeedError,
+    OptionError,
+)
 from amp_rewrite.optimizers import SGD, Adam
 from amp_rewrite.trainer.session.checkpoint import read_checkpoint
 
@@ -130,6 +137,28 @@ def test_the_best_checkpoint_is_that_of_the_best_evaluation(tmp_path: Path) -> N
     assert read_checkpoint(best.path).progress["step"] == lowest
 
 
+def test_the_best_model_is_put_back_when_training_ends(tmp_path: Path) -> None:
+    """The rate is far too high from the second epoch on; a resumed run goes on from its end."""
+    step = SGD(0.01).minimize(amp.value(model_of(CLASSIFIER), "loss"))
+    best = callbacks.BestCheckpoint(tmp_path / "best.safetensors", restore=True)
+    last = tmp_path / "last.safetensors"
+
+    class Raise(callbacks.Callback):
+        def on_epoch(self, run: callbacks.Run) -> None:
+            run.session.learning_rate = 1e4
+
+    data: dict[str, Any] = {"data": classes(), "batch": 30, "eval": classes(1), "checkpoint": last}
+    with amp.Trainer(step) as trainer:
+        history = trainer.train(**data, epochs=3, callbacks=[best, Raise()])
+        assert min(history.evaluations, key=lambda k: history.evaluations[k]["eval_loss"]) == 2
+        assert trainer.evaluate(classes(1))["eval_loss"] == history.evaluations[2]["eval_loss"]
+        assert read_checkpoint(last).progress["step"] == 6
+    best.path.unlink()
+    again = callbacks.BestCheckpoint(best.path, restore=True)
+    with amp.Trainer(step) as trainer, pytest.raises(CheckpointError, match=r"is gone.*of step 2"):
+        trainer.train(**data, epochs=4, callbacks=[again], resume=True)
+
+
 @pytest.mark.parametrize(("stop", "evaluations"), [(5, 1), (8, 1), (9, 2)])
 def test_an_interruption_keeps_the_step_and_what_callbacks_know(
     tmp_path: Path, stop: int, evaluations: int
@@ -243,14 +272,42 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"eval": HELD, "callbacks": [callbacks.EarlyStopping("eval_f1")]},
         "finds no number of this name.*eval_f1",
     ),
+    "early stopping alone": (
+        {"callbacks": [callbacks.EarlyStopping()]},
+        "EarlyStopping watches evaluations, and there are none; name held-out data",
+    ),
+    "best checkpoint alone": (
+        {"callbacks": [callbacks.BestCheckpoint("best.safetensors")]},
+        "BestCheckpoint watches evaluations, and there are none",
+    ),
+    "metrics alone": ({"metrics": ["mse:y:t"]}, "no held-out data to evaluate; found metrics"),
+    "eval_every alone": ({"eval_every": 3}, "no held-out data to evaluate; found every 3 steps"),
+    "checkpoint_every alone": ({"checkpoint_every": 3}, "no checkpoint is kept"),
+    "no averages": ({"averaged": True}, "keeps no averages"),
+    "a generator to evaluate": (
+        {"eval": iter([HELD])},
+        "the held-out data can be read only once.*pass a list of batches, or a function",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", OPTIONS)
 def test_impossible_options(case: str) -> None:
     options, message = OPTIONS[case]
-    with amp.Trainer(train_op()) as trainer, pytest.raises(AmpError, match=message):
-        trainer.train(DATA, **options)
+    with amp.Trainer(train_op()) as trainer:
+        before = states(trainer)
+        with pytest.raises(AmpError, match=message):
+            trainer.train(DATA, **options)
+        assert same(before, states(trainer)), "nothing was trained"
+
+
+def test_a_generator_lasts_for_one_epoch() -> None:
+    with amp.Trainer(train_op()) as trainer:
+        before = states(trainer)
+        with pytest.raises(DataError, match="read only once; found 2 epochs; pass a function"):
+            trainer.train(iter([DATA]), epochs=2)
+        assert same(before, states(trainer))
+        assert len(trainer.train(iter([DATA])).losses) == 1
 
 
 def test_arguments_of_callbacks() -> None:
