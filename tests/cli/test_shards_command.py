@@ -15,6 +15,7 @@ from launch import launcher
 from typer.testing import CliRunner
 
 from amp_rewrite.cli.main import app
+from amp_rewrite.trainer.session.checkpoint import read_checkpoint
 
 MAIN = ["-c", "from amp_rewrite.cli import main; main()"]
 
@@ -172,6 +173,42 @@ def test_impossible_options_are_errors_in_one_line(folder, words, text):
     assert done.returncode == 1
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+INTERRUPTED_AT = """
+import os, signal, sys
+from mpi4py import MPI
+from amp_rewrite.cli import main
+from amp_rewrite.trainer import TrainingSession
+run, steps = TrainingSession.run, []
+def interrupted(self, *given, **options):
+    steps.append(1)
+    if MPI.COMM_WORLD.rank == 1 and len(steps) == 7:
+        os.kill(os.getpid(), signal.SIGINT)
+    return run(self, *given, **options)
+TrainingSession.run = interrupted
+main(sys.argv[1:])
+"""
+
+
+def test_ctrl_c_on_one_shard_saves_and_ends_all(folder, tmp_path):
+    """Two batches make an update and an epoch has five, so that the last one is of one batch."""
+    words = ("train-step", folder / "net.onnx", "--loss", "loss", "--accumulate", 2)
+    step, path = tmp_path / "step.onnx", tmp_path / "c.safetensors"
+    command(*words, "-o", step, "--cross-shard", "mean", "--quiet")
+    options = ("--data", folder / "data.npz", "--batch", 64, "--checkpoint", path)
+    wanted = ("train", step, *options, "--epochs", 1000, "--shards", "mpi")
+    done = subprocess.run(
+        [*launcher("mpi", 2), "-c", INTERRUPTED_AT, *map(str, wanted)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    assert " ".join(done.stderr.split()).count("training ended after step 7, in epoch 2") == 1
+    assert read_checkpoint(path).progress["step"] == 7
+    assert read_checkpoint(path).tensors["global_step"] == 4
 
 
 ROOT = Path(__file__).parents[2]

@@ -98,7 +98,8 @@ def train(
         FetchError: The step cannot compute what a callback asks for.
         OptionError: An option could only be left out, or the step keeps no averages.
     """
-    _check_options(plan, data, held_out, metrics)
+    _check_evaluates(plan, held_out, metrics)
+    _check_lasts(data, plan.epochs - (0 if progress is None else progress.epoch))
     check_fills(data, plan.batch, session)
     session.check_averages(plan.averaged)
     _check_data(session, data, _sizes(session, data, plan.batch))
@@ -121,14 +122,13 @@ def train(
     return run
 
 
-def _check_options(
-    plan: Plan, data: Examples, held_out: Examples | None, metrics: Sequence[Metric] | None
+def _check_evaluates(
+    plan: Plan, held_out: Examples | None, metrics: Sequence[Metric] | None
 ) -> None:
-    """Refuse options that could only be left out, and data that end before the plan does.
+    """Refuse options of evaluations that there are none of.
 
     Raises:
         OptionError: There is such an option.
-        DataError: There are several epochs over data that can be read once.
     """
     given = {"metrics": metrics, f"every {plan.evaluate_every} steps": plan.evaluate_every}
     if held_out is None and any(given.values()):
@@ -137,11 +137,19 @@ def _check_options(
             found=", ".join(name for name, value in given.items() if value),
             remedy="name them, or leave out how they are evaluated",
         )
-    if data.once and plan.epochs > 1:
+
+
+def _check_lasts(data: Examples, epochs: int) -> None:
+    """Refuse several epochs over data that can be read only once.
+
+    Raises:
+        DataError: They can, and there are several.
+    """
+    if data.once and epochs > 1:
         raise DataError(
             "the data can be read only once",
             where=data.where,
-            found=f"{plan.epochs} epochs",
+            found=f"{epochs} epochs",
             remedy="pass a function that returns a new iterator for each epoch",
         )
 

@@ -47,9 +47,9 @@ class Outcome:
             waiting: How many batches wait for an update.
             batches: Of how many batches an update is that the step has made.
         """
-        told = (
-            {OUTCOME: np.array(self._text(found, waiting, batches))} if self._is_in(names) else {}
-        )
+        told: dict[str, Array] = {}
+        if self._is_in(names):
+            told[OUTCOME] = np.array(self._text(found, waiting, batches))
         return {name: told[name] if name in told else found[name] for name in names}
 
     def _is_in(self, names: Sequence[str]) -> bool:

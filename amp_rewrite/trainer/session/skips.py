@@ -26,7 +26,8 @@ class SkipWatch:
             floor: The lowest loss scale.
             suffix: What the fetches of the loss end with.
         """
-        self.needed = self._finite, self._scale = f"{_NEEDED[0]}{suffix}", f"{_NEEDED[1]}{suffix}"
+        self._finite, self._scale = (f"{name}{suffix}" for name in _NEEDED)
+        self.needed = self._finite, self._scale
         self._limit, self._floor = limit, float(np.float32(floor))
         self._steps = 0
         self.reset()
