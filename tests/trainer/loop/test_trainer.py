@@ -280,7 +280,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"callbacks": [callbacks.BestCheckpoint("best.safetensors")]},
         "BestCheckpoint watches evaluations, and there are none",
     ),
-    "metrics alone": ({"metrics": ["mse:y:t"]}, "no held-out data to evaluate; found metrics"),
+    "metrics alone": ({"metrics": ["perplexity"]}, "no held-out data to evaluate; found metrics"),
     "eval_every alone": ({"eval_every": 3}, "no held-out data to evaluate; found every 3 steps"),
     "checkpoint_every alone": ({"checkpoint_every": 3}, "no checkpoint is kept"),
     "no averages": ({"averaged": True}, "keeps no averages"),
