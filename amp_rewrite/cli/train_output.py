@@ -63,7 +63,7 @@ def print_run(run: Run, *written: Path | None) -> None:
 
 def print_restored(found: Restored | None, path: Path) -> None:
     """Say what was taken from a checkpoint that does not fit as a whole."""
-    if found is None or not (found.left or found.kept):
+    if found is None or not (found.left or found.kept or found.begun):
         return
     out = common.error_console()
     out.print(f"{path}: {len(found.taken)} tensors taken")
@@ -71,6 +71,8 @@ def print_restored(found: Restored | None, path: Path) -> None:
         out.print(f"left: {name} ({why})")
     if found.kept:
         out.print(f"as they were: {', '.join(found.kept)}")
+    if found.begun:
+        out.print(f"begin anew at the weights: {', '.join(found.begun)}")
 
 
 def print_search(found: RateSearch, out: PlainConsole) -> None:

@@ -204,7 +204,7 @@ def train_step(
             remedy="name what is trained besides adapters with --unfreeze",
         )
     nodes = len(model.graph)
-    minimized, targets = loss_of(model, loss, loss_option or ())
+    minimized = loss_of(model, loss, loss_option or ())
     rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
     rule = averaging(grouped(rule, group or (), no_decay), average)
     if cross_shard is not None:
@@ -231,7 +231,7 @@ def train_step(
         bar.step("rewriting")
         whole = in_precision(whole_step(op, seed=seed), precision, options)
         summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
-        step = step_model(whole, fetch or (), targets=targets)
+        step = step_model(whole, fetch or ())
         save(step, output, progress=bar.saving)
     if not quiet:
         _print(read_info(step), nodes, len(step.graph))

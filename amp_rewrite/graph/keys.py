@@ -43,6 +43,8 @@ PREPARED_KEY = "amp_rewrite.prepared_for_gradients"
 """Says that a model has been prepared for gradients."""
 
 # In the meta of a value.
+COMPARED_KEY = "amp_rewrite.compared"
+"""On a loss: what it compares, and what its mean is divided by."""
 SCALED_KEY = "amp_rewrite.scaled"
 """On a scaled loss: the loss."""
 UNSCALED_KEY = "amp_rewrite.unscaled"

@@ -37,6 +37,13 @@ def _are_names(found: Any) -> bool:
     return isinstance(found, dict) and all(map(_is_text, found.values()))
 
 
+def _are_targets(found: Any) -> bool:
+    numbers = {"ignore_index"}
+    return isinstance(found, dict) and all(
+        type(value) is (int if key in numbers else str) for key, value in found.items()
+    )
+
+
 def _is_shape(found: Any) -> bool:
     return isinstance(found, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in found)
 
@@ -73,7 +80,8 @@ _DESCRIPTION: dict[str, _Fits] = {
     "inputs": _are_texts,
     "fetches": _are_names,
     "precision": _is_text,
-    **dict.fromkeys(("targets", "gradients"), _or_none(_are_names)),
+    "targets": _or_none(_are_targets),
+    "gradients": _or_none(_are_names),
     **dict.fromkeys(("loss", "seed"), _or_none(_is_text)),
     "loss_scale": _or_none(_is_loss_scale),
     "adapters": _are_adapters,

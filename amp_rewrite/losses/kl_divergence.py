@@ -14,6 +14,7 @@ from amp_rewrite.losses.operands import (
     operands,
     reduced,
 )
+from amp_rewrite.training.compared import Compared
 from amp_rewrite.training.training_graph import GraphValue
 
 
@@ -53,10 +54,10 @@ def kl_divergence(
     graph, scores, targets = operands(model, logits, labels, axis=axis)
     b = graph.scoped("loss", Part.LOSS)
     check_same_shape(b, scores, targets)
-    scores = at_least_float32(b, classes_last(b, scores, axis))
-    p = b.cast_like(classes_last(b, targets, axis), scores)
+    wide = at_least_float32(b, classes_last(b, scores, axis))
+    p = b.cast_like(classes_last(b, targets, axis), wide)
     # ln 1 instead of ln 0, so that neither the loss nor a gradient with respect to p is NaN.
     entropy = b.mul(p, b.log(b.where(b.greater(p, 0.0), p, 1.0)))
-    cross = b.mul(p, b.op("LogSoftmax", scores, axis=-1))
+    cross = b.mul(p, b.op("LogSoftmax", wide, axis=-1))
     losses = b.reduce_sum(b.sub(entropy, cross), [-1], keepdims=False)
-    return named(graph, reduced(b, losses, reduction))
+    return named(graph, reduced(b, losses, reduction), Compared(scores, targets))

@@ -13,9 +13,11 @@ from amp_rewrite.errors import LossError
 from amp_rewrite.graph.names import is_utf8
 from amp_rewrite.graph.part import Part
 from amp_rewrite.losses.loss_options import check_reduction
+from amp_rewrite.training.compared import Compared, note_compared
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
 
 NAME = "loss"
+DENOMINATOR = "loss_denominator"
 
 ValueOrName = str | GraphValue
 """A value of a model: itself, or its name."""
@@ -119,9 +121,9 @@ def of_difference(
     graph, predicted, target = operands(model, predictions, labels)
     b = graph.scoped("loss", Part.LOSS)
     check_same_shape(b, predicted, target)
-    predicted = at_least_float32(b, predicted)
-    error = b.sub(predicted, b.cast_like(target, predicted))
-    return named(graph, reduced(b, losses(b, error), reduction))
+    wide = at_least_float32(b, predicted)
+    error = b.sub(wide, b.cast_like(target, wide))
+    return named(graph, reduced(b, losses(b, error), reduction), Compared(predicted, target))
 
 
 def classes_last(b: Builder, x: ir.Value, axis: int) -> ir.Value:
@@ -146,17 +148,14 @@ def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
     return reduce(at_least_float32(b, losses), None, keepdims=False)
 
 
-def weighted_mean(b: Builder, losses: ir.Value, counts: ir.Value | None) -> ir.Value:
+def weighted_mean(b: Builder, losses: ir.Value, total: ir.Value) -> ir.Value:
     """Return the sum of losses over that of how much they count; 0 if nothing counts.
 
     Args:
         b: Adds the nodes.
         losses: Losses that have been multiplied by what they count.
-        counts: In their shape; None is 1 for all.
+        total: The sum of what they count.
     """
-    if counts is None:
-        return reduced(b, losses, "mean")
-    total = b.reduce_sum(counts, None, keepdims=False)
     return b.div(reduced(b, losses, "sum"), b.where(b.equal(total, 0.0), b.ones_like(total), total))
 
 
@@ -170,9 +169,12 @@ def share_of_classes(b: Builder, scores: ir.Value, amount: float) -> ir.Value:
     return b.div(b.constant(amount, dtype), classes)
 
 
-def named(graph: TrainingGraph, loss: ir.Value) -> GraphValue:
-    """Return a loss as users hold it, called "loss" if no other value is."""
+def named(graph: TrainingGraph, loss: ir.Value, compared: Compared) -> GraphValue:
+    """Return a loss as users hold it, called "loss" if no other value is; note what it compares."""
     loss.name = graph.free_name(NAME)
+    if compared.denominator is not None:
+        compared.denominator.name = graph.free_name(DENOMINATOR)
+    note_compared(loss, compared)
     return GraphValue(graph, loss)
 
 

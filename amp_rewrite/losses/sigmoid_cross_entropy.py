@@ -18,6 +18,7 @@ from amp_rewrite.losses.operands import (
     operands,
     reduced,
 )
+from amp_rewrite.training.compared import Compared
 from amp_rewrite.training.training_graph import GraphValue
 
 
@@ -58,11 +59,11 @@ def sigmoid_cross_entropy(
     check_reduction(reduction)
     smoothing = check_between("label_smoothing", label_smoothing, 0.0, 1.0)
     weight = None if pos_weight is None else check_weights("pos_weight", pos_weight, None)
-    graph, x, z = operands(model, logits, labels)
+    graph, scores, targets = operands(model, logits, labels)
     b = graph.scoped("loss", Part.LOSS)
-    check_same_shape(b, x, z)
-    x = at_least_float32(b, x)
-    z = b.cast_like(z, x)
+    check_same_shape(b, scores, targets)
+    x = at_least_float32(b, scores)
+    z = b.cast_like(targets, x)
     if smoothing:
         z = b.add(b.mul(z, 1 - smoothing), smoothing / 2)
     if weight is None:
@@ -71,7 +72,7 @@ def sigmoid_cross_entropy(
         _check_broadcasts(b, x, weight)
         positive = b.mul(b.mul(z, b.constant(weight, b.type_of(x))), b.op("Softplus", b.neg(x)))
         losses = b.add(positive, b.mul(b.sub(1.0, z), b.op("Softplus", x)))
-    return named(graph, reduced(b, losses, reduction))
+    return named(graph, reduced(b, losses, reduction), Compared(scores, targets))
 
 
 def _check_broadcasts(b: Builder, x: ir.Value, weight: np.ndarray[Any, Any]) -> None:

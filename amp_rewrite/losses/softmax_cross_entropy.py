@@ -29,6 +29,7 @@ from amp_rewrite.losses.operands import (
     share_of_classes,
     weighted_mean,
 )
+from amp_rewrite.training.compared import Compared
 from amp_rewrite.training.training_graph import GraphValue
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
@@ -102,11 +103,21 @@ def softmax_cross_entropy(
     else:
         _check_classes(b, scores, targets, axis)
     _check_number_of_weights(b, scores, axis, options.weights)
-    scores = at_least_float32(b, classes_last(b, scores, axis))
+    wide = at_least_float32(b, classes_last(b, scores, axis))
+    denominator = None
     if soft_labels:
-        probabilities = b.cast_like(classes_last(b, targets, axis), scores)
-        return named(graph, _of_probabilities(b, scores, probabilities, options))
-    return named(graph, _of_classes(b, scores, targets, options))
+        probabilities = b.cast_like(classes_last(b, targets, axis), wide)
+        loss = _of_probabilities(b, wide, probabilities, options)
+    else:
+        loss, denominator = _of_classes(b, wide, targets, options)
+    compared = Compared(
+        scores,
+        targets,
+        of_classes=True,
+        ignore_index=options.ignored,
+        denominator=denominator,
+    )
+    return named(graph, loss, compared)
 
 
 @dataclass(frozen=True)
@@ -124,21 +135,27 @@ class _Options:
         return self.ignored is None and self.weights is None and not self.smoothing
 
 
-def _of_classes(b: Builder, scores: ir.Value, targets: ir.Value, options: _Options) -> ir.Value:
-    """Return the loss of class numbers; the classes are the last axis of the scores."""
+def _of_classes(
+    b: Builder, scores: ir.Value, targets: ir.Value, options: _Options
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return the loss of class numbers, and what it is divided by if that is weights or counts.
+
+    The classes are the last axis of the scores.
+    """
     rows, classes = targets, scores
     if b.rank(scores) != 2:
         classes = b.reshape(scores, b.concat([b.constant([-1]), b.dim(scores, -1)], 0))
         rows = b.reshape(targets, [-1])
     if options.plain:
         loss = b.op("SoftmaxCrossEntropyLoss", classes, rows, reduction=options.reduction)
-        return b.reshape_like(loss, targets) if options.reduction == "none" else loss
+        return (b.reshape_like(loss, targets) if options.reduction == "none" else loss), None
     losses, counts = _counted(b, classes, rows, options)
     if options.reduction == "none":
-        return b.reshape_like(losses, targets)
-    if options.reduction == "sum":
-        return reduced(b, losses, "sum")
-    return weighted_mean(b, losses, counts)
+        return b.reshape_like(losses, targets), None
+    if options.reduction == "sum" or counts is None:
+        return reduced(b, losses, options.reduction), None
+    total = b.reduce_sum(counts, None, keepdims=False)
+    return weighted_mean(b, losses, total), total
 
 
 def _counted(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from amp_rewrite.errors import OptionError
-from amp_rewrite.metrics.metric import Array, Comparison, ratio
+from amp_rewrite import arguments
+from amp_rewrite.metrics.class_comparison import ClassComparison
+from amp_rewrite.metrics.metric import Array, ratio
 
 
-class Accuracy(Comparison):
+class Accuracy(ClassComparison):
     """The share of labels that the k largest logits contain; ties go to the lower class."""
 
     def __init__(
@@ -26,26 +27,23 @@ class Accuracy(Comparison):
             labels: Class numbers (N, ...), or probabilities in the shape of the logits; None is
                 what the step says.
             top_k: How many of the largest logits count.
-            ignore_index: Labels of this number do not count.
+            ignore_index: Labels of this number do not count; None is what the step says.
 
         Raises:
-            OptionError: `top_k` is no positive integer.
+            OptionError: `top_k` is not a positive integer, or another argument is of another kind.
         """
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptionError(
-                "impossible top_k", found=repr(top_k), expected="an integer of at least 1"
-            )
-        super().__init__(logits, labels, "accuracy" if top_k == 1 else f"top_{top_k}_accuracy")
-        self._top, self._ignored = top_k, ignore_index
+        self._top = arguments.integer("top_k", top_k, low=1)
+        name, word = "accuracy", "accuracy"
+        if top_k != 1:
+            name, word = f"top_{self._top}_accuracy", f"top-{self._top}"
+        super().__init__(logits, labels, name, word=word, ignore_index=ignore_index)
         self._forget()
 
     def _forget(self) -> None:
         self._correct = self._answers = 0
 
     def _compare(self, predicted: Array, labels: Array) -> None:
-        right = hits(predicted, labels, self._top)
-        if self._ignored is not None and right.shape == labels.shape:
-            right = right[labels != self._ignored]
+        right = hits(*self.aligned(predicted, labels), self._top)
         self._correct += int(right.sum())
         self._answers += right.size
 
@@ -55,26 +53,14 @@ class Accuracy(Comparison):
 
 
 def hits(logits: Array, labels: Array, top_k: int = 1) -> Array:
-    """Return where the label is among the k largest logits.
+    """Return where the label is among the k largest logits: bool, one per label.
 
     Args:
-        logits: (N, ..., C) or (N, C, ...).
-        labels: Class numbers (N, ...), or probabilities in the shape of the logits, of which the
-            largest is the label.
+        logits: (..., C).
+        labels: Class numbers (...).
         top_k: How many logits count.
-
-    Returns:
-        bool, one per label.
     """
-    classes, numbers = aligned(logits, labels)
     if top_k == 1:
-        return classes.argmax(-1) == numbers
-    order = np.argsort(-classes, axis=-1, kind="stable")[..., :top_k]
-    return (order == numbers[..., None]).any(-1)
-
-
-def aligned(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return logits with the classes last, and the class numbers of labels."""
-    if labels.shape == logits.shape and np.issubdtype(labels.dtype, np.floating):
-        return logits, labels.argmax(-1)
-    return (logits if logits.shape[:-1] == labels.shape else np.moveaxis(logits, 1, -1)), labels
+        return logits.argmax(-1) == labels
+    order = np.argsort(-logits, axis=-1, kind="stable")[..., :top_k]
+    return (order == labels[..., None]).any(-1)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import OptionError
-from amp_rewrite.metrics.accuracy import aligned
-from amp_rewrite.metrics.metric import Array, Comparison
+from amp_rewrite.metrics.class_comparison import ClassComparison
+from amp_rewrite.metrics.metric import LOGITS, PREDICTIONS, Array
 
 _AVERAGES = ("macro", "micro", "binary")
 
 
-class F1Score(Comparison):
+class F1Score(ClassComparison):
     """2 TP / (2 TP + FP + FN), from counts over all batches.
 
     Logits in the shape of integer or 0/1 labels are those of a sigmoid, positive where above 0,
@@ -20,8 +21,15 @@ class F1Score(Comparison):
     (https://scikit-learn.org/stable/modules/generated/sklearn.metrics.f1_score.html).
     """
 
+    known_as = (LOGITS, PREDICTIONS)
+
     def __init__(
-        self, logits: str | None = None, labels: str | None = None, *, average: str = "macro"
+        self,
+        logits: str | None = None,
+        labels: str | None = None,
+        *,
+        average: str = "macro",
+        ignore_index: int | None = None,
     ) -> None:
         """Say what to compare.
 
@@ -31,26 +39,26 @@ class F1Score(Comparison):
                 step says.
             average: "macro" is the mean over the classes, "micro" counts all together, "binary"
                 is the score of class 1.
+            ignore_index: Labels of this number do not count; None is what the step says.
 
         Raises:
-            OptionError: There is no such average.
+            OptionError: There is no such average, or another argument is of another kind.
         """
-        if average not in _AVERAGES:
-            raise OptionError(
-                "unknown average", found=repr(average), expected=" or ".join(_AVERAGES)
-            )
-        super().__init__(logits, labels, "f1")
-        self._average = average
+        self._average = arguments.one_of("average", average, _AVERAGES)
+        super().__init__(logits, labels, "f1", ignore_index=ignore_index)
         self._forget()
 
     def _forget(self) -> None:
         self._true = self._predicted = self._actual = np.zeros(0, np.int64)
+        self._counted = False
 
     def _compare(self, predicted: Array, labels: Array) -> None:
-        if predicted.shape == labels.shape:
-            said, is_so = predicted > 0, labels > 0.5
+        if predicted.shape == labels.shape and predicted.ndim:
+            said, is_so = self._of_sigmoid(predicted, labels)
+            self._counted |= bool(self.counting(labels).any())
         else:
-            classes, numbers = aligned(predicted, labels)
+            classes, numbers = self.aligned(predicted, labels)
+            self._counted |= bool(numbers.size)
             every = np.arange(classes.shape[-1])
             said, is_so = classes.argmax(-1)[..., None] == every, numbers[..., None] == every
         columns = said.shape[-1] if said.ndim > 1 else 1
@@ -59,6 +67,17 @@ class F1Score(Comparison):
         self._predicted = _added(self._predicted, said.sum(0))
         self._actual = _added(self._actual, is_so.sum(0))
 
+    def _of_sigmoid(self, logits: Array, labels: Array) -> tuple[Array, Array]:
+        """Return which elements are said to be positive, and which are; False if ignored."""
+        kept = self.counting(labels)
+        wrong = kept & ~((labels >= 0) & (labels <= 1))
+        if wrong.any():
+            raise self.misfit(
+                f"the label {labels[wrong][0]} in the shape of the predictions",
+                "0 or 1 for each logit of a sigmoid",
+            )
+        return kept & (logits > 0), kept & (labels > 0.5)
+
     def result(self) -> float:
         """Return the score, from 0 to 1.
 
@@ -66,7 +85,7 @@ class F1Score(Comparison):
             OptionError: The average is "binary", and there are more than two classes.
         """
         true, total = self._true, self._predicted + self._actual
-        if not true.size:
+        if not self._counted:
             return float("nan")
         if self._average == "micro":
             true, total = true.sum(keepdims=True), total.sum(keepdims=True)

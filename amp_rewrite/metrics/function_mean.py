@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from amp_rewrite import arguments
 from amp_rewrite.errors import OptionError
-from amp_rewrite.metrics.metric import Metric, Values, number_of_examples, ratio
+from amp_rewrite.metrics.metric import Metric, Values, as_number, number_of_examples, ratio
 
 
 class FunctionMean(Metric):
@@ -28,17 +30,18 @@ class FunctionMean(Metric):
             larger_is_better: Whether more of it is better.
 
         Raises:
-            OptionError: It is no function.
+            OptionError: It is not a function, or another argument is of another kind.
         """
+        self.name = arguments.text("name", name, what="what the metric is called")
         if not callable(function):
             raise OptionError(
-                "a metric is computed by a function", where=name, found=repr(function)
+                "a metric is computed by a function", where=name, found=f"{function!r:.60}"
             )
-        self.name, self.larger_is_better = name, larger_is_better
-        self._function, self._fetches = function, tuple(fetches)
+        self.larger_is_better = arguments.switch("larger_is_better", larger_is_better)
+        self._function, self._fetches = function, arguments.texts("fetches", fetches)
         self._sum = self._count = 0.0
 
-    def begin(self, targets: Mapping[str, str]) -> tuple[str, ...]:
+    def begin(self, targets: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of the values that the function needs."""
         self._sum = self._count = 0.0
         return self._fetches
@@ -46,7 +49,7 @@ class FunctionMean(Metric):
     def update(self, found: Values, feeds: Values) -> None:
         """Call the function with one batch."""
         count = number_of_examples(feeds)
-        self._sum += float(self._function(found, feeds)) * count
+        self._sum += as_number(self._function(found, feeds), self.name) * count
         self._count += count
 
     def result(self) -> float:

@@ -6,24 +6,23 @@ from abc import abstractmethod
 
 import numpy as np
 
-from amp_rewrite.errors import OptionError
-from amp_rewrite.metrics.metric import Array, Comparison, ratio
+from amp_rewrite.metrics.metric import LOGITS, PREDICTIONS, Array, Comparison, ratio
 
 
 class _MeanError(Comparison):
     """The mean over all elements of a function of predictions - labels."""
 
     larger_is_better = False
+    known_as = (PREDICTIONS, LOGITS)
 
     def _forget(self) -> None:
         self._sum, self._count = 0.0, 0
 
     def _compare(self, predicted: Array, labels: Array) -> None:
         if predicted.shape != labels.shape:
-            raise OptionError(
-                f"the metric {self.name!r} compares values of one shape",
-                where=self.names["logits"],
-                found=f"{list(predicted.shape)} and {list(labels.shape)}",
+            raise self.misfit(
+                f"the shapes {list(predicted.shape)} and {list(labels.shape)}",
+                "values of one shape",
             )
         error = predicted.astype(np.float64) - labels
         self._sum += float(self._of(error).sum())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-
-from amp_rewrite.metrics.metric import LOSS, Metric, Values, number_of_examples, ratio
+from amp_rewrite import arguments
+from amp_rewrite.metrics.class_comparison import ignored_number
+from amp_rewrite.metrics.loss_weight import LossWeight
+from amp_rewrite.metrics.metric import IGNORED, LABELS, LOSS, Metric, Values, ratio
 
 
 class Perplexity(Metric):
@@ -22,29 +24,30 @@ class Perplexity(Metric):
         Args:
             labels: The input whose elements the loss is the mean over; None is what the step says,
                 and examples if it says nothing.
-            ignore_index: Labels of this number are not in the mean.
-        """
-        self._given, self._ignored = labels, ignore_index
-        self._labels: str | None = labels
-        self._sum = self._count = 0.0
+            ignore_index: Labels of this number are not in the mean; None is what the step says.
 
-    def begin(self, targets: Mapping[str, str]) -> tuple[str, ...]:
-        """Return nothing: the loss is all it needs."""
-        self._labels = self._given or targets.get("labels")
+        Raises:
+            OptionError: An argument is of another kind.
+        """
+        if labels is not None:
+            arguments.text(LABELS, labels, what="the name of an input")
+        given = {LABELS: labels, IGNORED: ignored_number(ignore_index)}
+        self._given = {key: value for key, value in given.items() if value is not None}
+        self.begin({})
+
+    def begin(self, targets: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what the weight of a batch needs besides the loss."""
+        known = {key: targets[key] for key in (LABELS, IGNORED) if key in targets}
+        self._weight = LossWeight({**known, **self._given} if self._given else targets)
         self._sum = self._count = 0.0
-        return ()
+        return self._weight.needed
 
     def update(self, found: Values, feeds: Values) -> None:
         """Take the loss of one batch; see `Metric`."""
-        labels = feeds.get(self._labels or "")
-        if labels is None:
-            count = number_of_examples(feeds)
-        else:
-            array = np.asarray(labels)
-            count = array.size if self._ignored is None else int((array != self._ignored).sum())
-        if count:
-            self._sum += float(found[LOSS]) * count
-            self._count += count
+        weight = self._weight.of(found, feeds)
+        if weight:
+            self._sum += float(found[LOSS]) * weight
+            self._count += weight
 
     def result(self) -> float:
         """Return e to the mean; infinity if that is above any float."""

@@ -13,6 +13,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.optimizers.apply_updates import Pairs, check_pairs
+from amp_rewrite.optimizers.batch_weights import BatchWeights, batch_weights
 from amp_rewrite.optimizers.by_loss import parts_of, remember_parts
 from amp_rewrite.optimizers.conditional_update import check_mode, conditional
 from amp_rewrite.optimizers.gradient import Gradient, dense, unwrap, values_of, wrap
@@ -48,8 +49,12 @@ class Accumulation:
     What is done to `pairs` in between, such as clipping, is done to the mean. The first steps - 1
     batches add to states and change nothing else, but running statistics of BatchNormalization,
     which move with every batch, as in PyTorch. The mean is that of one large batch, if the loss is
-    a mean over examples; with shards it is summed over them once per update. A session can apply
-    what fewer batches have added up, as the mean of these: `session.run(feeds, apply=True)`.
+    a mean: over examples, of which every batch has as many, or one of `amp_rewrite.losses` with an
+    `ignore_index` or class weights, whose batches count by the labels that count in them. (Values
+    computed from such a loss, and sums of several, have lost what they are divided by, and count
+    alike.) With shards the mean is summed over them once per update; shards count alike.
+    A session can apply what fewer batches have added up, as the mean of these:
+    `session.run(feeds, apply=True)`.
 
     With a loss scale the mean is what is checked, so that one batch whose gradients are not finite
     skips the update of the whole group, and the scale changes once per update: the rule of PyTorch
@@ -86,6 +91,7 @@ class Accumulation:
         self._counter: State | None = None
         self._count: ir.Value | None = None
         self._shares: dict[np.dtype[Any], ir.Value] = {}
+        self._weights: BatchWeights | None = None
 
     def add(self, grads_and_vars: Iterable[tuple[Gradient, Variable]]) -> list[tuple[Any, Any]]:
         """Return each gradient's mean over the batches so far; None stays None.
@@ -93,7 +99,8 @@ class Accumulation:
         A sparse gradient is added to a dense accumulator.
 
         Args:
-            grads_and_vars: What `compute_gradients` returned.
+            grads_and_vars: What `compute_gradients` has just returned, for it is the loss that was
+                differentiated last which says how much a batch counts.
 
         Raises:
             OptimizerTypeError: They are no pairs.
@@ -108,6 +115,10 @@ class Accumulation:
             )
         self._counter = graph.state(ACCUMULATED, np.array(0, np.int64), COUNTER)
         self._count = graph.scoped(_SCOPE, Part.ARITHMETIC).add(self._counter.value, 1)
+        b = graph.scoped(_SCOPE, Part.ARITHMETIC)
+        self._weights = batch_weights(graph, b, f"{_SCOPE}/denominator", ACCUMULATOR)
+        if self._weights is not None:
+            self._totals[self._weights.state] = self._weights.total
         means = [(self._mean(graph, gradient, variable), variable) for gradient, variable in pairs]
         self._accumulate_parts(graph, pairs, means)
         return means
@@ -142,9 +153,12 @@ class Accumulation:
         zeros = np.zeros(variable.shape, wide)
         state = graph.state(f"{variable.name}/{ACCUMULATED}", zeros, ACCUMULATOR)
         new = b.cast(dense(b, unwrap(gradient)), ir.DataType.from_numpy(wide))
-        total = b.shaped_like(b.add(state.value, new), state.value)
+        weights = self._weights
+        total = b.add(state.value, new if weights is None else weights.weighted(b, new))
+        total = b.shaped_like(total, state.value)
         self._totals[state] = total
-        return wrap(graph, b.shaped_like(b.mul(total, self._share(b, wide)), total))
+        mean = b.mul(total, self._share(b, wide)) if weights is None else weights.mean(b, total)
+        return wrap(graph, b.shaped_like(mean, total))
 
     def _share(self, b: Builder, dtype: np.dtype[Any]) -> ir.Value:
         """Return 1 / (batches so far): of an update that is applied early they are fewer."""

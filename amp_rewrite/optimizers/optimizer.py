@@ -89,8 +89,8 @@ class Optimizer(BasicOptimizer):
             colocate_gradients_with_ops: See `compute_gradients`.
             name: See `apply_gradients`.
             grad_loss: See `compute_gradients`.
-            accumulate: The mean of the gradients of so many batches makes one update; see
-                `Accumulation`.
+            accumulate: The mean of the gradients of so many batches makes one update, that of one
+                large batch; see `Accumulation` for how batches count.
             recompute: Which parts of the forward pass are computed again for the gradients instead
                 of being kept: "every 2 blocks", or names of nodes; see `amp_rewrite.recompute`.
 

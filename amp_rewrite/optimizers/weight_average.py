@@ -41,7 +41,9 @@ class WeightAverage(OptimizerWrapper):
     `TrainingSession.evaluate` and `export` use the averages with `averaged=True`; the variables are
     trained as they are without. A step that a loss scale skips averages nothing: put the
     LossScaleOptimizer around this. Running statistics of BatchNormalization are not averaged; they
-    are those of the variables.
+    are those of the variables, which an average over many steps may not fit (PyTorch has update_bn
+    for it): train the exported averages for some batches with a rate of 0, which moves nothing but
+    running statistics.
     """
 
     def __init__(

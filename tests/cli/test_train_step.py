@@ -123,7 +123,7 @@ def test_a_loss_is_added_and_its_labels_become_an_input(text):
     info = read_info(amp.load("step.onnx"))
     assert info.inputs == ("x", labels)
     accurate = text.startswith("softmax")
-    assert info.targets == ({"logits": "logits", "labels": labels} if accurate else None)
+    assert info.targets == {"logits" if accurate else "predictions": "logits", "labels": labels}
     feeds = {"x": batch(0)["x"], labels: np.zeros((8, 3), np.float32)}
     if accurate:
         feeds[labels] = np.zeros(8, np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,11 @@ def sk() -> Any:
 
 
 def measured(
-    metric: metrics.Metric, y: Any, t: Any, batch: int, targets: Mapping[str, str] = TARGETS
+    metric: metrics.Metric, y: Any, t: Any, batch: int, targets: Mapping[str, Any] = TARGETS
 ) -> float:
     """Return a metric over batches, measured twice: what was seen before is forgotten."""
     for _ in range(2):
-        assert set(metric.begin(targets)) <= {"y"}
+        assert set(metric.begin(targets)) <= {"y", "t", "loss"}
         for k in range(0, len(y), batch):
             loss = np.array(0.1 * (k + 1), np.float32)
             metric.update({"y": y[k : k + batch], "loss": loss}, {"t": t[k : k + batch]})
@@ -53,12 +53,80 @@ def test_top_k(k: int, sk: Any) -> None:
     assert measured(top, LOGITS, LABELS, 13) == pytest.approx(expected)
 
 
-def test_ignored_labels_do_not_count(sk: Any) -> None:
+def test_classes_may_be_last_or_second_and_labels_probabilities() -> None:
+    logits = np.eye(3, dtype=np.float32)[[0, 1, 2, 2]]
+    labels = np.array([0, 1, 2, 0])
+    stacked = np.stack([logits, logits], 2)  # (N, C, 2)
+    assert measured(metrics.Accuracy(), logits, labels, 3) == 0.75
+    assert measured(metrics.Accuracy(), logits, np.eye(3, dtype=np.float32)[labels], 3) == 0.75
+    assert measured(metrics.Accuracy(), stacked, np.stack([labels, labels], 1), 3) == 0.75
+
+
+IGNORING: dict[str, tuple[metrics.Metric, Callable[[Any, Any, Any], float]]] = {
+    "accuracy": (
+        metrics.Accuracy(ignore_index=-1),
+        lambda sk, t, y: sk.accuracy_score(t, y.argmax(-1)),
+    ),
+    "accuracy of the step": (
+        metrics.get("accuracy"),
+        lambda sk, t, y: sk.accuracy_score(t, y.argmax(-1)),
+    ),
+    "top 3 by words": (
+        metrics.get("top-3:y:t"),
+        lambda sk, t, y: sk.top_k_accuracy_score(t, y, k=3, labels=range(5)),
+    ),
+    "f1": (
+        metrics.F1Score(ignore_index=-1),
+        lambda sk, t, y: sk.f1_score(t, y.argmax(-1), average="macro", labels=range(5)),
+    ),
+    "f1 by words": (
+        metrics.get("f1:y:t"),
+        lambda sk, t, y: sk.f1_score(t, y.argmax(-1), average="macro", labels=range(5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IGNORING)
+def test_ignored_labels_do_not_count(name: str, sk: Any) -> None:
+    metric, of = IGNORING[name]
     labels = np.where(RNG.random(60) < 0.5, -1, LABELS)
     kept = labels >= 0
-    expected = sk.accuracy_score(labels[kept], LOGITS.argmax(-1)[kept])
-    metric = metrics.Accuracy(ignore_index=-1)
-    assert measured(metric, LOGITS, labels, 7) == pytest.approx(expected)
+    found = measured(metric, LOGITS, labels, 7, {**TARGETS, "ignore_index": -1})
+    assert found == pytest.approx(of(sk, labels[kept], LOGITS[kept]))
+
+
+def test_ignored_labels_of_a_sigmoid_do_not_count(sk: Any) -> None:
+    labels = np.where(RNG.random(60) < 0.5, -1, YES)
+    kept = labels >= 0
+    metric = metrics.F1Score(average="binary", ignore_index=-1)
+    found = measured(metric, SCORES, labels, 7)
+    assert found == pytest.approx(sk.f1_score(YES[kept], SCORES[kept] > 0))
+
+
+def test_what_a_step_ignores_is_a_matter_of_its_own_labels() -> None:
+    targets = {"logits": "y", "labels": "another", "ignore_index": 1}
+    counted = measured(metrics.get("accuracy:y:t"), LOGITS, LABELS, 7, targets)
+    assert counted == pytest.approx((LOGITS.argmax(-1) == LABELS).mean())
+
+
+def test_labels_may_be_tensors_of_others() -> None:
+    labels = np.where(RNG.random(60) < 0.5, -1, LABELS)
+    tensor = pytest.importorskip("onnxruntime").OrtValue.ortvalue_from_numpy(labels)
+    for metric in (metrics.Accuracy(ignore_index=-1), metrics.Perplexity(ignore_index=-1)):
+        found: list[float] = []
+        for given in (labels, tensor):
+            metric.begin(TARGETS)
+            metric.update({"y": LOGITS, "loss": np.array(0.5)}, {"t": given})
+            found.append(metric.result())
+        assert found[0] == found[1]
+
+
+def test_a_step_may_call_predictions_by_another_word() -> None:
+    targets = {"predictions": "y", "labels": "t"}
+    found = measured(metrics.get("mean-squared-error"), SCORES, YES, 7, targets)
+    assert found == pytest.approx(((SCORES - YES) ** 2).mean())
+    with pytest.raises(OptionError, match="does not know the logits"):
+        metrics.get("accuracy").begin(targets)
 
 
 @pytest.mark.parametrize("average", ["macro", "micro"])
@@ -95,6 +163,27 @@ def test_perplexity_weighs_batches_by_the_labels_that_count() -> None:
     assert np.isnan(measured(metric, only_ignored, only_ignored, 2))
 
 
+def test_perplexity_counts_as_the_loss_does() -> None:
+    labels = np.array([[1, 2], [3, -1], [-1, -1], [4, -1]])
+    metric = metrics.get("perplexity")
+    assert metric.begin({**TARGETS, "ignore_index": -1}) == ()
+    for k in (0, 2):
+        metric.update({"loss": np.array(0.1 * (k + 1))}, {"t": labels[k : k + 2]})
+    assert metric.result() == pytest.approx(np.exp((0.1 * 3 + 0.3 * 1) / 4))
+    assert metric.begin({**TARGETS, "denominator": "d"}) == ("d",)
+    for loss, weight in ((0.5, 3.0), (0.1, 1.0)):
+        metric.update({"loss": np.array(loss), "d": np.array(weight)}, {"t": labels})
+    assert metric.result() == pytest.approx(np.exp((0.5 * 3 + 0.1) / 4))
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), np.array(0.5, np.float16)])
+def test_numbers_of_numpy_are_numbers(number: Any) -> None:
+    metric = metrics.FunctionMean("m", lambda y, x: number)
+    metric.begin({})
+    metric.update({}, {"t": LABELS})
+    assert metric.result() == 0.5
+
+
 def test_a_function_of_ones_own() -> None:
     metric = metrics.FunctionMean("bias", lambda y, x: (y["y"] - x["t"]).mean(), ["y"])
     assert measured(metric, SCORES, YES, 7) == pytest.approx(float((SCORES - YES).mean()))
@@ -106,6 +195,10 @@ def test_nothing_that_counts_is_nan() -> None:
         metric = metrics.get(name)
         metric.begin(TARGETS)
         assert np.isnan(metric.result())
+
+
+def as_it_is(found: Any, feeds: Any) -> Any:
+    return found["y"]
 
 
 REFUSED = {
@@ -126,7 +219,48 @@ REFUSED = {
     ),
     "shapes": (
         lambda: measured(metrics.MeanSquaredError("y", "t"), LOGITS, YES, 60),
-        "values of one shape",
+        "found the shapes .*; expected values of one shape",
+    ),
+    "integers": (
+        lambda: measured(metrics.Accuracy(), LOGITS.astype(np.int64), LABELS, 60),
+        "'accuracy' cannot compare 'y' with 't'; found predictions of int64; expected logits",
+    ),
+    "a scalar": (
+        lambda: measured(metrics.Accuracy("loss", "t"), LOGITS, LABELS, 60),
+        r"found the shapes \[\] and \[60\]; expected logits \(N",
+    ),
+    "a wrong rank": (
+        lambda: measured(metrics.get("top-2:y:t"), LOGITS[:, None, None], LABELS, 60),
+        r"found the shapes \[60, 1, 1, 5\] and \[60\]",
+    ),
+    "one class": (
+        lambda: measured(metrics.F1Score(), SCORES[:, None], YES, 60),
+        "two or more classes",
+    ),
+    "an unknown class": (
+        lambda: measured(metrics.Accuracy(), LOGITS[:, :4], LABELS, 60),
+        "found the label 4; expected classes from 0 to 3, or ignore_index",
+    ),
+    "classes for a sigmoid": (
+        lambda: measured(metrics.F1Score(), SCORES, LABELS, 60),
+        "expected 0 or 1 for each logit of a sigmoid",
+    ),
+    "what is fed": (
+        lambda: measured(metrics.get("f1:t:t"), LOGITS, LABELS, 60),
+        "found something that is fed; expected a value that the model computes",
+    ),
+    "an array of a function": (
+        lambda: measured(metrics.FunctionMean("m", as_it_is, ["y"]), LOGITS, LABELS, 9),
+        r"'m' is not a number; found an array of the shape \[9, 5\]",
+    ),
+    "ignore_index": (lambda: metrics.F1Score(ignore_index="a"), "ignore_index must be an integer"),  # type: ignore[arg-type]
+    "words in the remedy": (
+        lambda: metrics.F1Score().begin({}),
+        "name them: f1:PREDICT",
+    ),
+    "words of top-k": (
+        lambda: metrics.Accuracy(top_k=5).begin({}),
+        "name them: top-5:PREDICTIONS:LABELS",
     ),
     "binary of five": (
         lambda: measured(metrics.F1Score(average="binary"), LOGITS, LABELS, 60),

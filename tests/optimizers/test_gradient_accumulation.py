@@ -334,3 +334,36 @@ def test_steps_that_accumulate_are_not_grouped() -> None:
     one = Adam(0.1).minimize(loss, var_list="head.weight", accumulate=2)
     with pytest.raises(OptimizerValueError, match="that accumulate gradients cannot be grouped"):
         group(one, one)
+
+
+WEIGHTED: dict[str, dict[str, Any]] = {
+    "ignore_index": {"ignore_index": 0},
+    "class weights": {"class_weights": [0.1, 5.0]},
+    "both, smoothed": {"ignore_index": 0, "class_weights": [0.1, 5.0], "label_smoothing": 0.2},
+}
+
+
+def labelled(update: int, number: int | None = None) -> Arrays:
+    """Return a batch whose labels count unlike those of the others; the first one's are all 0."""
+    x = batch(update, number)["x"]
+    labels = np.random.default_rng(update + 7).integers(0, 2, BATCHES * ROWS)
+    labels[:ROWS], labels[-1] = 0, 1
+    rows = slice(None) if number is None else slice(ROWS * number, ROWS * (number + 1))
+    return {"x": x, "t": labels[rows]}
+
+
+@pytest.mark.parametrize("name", ["plain", "clipped", "scaled if", "scaled groups select"])
+@pytest.mark.parametrize("of", WEIGHTED)
+def test_batches_count_by_the_labels_that_count(name: str, of: str) -> None:
+    def made(**options: Any) -> Any:
+        loss = amp.losses.softmax_cross_entropy(network(), "y", "t", **WEIGHTED[of])
+        return OPTIMIZERS[name]().minimize(loss, **options)
+
+    whole, step = made(), made(accumulate=BATCHES)
+    with amp.TrainingSession(whole) as large, amp.TrainingSession(step) as small:
+        for update in range(2):
+            for number in range(BATCHES):
+                small.run(labelled(update, number))
+            large.run(labelled(update))
+            assert small.state_dict()["accumulate/denominator"] == 0
+        compare(small.state_dict(), large.state_dict())

@@ -194,3 +194,57 @@ def test_impossible_averages_are_refused(
     given = {"optimizer": Adam(), **arguments}
     with pytest.raises(error, match=message):
         WeightAverage(**given)
+
+
+@pytest.mark.parametrize("trained", [0, 3])
+def test_averages_that_a_checkpoint_lacks_begin_at_its_weights(tmp_path: Any, trained: int) -> None:
+    path = tmp_path / "plain.safetensors"
+    with opened(Adam(0.1)) as plain:
+        for step in range(4):
+            plain.run(batch(step))
+        plain.save(path)
+        weights, loss = plain.state_dict(), plain.evaluate(batch(9))["loss"]
+    with opened(WeightAverage(Adam(0.1), 0.9)) as session:
+        for step in range(trained):
+            session.run(batch(step + 20))
+        session.restore(path, strict=False)
+        assert session.evaluate(batch(9), averaged=True)["loss"] == loss
+        assert session.restored is not None
+        assert set(session.restored.begun) == {"w/average", "b/average", "averaged"}
+        assert not session.restored.kept
+        session.run(batch(10))
+        after = session.state_dict()
+        share = 1 - 1 / 10  # that of the first step of a warm-up
+        expected = weights["w"] + share * (after["w"] - weights["w"])
+        np.testing.assert_allclose(after["w/average"], expected, rtol=1e-5)
+
+
+def normalized() -> ir.Model:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 3] x) => (float[n, 2] y)
+    <float[2] scale = {1, 1}, float[2] shift = {0, 0},
+     float[2] mean = {0, 0}, float[2] var = {1, 1}> {
+        p = MatMul(x, w)
+        y = BatchNormalization(p, scale, shift, mean, var)
+    }""")
+    array = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    return amp.load(proto)
+
+
+def test_a_rate_of_0_fits_running_statistics_to_exported_averages() -> None:
+    def step(model: ir.Model, optimizer: Optimizer) -> Any:
+        return optimizer.minimize(amp.losses.mean_squared_error(model, "y", "t"))
+
+    with amp.TrainingSession(step(normalized(), WeightAverage(Adam(0.5), None))) as session:
+        for k in range(STEPS):
+            session.run(batch(k))
+        averaged = session.export(averaged=True)
+    with amp.TrainingSession(step(averaged, GradientDescent(0.0))) as session:
+        weights = session.state_dict()["w"]
+        for _ in range(200):  # an exponential average of one batch
+            session.run(batch(1))
+        fitted = session.state_dict()
+    np.testing.assert_array_equal(fitted["w"], weights)
+    expected = (batch(1)["x"] @ weights).mean(0)
+    np.testing.assert_allclose(fitted["mean"], expected, rtol=1e-4, atol=1e-5)

@@ -14,6 +14,8 @@ MODULES = (
     "amp_rewrite.optimizers",
     "amp_rewrite.loss_scaling",
     "amp_rewrite.distributed",
+    "amp_rewrite.callbacks",
+    "amp_rewrite.metrics",
 )
 """The public modules, as in the API reference."""
 
@@ -56,7 +58,7 @@ def _takes_arguments(function: Callable[..., Any]) -> bool:
 RECORDS = (
     *("RewriteResult", "Report", "VerifyReport", "CheckReport", "Conversion", "Calibration"),
     *("RaisedModel", "OpLists", "TrainOp", "GraphValue", "IndexedSlices", "UpdateInput"),
-    *("LossScaleState", "Shards", "ShardedData", "Diagnosis"),
+    *("LossScaleState", "Shards", "ShardedData", "Diagnosis", "Run"),
 )
 """Classes whose objects functions return: nobody calls them to make one."""
 
@@ -66,7 +68,11 @@ HOOKS = (
     *("*.apply_reduced", "*.apply_multiplied", "OptimizerWrapper.compute_gradients"),
     *("OptimizerWrapper.get_gradients", "Shards.sharding", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteResult.report_of_run", "*.member", "*.member_of"),
-    *("*.batches_of", "Inspection.cause"),
+    *("*.batches_of", "Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
+    *("Best.restore", "Callback.restore", "EarlyStopping.restore", "RunPage.restore", "Rows*"),
+    *("*.begin", "FunctionMean.update", "Metric.update", "Perplexity.update"),
+    *("TensorBoardLog.add", "Run.call", "*Comparison.*", "Best*.check"),
+    *("Callback.check",),
 )
 """Patterns of what the package calls, and a user at most overrides."""
 

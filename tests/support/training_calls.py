@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 
 import amp_rewrite as amp
-from amp_rewrite import distributed, losses
+from amp_rewrite import callbacks, distributed, losses, metrics
 from amp_rewrite import optimizers as opt
+from amp_rewrite.trainer.loop.plan import Plan
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 m (float[n, 3] x, int64[n] t) => (float loss)
@@ -140,6 +141,27 @@ def shards() -> distributed.Shards:
 
 def sharded() -> Any:
     return shards().data(FEEDS)
+
+
+class Rows:
+    """Where rows of metrics go, and are lost."""
+
+    def add(self, **row: Any) -> None:
+        pass
+
+
+def closed(make: Any) -> Callable[..., None]:
+    """Return what makes a file of rows, and closes it."""
+    return lambda **given: make(**given).close()
+
+
+def one_row(**row: Any) -> None:
+    with callbacks.MetricsFile("m.jsonl") as file:
+        file.add(**row)
+
+
+def run() -> callbacks.Run:
+    return callbacks.Run(session(), Plan(1, 2))
 
 
 def labels(make: Any, first: str) -> Call:
@@ -297,6 +319,27 @@ VALUES: dict[str, Callable[[], Call]] = {
     "Accumulation.every": lambda: accumulated_step(),
 }  # fmt: skip
 
+LOOP: dict[str, Callable[[], Call]] = {
+    "Accuracy": lambda: (metrics.Accuracy, {"logits": "y", "labels": "t", "ignore_index": -1}),
+    "F1Score": lambda: (metrics.F1Score, {"logits": "y", "labels": "t", "ignore_index": -1}),
+    "FunctionMean": lambda: (metrics.FunctionMean, {"name": "own", "function": lambda *_: 0.5, "fetches": ["y"]}),
+    "MeanAbsoluteError": lambda: (metrics.MeanAbsoluteError, {"predictions": "y", "labels": "z"}),
+    "MeanSquaredError": lambda: (metrics.MeanSquaredError, {"predictions": "y", "labels": "z"}),
+    "Perplexity": lambda: (metrics.Perplexity, {"labels": "t", "ignore_index": -1}),
+    "metrics.get": lambda: (metrics.get, {"identifier": "top-5:y:t"}),
+    "Best": lambda: (callbacks.Best, {"monitor": "eval_loss", "mode": "min"}),
+    "BestCheckpoint": lambda: (callbacks.BestCheckpoint, {"path": "best.safetensors"}),
+    "EarlyStopping": lambda: (callbacks.EarlyStopping, {}),
+    "Log": lambda: (callbacks.Log, {"rows": Rows()}),
+    "MetricsFile": lambda: (closed(callbacks.MetricsFile), {"path": "m.csv", "after": 0, "columns": ["step"]}),
+    "MetricsFile.add": lambda: (one_row, {"step": 1, "loss": 0.5}),
+    "RunPage": lambda: (callbacks.RunPage, {"path": "run.html"}),
+    "TensorBoardLog": lambda: (closed(callbacks.TensorBoardLog), {"folder": "events"}),
+    "Watch": lambda: (callbacks.Watch, {"function": print}),
+    "Run.stop": lambda: (run().stop, {"reason": "enough"}),
+    "Run.save": lambda: (run().save, {"path": "own.safetensors"}),
+}  # fmt: skip
+
 TRAIN: dict[str, Callable[[], Call]] = {
     "TrainingSession": lambda: (amp.TrainingSession, {"source": step()}),
     "run": lambda: (session().run, {"feeds": FEEDS}),
@@ -328,6 +371,7 @@ TABLE = {
     **LOSSES,
     **DISTRIBUTED,
     **SHARDS,
+    **LOOP,
     **TRAIN,
     **VALUES,
 }

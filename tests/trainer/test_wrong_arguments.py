@@ -78,8 +78,13 @@ def test_numbers_of_numpy_are_options_too():
         ({"fetches": None}, FetchError, "must be names; found an object of type NoneType"),
         ({"fetches": 3}, FetchError, "must be names; found an object of type int"),
         ({"targets": 3}, OptionError, "must be a mapping to names of values; found 3"),
-        ({"targets": ["y"]}, OptionError, "expected the keys 'logits' and 'labels'"),
-        ({"targets": {"answers": "y"}}, OptionError, "expected the keys 'logits' and 'labels'"),
+        (
+            {"targets": ["y"]},
+            OptionError,
+            "expected the keys 'logits', 'predictions', 'labels', and",
+        ),
+        ({"targets": {"answers": "y"}}, OptionError, "expected the keys 'logits', 'predictions'"),
+        ({"targets": {"ignore_index": "y"}}, OptionError, "'ignore_index' with a number"),
         ({"targets": {"logits": 3}}, OptionError, r"found \{'logits': 3\}"),
     ],
 )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from amp_rewrite.errors import DataError, FeedError, FetchError
+import numpy as np
+
+from amp_rewrite.errors import DataError, FeedError, FetchError, StepError
 from amp_rewrite.metrics.accuracy import Accuracy
-from amp_rewrite.metrics.metric import Metric, number_of_examples
+from amp_rewrite.metrics.loss_weight import LossWeight
+from amp_rewrite.metrics.metric import LABELS, LOGITS, Metric, as_number, ratio
 from amp_rewrite.trainer.data.examples import Batch, Examples
 from amp_rewrite.trainer.session.training_session import TrainingSession
+from amp_rewrite.trainer.step.step_arguments import fetched_names
 from amp_rewrite.trainer.step.step_info import LOSS
 
 
@@ -20,9 +25,11 @@ def evaluate(
     *,
     averaged: bool = False,
 ) -> dict[str, float]:
-    """Return the mean loss over examples in inference mode, and metrics.
+    """Return the mean loss in inference mode, and metrics.
 
-    If the model has a batch of a fixed size, examples that do not fill one are left out.
+    The mean is over what counts, whatever the size of the batches: over labels that are not
+    ignored, weighted as their classes are; over examples if the step does not know its labels. If
+    the model has a batch of a fixed size, examples that do not fill one are left out.
 
     Args:
         session: The session; its state does not change.
@@ -53,24 +60,45 @@ def measure(
     *,
     averaged: bool = False,
 ) -> dict[str, float]:
-    """Return the mean loss over batches, and metrics; see `evaluate`."""
+    """Return the mean loss over batches, and metrics; see `evaluate`.
+
+    Raises:
+        FetchError: The step has no loss.
+        StepError: The loss is not a scalar.
+        DataError: There are no batches.
+        OptionError: A metric does not know what to compare, or finds something else.
+    """
     targets = session.info.targets or {}
     if LOSS not in session.info.fetches:
         raise FetchError("the step has no loss to evaluate")
     if metrics is None:
-        metrics = [Accuracy()] if {"logits", "labels"} <= targets.keys() else []
-    needed = [name for metric in metrics for name in metric.begin(targets)]
-    fetches = list(dict.fromkeys([LOSS, *needed]))
-    loss, examples = 0.0, 0
+        metrics = [Accuracy()] if {LOGITS, LABELS} <= targets.keys() else []
+    weight = LossWeight(targets)
+    needed = [name for metric in metrics for name in fetched_names(metric.begin(targets) or ())]
+    fetches = list(dict.fromkeys([LOSS, *weight.needed, *needed]))
+    total, weights, seen = 0.0, 0.0, False
     for feeds in batches:
+        seen = True
         found = session.evaluate(feeds, fetches, averaged=averaged)
-        count = number_of_examples(feeds)
-        loss, examples = loss + float(found[LOSS]) * count, examples + count
+        counts = weight.of(found, feeds)
+        if counts:  # the loss of labels that are all ignored may be NaN
+            total, weights = total + _scalar_loss(found[LOSS]) * counts, weights + counts
         for metric in metrics:
             metric.update(found, feeds)
-    if not examples:
+    if not seen:
         raise DataError("the held-out data hold no examples")
-    return {"eval_loss": loss / examples} | {f"eval_{m.name}": m.result() for m in metrics}
+    measured = {f"eval_{m.name}": as_number(m.result(), m.name) for m in metrics}
+    return {"eval_loss": ratio(total, weights), **measured}
+
+
+def _scalar_loss(loss: np.ndarray[Any, Any]) -> float:
+    if loss.size != 1:
+        raise StepError(
+            "the loss is not a scalar",
+            found=f"the shape {list(loss.shape)}",
+            remedy="build the step with the mean of it",
+        )
+    return float(loss.item())
 
 
 def rehearse(

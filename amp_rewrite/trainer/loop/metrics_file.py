@@ -5,11 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+import numpy as np
+
+from amp_rewrite import arguments
 from amp_rewrite.errors import DataError, OptionError, SaveError
+from amp_rewrite.graph.io.paths import path_text
 
 COLUMNS = (
     "epoch",
@@ -30,7 +35,11 @@ class MetricsFile:
     """A file that grows by a row at a time: .csv with a header, or .jsonl."""
 
     def __init__(
-        self, path: Path, *, after: int | None = None, columns: Sequence[str] = COLUMNS
+        self,
+        path: str | os.PathLike[str],
+        *,
+        after: int | None = None,
+        columns: Sequence[str] = COLUMNS,
     ) -> None:
         """Open a file, which stays as it is until the first row is added.
 
@@ -41,10 +50,13 @@ class MetricsFile:
                 that goes on from there.
 
         Raises:
-            OptionError: The suffix is neither .csv nor .jsonl.
+            OptionError: The suffix is neither .csv nor .jsonl, or an argument is of another kind.
             SaveError: The file cannot be written.
             DataError: The file to go on with cannot be read.
         """
+        path = Path(path_text(path, OptionError))
+        if after is not None:
+            after = arguments.integer("after", after)
         if path.suffix not in (".csv", ".jsonl"):
             raise OptionError(
                 "unknown format of metrics",
@@ -53,7 +65,7 @@ class MetricsFile:
                 expected=".csv or .jsonl",
                 remedy="name the file so",
             )
-        self._csv, self._columns = path.suffix == ".csv", tuple(columns)
+        self._csv, self._columns = path.suffix == ".csv", arguments.texts("columns", columns)
         kept = [] if after is None or not path.exists() else _rows(path, self._csv, after)
         self._path, self._new = path, not path.exists()
         try:
@@ -65,7 +77,11 @@ class MetricsFile:
         self._kept: list[dict[str, Any]] | None = kept
 
     def add(self, **row: Any) -> None:
-        """Write one row; None is left out. What the file held before goes with the first one."""
+        """Write one row; None is left out. What the file held before goes with the first one.
+
+        Raises:
+            OptionError: A number is none, so that JSON cannot hold it.
+        """
         if self._kept is not None:
             kept, self._kept = self._kept, None
             self._file.truncate(0)
@@ -78,7 +94,7 @@ class MetricsFile:
             csv.writer(text, lineterminator="").writerow([row.get(name) for name in self._columns])
             self._line(text.getvalue())
         else:
-            self._line(json.dumps({k: v for k, v in row.items() if v not in (None, "")}))
+            self._line(_as_json(row, self._path))
 
     def close(self) -> None:
         """Close the file; a new one without a row is removed."""
@@ -97,6 +113,21 @@ class MetricsFile:
     def __exit__(self, *exception: object) -> None:
         """Close the file."""
         self.close()
+
+
+def _as_json(row: Mapping[str, Any], path: Path) -> str:
+    """Return a row as one line; numbers of numpy are numbers."""
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
+    try:
+        return json.dumps({k: v for k, v in plain.items() if v is not None and not _is_empty(v)})
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            "a row of metrics holds what JSON cannot", where=path, found=error
+        ) from error
+
+
+def _is_empty(value: object) -> bool:
+    return isinstance(value, str) and not value
 
 
 def _rows(path: Path, is_csv: bool, after: int) -> list[dict[str, Any]]:

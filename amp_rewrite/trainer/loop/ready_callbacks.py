@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from amp_rewrite import arguments
 from amp_rewrite.errors import CheckpointError, OptionError
+from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.trainer.loop.plan import Progress
 from amp_rewrite.trainer.loop.run import Callback, Run
 
@@ -18,7 +19,13 @@ class Watch(Callback):
     """Calls a function with the progress after every step, evaluation and epoch."""
 
     def __init__(self, function: Callable[[Progress], None]) -> None:
-        """Keep the function."""
+        """Keep the function.
+
+        Raises:
+            OptionError: It cannot be called.
+        """
+        if not callable(function):
+            raise OptionError("Watch calls a function", found=f"{function!r:.60}")
         self._function = function
 
     def on_step(self, run: Run) -> None:
@@ -40,7 +47,17 @@ class Log(Callback):
     """Writes a row after each step and each evaluation."""
 
     def __init__(self, rows: Rows) -> None:
-        """Say where rows go."""
+        """Say where rows go.
+
+        Raises:
+            OptionError: It takes no rows.
+        """
+        if not callable(getattr(rows, "add", None)):
+            raise OptionError(
+                "rows go to an object with a method add",
+                found=f"an object of type {type(rows).__name__}",
+                remedy="pass a MetricsFile or a TensorBoardLog",
+            )
         self._rows = rows
 
     def on_step(self, run: Run) -> None:
@@ -67,13 +84,12 @@ class Best(Callback):
             least: What counts as better must be better by more than this.
 
         Raises:
-            OptionError: There is no such mode, or `least` is negative.
+            OptionError: There is no such mode, `least` is negative, or `monitor` is not a name.
         """
-        if mode not in (None, "min", "max"):
-            raise OptionError("unknown mode", found=repr(mode), expected="'min' or 'max'")
-        if not isinstance(least, int | float) or not least >= 0:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptionError("impossible min_delta", found=repr(least), expected="at least 0")
-        self.monitor, self._least = monitor, least
+        if mode is not None:
+            arguments.one_of("mode", mode, ("min", "max"))
+        self.monitor = arguments.text("monitor", monitor, what="the name of what to watch")
+        self._least = arguments.number("min_delta", least, low=0.0, expected="at least 0")
         smaller = monitor.endswith(("loss", "error", "perplexity"))
         self._sign = -1.0 if (mode or ("min" if smaller else "max")) == "min" else 1.0
         self.best: float | None = None
@@ -149,12 +165,8 @@ class EarlyStopping(Best):
         Raises:
             OptionError: A number is impossible.
         """
-        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptionError(
-                "impossible patience", found=repr(patience), expected="an integer of at least 1"
-            )
         super().__init__(monitor, mode, min_delta)
-        self.patience, self.waited = patience, 0
+        self.patience, self.waited = arguments.integer("patience", patience, low=1), 0
 
     def improved(self, run: Run) -> None:
         """Begin to wait anew."""
@@ -200,10 +212,11 @@ class BestCheckpoint(Best):
             restore: Put it back when training ends.
 
         Raises:
-            OptionError: `restore` is neither True nor False, or there is no such mode.
+            OptionError: An argument is of another kind, or there is no such mode.
         """
         super().__init__(monitor, mode)
-        self.path, self.restores = Path(path), arguments.switch("restore", restore)
+        self.path = Path(path_text(path, OptionError))
+        self.restores = arguments.switch("restore", restore)
 
     def check(self, run: Run) -> None:
         """Refuse a run that cannot find the number, or has lost what it is to put back.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from importlib import import_module
 from typing import Any, Self
 
 from amp_rewrite.errors import OptionError, SaveError
+from amp_rewrite.graph.io.paths import path_text
 
 _PLACE = ("epoch", "step", "seconds")
 """What a row says about where it stands."""
@@ -22,12 +24,13 @@ class TensorBoardLog:
         """Begin an event file.
 
         Raises:
-            OptionError: Neither tensorboardX nor tensorboard is installed.
+            OptionError: Neither tensorboardX nor tensorboard is installed, or it is not a path.
             SaveError: The folder cannot be written.
         """
+        path = path_text(folder, OptionError)
         make = _writer()
         try:
-            self._writer = make(os.fspath(folder))
+            self._writer = make(path)
         except OSError as error:
             raise SaveError(
                 "the event file cannot be written", where=folder, found=error.strerror or error
@@ -36,10 +39,10 @@ class TensorBoardLog:
     def add(self, **row: Any) -> None:
         """Write the numbers of one row at its step."""
         for name, value in row.items():
-            if name not in _PLACE and isinstance(value, int | float):
+            if name not in _PLACE and isinstance(value, numbers.Real):
                 group = "evaluation" if name.startswith("eval_") else "training"
                 tag = f"{group}/{name.removeprefix('eval_')}"
-                self._writer.add_scalar(tag, value, row["step"])
+                self._writer.add_scalar(tag, float(value), row["step"])
 
     def close(self) -> None:
         """End the file."""

@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from amp_rewrite import losses
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.trainer.recipe.key_value import argument
 from amp_rewrite.training.training_graph import GraphValue, TrainingGraph, training_graph
 
@@ -19,10 +18,8 @@ KINDS: Mapping[str, Callable[..., GraphValue]] = {
 """Every loss by its name in words."""
 
 
-def loss_of(
-    model: ir.Model, text: str, options: Iterable[str] = ()
-) -> tuple[GraphValue, dict[str, str] | None]:
-    """Return a loss, and the names of the logits and labels if they are known.
+def loss_of(model: ir.Model, text: str, options: Iterable[str] = ()) -> GraphValue:
+    """Return a loss.
 
     Args:
         model: The forward model; a loss that it lacks is added to it.
@@ -38,12 +35,11 @@ def loss_of(
     if graph.has(text):
         for option in options:
             raise OptionError("a loss of the model itself takes no options", found=option)
-        loss = _scalar(graph.value(text))
-        return loss, _targets(loss.value)
+        return _scalar(graph.value(text))
     if kind not in KINDS:
         if rest.count(":"):
             raise OptionError("unknown kind of loss", found=repr(kind), expected=" or ".join(KINDS))
-        return graph.value(text), None  # an error that names similar ones
+        return graph.value(text)  # an error that names similar ones
     names = _two_names(graph, rest)
     if names is None:
         raise OptionError(
@@ -52,9 +48,7 @@ def loss_of(
     parameters = inspect.signature(KINDS[kind]).parameters.values()
     known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     given = dict(argument(option, kind, known) for option in options)
-    loss = _scalar(KINDS[kind](model, *names, **given))
-    targets = {"logits": names[0], "labels": names[1]}
-    return loss, targets if kind.startswith("softmax") else None
+    return _scalar(KINDS[kind](model, *names, **given))
 
 
 def _two_names(graph: TrainingGraph, text: str) -> tuple[str, str] | None:
@@ -75,13 +69,3 @@ def _scalar(loss: GraphValue) -> GraphValue:
         found=f"the shape {list(loss.shape)}",
         remedy=f"add a loss, for example softmax-cross-entropy:{loss.name}:LABELS",
     )
-
-
-def _targets(loss: ir.Value) -> dict[str, str] | None:
-    node = loss.producer()
-    if node is None or not has(node, Trait.LOSS):
-        return None
-    logits, labels = node.inputs[0], node.inputs[1]
-    if logits is None or labels is None or not labels.is_graph_input():
-        return None
-    return {"logits": str(logits.name), "labels": str(labels.name)}

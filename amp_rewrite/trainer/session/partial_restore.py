@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph import elements
+from amp_rewrite.optimizers.weight_average import COUNT
 from amp_rewrite.trainer.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
@@ -23,11 +24,13 @@ class Restored:
         taken: The names of what was taken, frozen weights included.
         left: Name -> why it was not taken.
         kept: The states that it lacks, or has in another shape; they stay as they were.
+        begun: The averages of taken weights that it lacks; they begin anew, at those weights.
     """
 
     taken: tuple[str, ...]
     left: Mapping[str, str]
     kept: tuple[str, ...]
+    begun: tuple[str, ...] = ()
 
 
 def fitting(
@@ -48,6 +51,34 @@ def fitting(
         else:
             left[name] = why
     return found, left
+
+
+def begun_averages(
+    found: Mapping[str, Array], states: Mapping[str, StateInfo], averages: Mapping[str, str]
+) -> dict[str, Array]:
+    """Return averages that begin at the weights that were found, and their count at 0.
+
+    Args:
+        found: The tensors of a checkpoint that fit.
+        states: The states of a step.
+        averages: Variable -> the state that holds its average.
+
+    Returns:
+        State -> array, of the averages that the checkpoint lacks though it has the variable.
+    """
+    begun = {
+        average: np.asarray(found[variable]).astype(_numpy_type(states[average]))
+        for variable, average in averages.items()
+        if variable in found and average not in found
+    }
+    counts = [s for s in states.values() if s.role == COUNT and begun and s.name not in found]
+    return begun | {s.name: np.zeros(s.shape, _numpy_type(s)) for s in counts}
+
+
+def _numpy_type(state: StateInfo) -> np.dtype[Any]:
+    member = elements.element(state.dtype)
+    assert member is not None, "a step describes its states by ONNX type names"
+    return ir.DataType(member).numpy()
 
 
 def _misfit(array: Array, state: StateInfo) -> str | None:

@@ -31,7 +31,7 @@ from amp_rewrite.trainer.session.held_steps import held_steps
 from amp_rewrite.trainer.session.input_checks import ALLOW, InputChecks
 from amp_rewrite.trainer.session.inspection import Inspection
 from amp_rewrite.trainer.session.outcome import Outcome
-from amp_rewrite.trainer.session.partial_restore import Restored, fitting
+from amp_rewrite.trainer.session.partial_restore import Restored, begun_averages, fitting
 from amp_rewrite.trainer.session.programs import AnyProgram, Programs, default_options
 from amp_rewrite.trainer.session.scale_states import fitted, state_tensors
 from amp_rewrite.trainer.session.sharding import ShardContext, sharding_of
@@ -339,7 +339,8 @@ class TrainingSession(Inspection):
             path: The file.
             strict: Whether it must hold exactly the states of the step. False takes what fits by
                 name, shape and type, across freezing and unfreezing, and into a larger or smaller
-                model; `restored` says what that was.
+                model; averages that it lacks begin at the weights that it has. `restored` says
+                what that was.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
@@ -472,15 +473,16 @@ class TrainingSession(Inspection):
             found, left = fitted(rest, states, self._step.initial(), where), dict[str, str]()
         else:
             found, left = fitting(rest, states)
+        begun = begun_averages(found, states, self.info.averages or {})
         if frozen:
             self._frozen.replace(frozen, where)
             self._programs.clear()
-        for name, array in found.items():
+        for name, array in {**found, **begun}.items():
             self._states.write(name, array)
         for skips in self._skips:
             skips.reset()
-        kept = tuple(name for name in states if name not in found)
-        self.restored = Restored((*found, *frozen), left, kept)
+        kept = tuple(name for name in states if name not in found and name not in begun)
+        self.restored = Restored((*found, *frozen), left, kept, tuple(begun))
         return self.restored
 
     def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:

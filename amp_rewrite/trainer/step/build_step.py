@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import onnx_ir as ir
 
@@ -15,7 +15,7 @@ from amp_rewrite.trainer.step.cut import cut
 from amp_rewrite.trainer.step.export import keep_forward
 from amp_rewrite.trainer.step.precision import in_precision
 from amp_rewrite.trainer.step.step import Step, whole_step
-from amp_rewrite.trainer.step.step_arguments import fetched_names, target_names
+from amp_rewrite.trainer.step.step_arguments import checked_targets, fetched_names
 from amp_rewrite.trainer.step.step_info import DEFAULT_FETCHES
 from amp_rewrite.training.replicas import define
 
@@ -31,7 +31,7 @@ def build_step(
     fetches: str | Iterable[str] = (),
     *,
     seed: int = 0,
-    targets: Mapping[str, str] | None = None,
+    targets: Mapping[str, Any] | None = None,
     precision: str | None = None,
     options: RewriteOptions | None = None,
     **changes: Unpack[StepChanges],
@@ -47,7 +47,8 @@ def build_step(
         train_op: What `Optimizer.minimize` returned; not changed.
         fetches: Names of values to compute besides the loss.
         seed: Where the random numbers of Dropout begin.
-        targets: The names of the "logits" and the "labels", for evaluation.
+        targets: What evaluation compares, where the loss does not tell: the names of the "logits"
+            or other "predictions" and of the "labels", and the "ignore_index" of labels.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16". None
             is that of `options`; without them float32, or what
             enable_mixed_precision_graph_rewrite chose. States, data inputs and fetches are float32
@@ -69,20 +70,21 @@ def build_step(
 
 
 def step_model(
-    step: Step, fetches: str | Iterable[str] = (), *, targets: Mapping[str, str] | None = None
+    step: Step, fetches: str | Iterable[str] = (), *, targets: Mapping[str, Any] | None = None
 ) -> ir.Model:
     """Return the model of `build_step` for a step that is there already.
 
     Args:
         step: What `whole_step` or `in_precision` returned; it is cut down, and of no use then.
         fetches: Names of values to compute besides the loss.
-        targets: The names of the "logits" and the "labels", for evaluation.
+        targets: See `build_step`.
 
     Raises:
         FetchError: A name in `fetches` is unknown.
         OptionError: `targets` are no such names.
     """
-    info = replace(step.info, targets=target_names(targets))
+    told = {**(step.info.targets or {}), **checked_targets(targets)}
+    info = replace(step.info, targets=told or None)
     always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
     if info.fetches.get(LEARNING_RATE) not in info.names:
         always = (*always, LEARNING_RATE)  # of a schedule: a number that the step computes anyway

@@ -29,6 +29,7 @@ from amp_rewrite.trainer.step.step_info import (
     StepInfo,
     read_info,
 )
+from amp_rewrite.trainer.step.step_targets import targets_of
 from amp_rewrite.training.replicas import undefine
 from amp_rewrite.training.training_graph import TrainingGraph
 
@@ -194,6 +195,7 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         inputs=tuple(str(v.name) for v in model.graph.inputs if v.name not in names),
         fetches=fetches,
         loss=fetches.get(LOSS),
+        targets=None if train_op.loss is None else targets_of(train_op.loss.value),
         seed=str(training.seeds[0].name) if once else None,
         gradients=_names(training.gradients) if once else None,
         gradient_rows=_names(training.gradient_rows) or None if once else None,

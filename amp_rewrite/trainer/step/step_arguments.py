@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from amp_rewrite.arguments import whole_number
 from amp_rewrite.errors import FetchError, OptionError
+from amp_rewrite.metrics.metric import IGNORED, LABELS, LOGITS, PREDICTIONS
 from amp_rewrite.trainer.step.step_info import DEFAULT_FETCHES, StepInfo
 
-_TARGETS = ("logits", "labels")
+_NAMED = (LOGITS, PREDICTIONS, LABELS)
 
 
 def seed_number(given: object) -> int:
@@ -81,23 +83,26 @@ def fetch_names(
     return names
 
 
-def target_names(targets: Mapping[str, str] | None) -> dict[str, str] | None:
-    """Return the names of logits and labels, or None if none are given.
+def checked_targets(targets: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a user says that evaluation compares; empty if nothing is said.
 
     Raises:
-        OptionError: They are no mapping from "logits" and "labels" to names.
+        OptionError: It is no mapping to names of values and an `ignore_index`.
     """
     if targets is None:
-        return None
-    named = isinstance(targets, Mapping) and all(  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        key in _TARGETS and isinstance(name, str)  # pyright: ignore[reportUnnecessaryIsInstance]
-        for key, name in targets.items()
-    )
-    if not named:
+        return {}
+    is_mapping = isinstance(targets, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not is_mapping or not all(_is_target(key, found) for key, found in targets.items()):
         raise OptionError(
             "targets must be a mapping to names of values",
             found=repr(targets),
-            expected=f"the keys {' and '.join(map(repr, _TARGETS))}",
+            expected=f"the keys {', '.join(map(repr, _NAMED))}, and {IGNORED!r} with a number",
             remedy="pass {'logits': name, 'labels': name}",
         )
-    return dict(targets) or None
+    return {key: int(found) if key == IGNORED else found for key, found in targets.items()}
+
+
+def _is_target(key: object, found: object) -> bool:
+    if key == IGNORED:
+        return whole_number(found) is not None
+    return key in _NAMED and isinstance(found, str)

@@ -52,7 +52,9 @@ class StepInfo:
         inputs: The names of the data inputs.
         fetches: Name that `session.run` knows -> graph output.
         loss: The name of the loss in the graph, or None.
-        targets: What evaluation compares, by role: "logits" and "labels"; empty if not known.
+        targets: What evaluation compares, as far as the loss tells; None if it tells nothing. The
+            names of the "logits" or other "predictions", of the "labels", and of the "denominator"
+            of a weighted mean; "ignore_index" is a number.
         seed: The value at which the only backward pass begins, or None.
         gradients: Variable -> the value that carries its gradient; None if not known.
         gradient_rows: Variable -> the value that says which of its rows that gradient holds, where
@@ -70,7 +72,7 @@ class StepInfo:
     inputs: tuple[str, ...]
     fetches: dict[str, str]
     loss: str | None = None
-    targets: dict[str, str] | None = None
+    targets: dict[str, Any] | None = None
     seed: str | None = None
     gradients: dict[str, str] | None = None
     precision: str = FLOAT32.name

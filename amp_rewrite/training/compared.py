@@ -1,0 +1,58 @@
+"""What a loss notes on its value: what it compares, and what its mean is divided by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.keys import COMPARED_KEY, SCALED_KEY
+from amp_rewrite.graph.traits import Trait, has
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a loss is computed from.
+
+    Attributes:
+        predictions: What the model says.
+        labels: What is so.
+        of_classes: Whether the predictions are logits, and the labels say which of them should be
+            the largest.
+        ignore_index: Labels of this number do not count, or None.
+        denominator: What the sum of the losses is divided by, if labels do not count alike: the
+            number of those that count, or the sum of their weights. Otherwise None.
+    """
+
+    predictions: ir.Value
+    labels: ir.Value
+    of_classes: bool = False
+    ignore_index: int | None = None
+    denominator: ir.Value | None = None
+
+
+def note_compared(loss: ir.Value, compared: Compared) -> None:
+    """Note on a loss what it compares."""
+    loss.meta[COMPARED_KEY] = compared
+
+
+def compared_by(loss: ir.Value) -> Compared | None:
+    """Return what a loss, scaled or not, compares; None if nobody knows.
+
+    A loss that was part of the model when it was loaded has no note; its operator tells.
+    """
+    loss = loss.meta.get(SCALED_KEY, loss)
+    noted = loss.meta.get(COMPARED_KEY)
+    return noted if isinstance(noted, Compared) else _of_operator(loss.producer())
+
+
+def _of_operator(node: ir.Node | None) -> Compared | None:
+    if node is None or not has(node, Trait.LOSS):
+        return None
+    scores, labels = node.inputs[:2]
+    if scores is None or labels is None:
+        return None
+    ignored = node.attributes.get("ignore_index")
+    return Compared(
+        scores, labels, of_classes=True, ignore_index=None if ignored is None else ignored.as_int()
+    )

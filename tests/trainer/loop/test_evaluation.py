@@ -1,0 +1,172 @@
+"""What is measured on held-out examples counts what the loss counts, whatever the batches are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import CLASSIFIER, batch, model_of, train_op
+
+import amp_rewrite as amp
+from amp_rewrite import metrics
+from amp_rewrite.errors import AmpError
+from amp_rewrite.optimizers import SGD
+
+LOGITS = """<ir_version: 8, opset_import: ["": 17]>
+    classifier (float[N, 4] x) => (float[N, 3] logits)
+    <float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[3] b = {1, 0, 1}> {
+        h = MatMul (x, w)
+        logits = Add (h, b)
+    }"""
+IGNORED = -100
+SIZE = 37
+WEIGHTS = np.array([0.5, 2.0, 3.5], np.float32)
+NAMES = ["accuracy:logits:t", "top-2", "f1", "perplexity"]
+
+
+def data() -> dict[str, Any]:
+    """Return examples most of whose labels are ignored, above all in the first ones."""
+    random = np.random.default_rng(3)
+    labels = random.integers(0, 3, SIZE)
+    ignored = random.random(SIZE) < np.linspace(0.95, 0.2, SIZE)
+    x = random.normal(size=(SIZE, 4)).astype(np.float32)
+    return {"x": x, "t": np.where(ignored, IGNORED, labels)}
+
+
+def step(**options: Any) -> Any:
+    loss = amp.losses.softmax_cross_entropy(model_of(LOGITS), "logits", "t", **options)
+    return SGD(0.1).minimize(loss)
+
+
+def logits_of(session: amp.TrainingSession) -> np.ndarray:
+    found = session.evaluate(data(), ["logits"])
+    return found["logits"].astype(np.float64)
+
+
+def expected_loss(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+    """Return the weighted mean over the whole set of the labels that are not ignored."""
+    kept = labels != IGNORED
+    logits, labels = logits[kept], labels[kept]
+    top = logits.max(-1)
+    losses = np.log(np.exp(logits - top[:, None]).sum(-1)) + top
+    losses -= np.take_along_axis(logits, labels[:, None], -1)[:, 0]
+    return float((losses * weights[labels]).sum() / weights[labels].sum())
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], np.ndarray]] = {
+    "ignore_index": ({"ignore_index": IGNORED}, np.ones(3)),
+    "and class weights": ({"ignore_index": IGNORED, "class_weights": WEIGHTS}, WEIGHTS),
+}
+
+
+@pytest.mark.parametrize("size", [SIZE, 5, 1])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_mean_is_that_of_the_whole_set_for_every_batch_size(name: str, size: int) -> None:
+    options, weights = OPTIONS[name]
+    with amp.Trainer(step(**options)) as trainer:
+        found = trainer.evaluate(data(), batch=size, metrics=NAMES)
+        logits = logits_of(trainer.session)
+    labels = data()["t"]
+    kept = labels != IGNORED
+    loss = expected_loss(logits, labels, weights)
+    right = logits.argmax(-1)[kept] == labels[kept]
+    assert found["eval_loss"] == pytest.approx(loss, rel=1e-5)
+    assert found["eval_perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
+    assert found["eval_accuracy"] == pytest.approx(right.mean())
+    assert found["eval_accuracy"] <= found["eval_top_2_accuracy"] < 1
+
+
+def exported(op: Any, folder: Path) -> Any:
+    amp.save(amp.build_step(op), folder / "step.onnx")
+    return folder / "step.onnx"
+
+
+SOURCES: dict[str, Callable[[Any, Path], Any]] = {
+    "a TrainOp": lambda op, folder: op,
+    "a file": exported,
+    "a step in float16": lambda op, folder: amp.build_step(op, precision="float16"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_step_says_what_its_loss_compares(kind: str, tmp_path: Path) -> None:
+    op = step(ignore_index=IGNORED, class_weights=WEIGHTS)
+    with amp.Trainer(SOURCES[kind](op, tmp_path)) as trainer:
+        targets = trainer.session.info.targets
+        assert targets == {
+            "logits": "logits", "labels": "t", "ignore_index": IGNORED,
+            "denominator": "loss_denominator",
+        }  # fmt: skip
+        one, many = trainer.evaluate(data(), batch=SIZE), trainer.evaluate(data(), batch=4)
+    assert one == pytest.approx(many, rel=1e-3)
+    assert set(one) == {"eval_loss", "eval_accuracy"}
+
+
+def test_what_is_said_of_a_step_goes_before_what_its_loss_says() -> None:
+    model = amp.build_step(step(), targets={"labels": "t", "ignore_index": 2})
+    with amp.TrainingSession(model) as session:
+        assert session.info.targets == {"logits": "logits", "labels": "t", "ignore_index": 2}
+
+
+def test_a_loss_of_the_model_itself_says_what_it_ignores() -> None:
+    own = CLASSIFIER.replace("Loss (", f"Loss <ignore_index: int = {IGNORED}> (")
+    with amp.Trainer(SGD(0.1).minimize(amp.value(model_of(own), "loss"))) as trainer:
+        one, many = trainer.evaluate(data(), batch=SIZE), trainer.evaluate(data(), batch=25)
+    assert one == pytest.approx(many)
+    assert set(one) == {"eval_loss", "eval_accuracy"}
+
+
+def test_a_loss_of_differences_names_its_predictions() -> None:
+    loss = amp.losses.huber(model_of(LOGITS), "logits", "z")
+    held = {"x": data()["x"], "z": np.ones((SIZE, 3), np.float32)}
+    with amp.Trainer(SGD(0.1).minimize(loss)) as trainer:
+        assert trainer.session.info.targets == {"predictions": "logits", "labels": "z"}
+        found = trainer.evaluate(held, batch=5, metrics=["mean-absolute-error"])
+        logits = trainer.session.evaluate(held, ["logits"])["logits"]
+        assert set(trainer.evaluate(held)) == {"eval_loss"}
+    assert found["eval_mean_absolute_error"] == pytest.approx(np.abs(logits - 1).mean(), rel=1e-5)
+
+
+def test_nothing_is_measured_where_every_label_is_ignored() -> None:
+    held = {**data(), "t": np.full(SIZE, IGNORED)}
+    with amp.Trainer(step(ignore_index=IGNORED)) as trainer:
+        found = trainer.evaluate(held, batch=5, metrics=NAMES)
+    assert np.isnan(list(found.values())).all()
+
+
+class Constant(metrics.Metric):
+    """A metric whose result is what it was told."""
+
+    name = "constant"
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def begin(self, targets: Any) -> Any:
+        return None
+
+    def update(self, found: Any, feeds: Any) -> None:
+        pass
+
+    def result(self) -> Any:
+        return self.found
+
+
+def test_the_result_of_a_metric_of_ones_own_is_a_float() -> None:
+    with amp.Trainer(train_op()) as trainer:
+        found = trainer.evaluate(batch(1, 8), metrics=[Constant(np.float32(0.25))])
+        assert type(found["eval_constant"]) is float
+        with pytest.raises(AmpError, match="'constant' is not a number; found NoneType"):
+            trainer.evaluate(batch(1, 8), metrics=[Constant(None)])
+
+
+def test_a_loss_that_is_not_a_scalar_is_refused() -> None:
+    with (
+        amp.Trainer(step(reduction="none")) as trainer,
+        pytest.raises(AmpError, match="the loss is not a scalar"),
+    ):
+        trainer.evaluate({**data(), "t": np.ones(SIZE, np.int64)})
