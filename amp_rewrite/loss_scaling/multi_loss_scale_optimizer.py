@@ -206,14 +206,14 @@ class MultiLossScaleOptimizer(OptimizerWrapper):
         return graph.scoped(_SCOPE, Part.LOSS_SCALE)
 
     def _check_losses(self, loss: object, grad_loss: object) -> list[GraphValue]:
-        expected = f"a list of {len(self.loss_scales)} losses, one for each loss scale"
         if not isinstance(loss, list | tuple) or len(loss) != len(self.loss_scales):  # pyright: ignore[reportUnknownArgumentType] users pass anything
             count = len(loss) if isinstance(loss, list | tuple) else 1  # pyright: ignore[reportUnknownArgumentType]
             raise LossScaleValueError(
                 "the losses do not fit the loss scales",
                 where=self.get_name(),
                 found=f"{count} of {len(self.loss_scales)}",
-                expected=expected,
+                expected=f"a list of {len(self.loss_scales)} losses, one for each loss scale",
+                remedy="pass them to minimize, and put this optimizer around any other",
             )
         if grad_loss is not None:
             raise LossScaleValueError(

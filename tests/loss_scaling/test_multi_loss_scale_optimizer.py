@@ -354,6 +354,12 @@ def test_what_does_not_fit_is_refused() -> None:
             ValueError, match=rf"losses do not fit .*found {found}; expected a list"
         ):
             two.minimize(given)
+    outside = amp.CrossShardOptimizer(MultiLossScaleOptimizer(Adam(), ["dynamic", "dynamic"]))
+    with (
+        amp.distributed.shard_context(1),
+        pytest.raises(ValueError, match=r"found 1 of 2; .*put this optimizer around any other"),
+    ):
+        outside.minimize([main, side])
     with pytest.raises(ValueError, match=r"take no grad_loss; .*multiply"):
         two.compute_gradients([main, side], grad_loss=main)
     with pytest.raises(ValueError, match="two losses are of different models"):
