@@ -77,8 +77,14 @@ def print_restored(found: Restored | None, path: Path) -> None:
 
 def print_search(found: RateSearch, out: PlainConsole) -> None:
     """Say which learning rate to begin with."""
-    low, high = found.rates[0], found.rates[-1]
-    out.print(
-        f"suggested learning rate {found.suggestion:.3g}: the loss falls most steeply there, of "
-        f"{len(found.rates)} rates from {low:.3g} to {high:.3g}"
-    )
+    tried = f"{len(found.rates)} rates from {found.rates[0]:.3g} to {found.rates[-1]:.3g}"
+    if found.suggestion is None:
+        out.print(
+            f"no learning rate to suggest: the loss falls nowhere clearly, of {tried}; the model "
+            "is trained already, or needs larger batches"
+        )
+    else:
+        out.print(
+            f"suggested learning rate {found.suggestion:.3g}: the loss falls most steeply there, "
+            f"of {tried}"
+        )

@@ -11,6 +11,7 @@ import numpy as np
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.names import is_utf8
+from amp_rewrite.training.training_graph import GraphValue
 
 
 def number(
@@ -126,7 +127,7 @@ def listed(given: Iterable[Any], what: str) -> list[Any]:
     Raises:
         OptimizerTypeError: It is no iterable.
     """
-    if not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not isinstance(given, Iterable) or isinstance(given, GraphValue):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerTypeError(
             f"{what} must come in a list",
             found=f"an object of type {type(given).__name__}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite import arguments
 from amp_rewrite.builder.builder import Builder
+from amp_rewrite.builder.known import dims
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptionError
 from amp_rewrite.training.indexing import indexed
@@ -140,6 +141,36 @@ class Arithmetic(ABC):
         """
         entries = index if isinstance(index, tuple) else (index,)
         return self._with(indexed(self._builder, self.value, [self._entry(e) for e in entries]))
+
+    def __iter__(self) -> Iterator[Self]:
+        """Yield the parts along the first axis, as numpy does.
+
+        Raises:
+            OptionError: There is no axis, or its length is known only when the graph runs.
+        """
+        known = dims(self.value)
+        length = known[0] if known else None
+        if length is None:
+            raise OptionError(
+                "a value whose first axis has no known length cannot be iterated over",
+                where=self.value.name,
+                found="no known shape" if known is None else f"shape {list(known)}",
+                remedy="use its methods, such as .sum(), .mean() and .max(), or a slice",
+            )
+        return (self[index] for index in range(length))
+
+    def __contains__(self, item: object) -> bool:
+        """Refuse `item in value`, which is known when the graph runs.
+
+        Raises:
+            OptionError: In any case.
+        """
+        raise OptionError(
+            "whether a value contains a number is known when the graph runs",
+            where=self.value.name,
+            found=f"{item!r:.60} in a value",
+            remedy="use value.equal(item), and .where or .max on it",
+        )
 
     def _entry(self, entry: Any) -> Any:
         """Return a value or an array that is an index as a value of the graph."""

@@ -157,6 +157,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a step of 0": (lambda y: y[::0], "not an index"),
     "too many indices": (lambda y: y[0, 0, 0], "more indices than axes; .*found 3"),
     "two ellipses": (lambda y: y[..., ...], "is not clear"),
+    "a number in it": (lambda y: 1.0 in y, r"known when the graph runs; .*found 1\.0 in a value"),
     "a type": (lambda y: y.astype("float3"), "unknown type; found 'float3'"),
     "an axis": (lambda y: y.softmax("a"), "axis must be an integer"),
     "axes": (lambda y: y.sum("a"), "axes must be an integer"),
@@ -169,6 +170,22 @@ def test_what_cannot_be_computed_is_refused(case: str) -> None:
     call, message = REFUSED[case]
     with pytest.raises(AmpError, match=message):
         call(amp.value(model(), "y"))
+
+
+def test_rows_of_a_known_number_are_iterated_over() -> None:
+    m = model()
+    rows = list(amp.value(m, "m"))
+    assert [row.shape for row in rows] == [(2,)] * 4
+    loss = (sum(amp.value(m, "m")) * 1.0).sum() + amp.value(m, "y").sum() * 0.0
+    with amp.TrainingSession(amp.optimizers.SGD(0.5).minimize(loss)) as session:
+        found = session.run({"x": X, "k": K})["loss"]
+    np.testing.assert_allclose(found, M.sum(), rtol=1e-6)
+    with pytest.raises(OptionError, match=r"found shape \[\]"):
+        iter(loss)
+    with pytest.raises(OptionError, match=r"iterated over; found shape \[None, 4\]; .*\.sum\(\)"):
+        sum(amp.value(m, "x"))
+    with pytest.raises(TypeError, match="gradients must come in a list"):
+        amp.LossScaleOptimizer(amp.optimizers.SGD()).get_unscaled_gradients(amp.value(m, "m"))
 
 
 def test_values_of_two_models_do_not_meet() -> None:

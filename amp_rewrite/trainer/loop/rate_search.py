@@ -12,8 +12,10 @@ import numpy as np
 
 from amp_rewrite import arguments
 from amp_rewrite.errors import DataError, LossScaleError, OptionError
+from amp_rewrite.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.trainer.data.examples import Batch, Examples
 from amp_rewrite.trainer.loop.plan import Plan
+from amp_rewrite.trainer.loop.steepest_fall import steepest_fall
 from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.trainer.step.step_info import LOSS
 
@@ -45,10 +47,14 @@ class RateSearch:
     smoothed: tuple[float, ...]
 
     @property
-    def suggestion(self) -> float:
-        """The rate at which the smoothed loss falls most steeply over the logarithm of the rate."""
-        slopes = np.gradient(self.smoothed, np.log(self.rates))
-        return self.rates[int(np.argmin(slopes))]
+    def suggestion(self) -> float | None:
+        """The rate at which the loss falls most steeply over the logarithm of the rate.
+
+        That is before it first rises. None if it falls nowhere clearly: the model is trained
+        already, or the batches or the steps are too few.
+        """
+        step = steepest_fall(self.losses)
+        return None if step is None else self.rates[step]
 
 
 def search_rate(
@@ -61,6 +67,7 @@ def search_rate(
             schedule, or the loss is not finite from the first steps on.
     """
     rates = _rates(low, high, steps)
+    _check_settable(session)
     before = session.state_dict()
     losses: list[float] = []
     smoothed: list[float] = []
@@ -83,6 +90,24 @@ def search_rate(
             remedy="begin with a lower rate",
         )
     return RateSearch(tuple(rates[: len(losses)]), tuple(losses), tuple(smoothed))
+
+
+def _check_settable(session: TrainingSession) -> None:
+    """Refuse a step whose learning rate is that of a schedule, which would multiply each rate.
+
+    Raises:
+        OptionError: It is.
+    """
+    info = session.info
+    used, state = info.fetches.get(LEARNING_RATE), info.having(LEARNING_RATE)
+    if used is not None and state is not None and used != state.name:
+        raise OptionError(
+            "the learning rate is that of a schedule, which would multiply every rate",
+            where=used,
+            expected="a step with a constant learning rate",
+            remedy="search with a step without schedule and warm-up, and give the schedule what "
+            "is found",
+        )
 
 
 def _batches(session: TrainingSession, data: Examples, plan: Plan) -> Generator[Batch]:

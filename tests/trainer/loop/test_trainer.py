@@ -21,7 +21,7 @@ from amp_rewrite.errors import (
     FeedError,
     OptionError,
 )
-from amp_rewrite.optimizers import SGD, Adam
+from amp_rewrite.optimizers import SGD, Adam, CosineSchedule, LinearWarmUp
 from amp_rewrite.trainer.session.checkpoint import read_checkpoint
 
 DATA = batch(1, 50)
@@ -212,7 +212,31 @@ def test_the_search_for_a_rate_leaves_no_trace() -> None:
         assert trainer.session.learning_rate == pytest.approx(0.001)
     assert len(found.rates) == len(found.losses) == len(found.smoothed) <= 60
     assert found.rates[0] == pytest.approx(1e-5)
+    assert found.suggestion is not None
     assert 1e-3 < found.suggestion < 3
+
+
+def test_the_rate_that_is_found_trains_and_a_trained_model_suggests_none() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 4)).astype(np.float32)
+    data = {"x": x, "t": x[:, :3].argmax(-1)}
+    with amp.Trainer(classifier(1e-3)) as trainer:
+        found = trainer.find_learning_rate(data, batch=50).suggestion
+        assert found is not None
+        assert 1e-3 < found < 0.3
+        trainer.session.learning_rate = found
+        first = trainer.train(data, epochs=8, batch=50).losses
+        assert first[max(first)] < 0.3 * first[1]
+        assert trainer.find_learning_rate(data, batch=50).suggestion is None
+
+
+@pytest.mark.parametrize(
+    "rate", [LinearWarmUp(1e-3, 10), CosineSchedule(1e-3, 10)], ids=["warm-up", "decay"]
+)
+def test_a_rate_of_a_schedule_is_not_searched(rate: Any) -> None:
+    step = Adam(rate).minimize(amp.value(model_of(CLASSIFIER), "loss"))
+    with amp.Trainer(step) as trainer, pytest.raises(OptionError, match="that of a schedule"):
+        trainer.find_learning_rate(classes())
 
 
 def test_a_search_that_explodes_at_once_is_an_error() -> None:
