@@ -45,7 +45,8 @@ class DynamicLossScale(LossScale):
             multiplier: What the scale is multiplied with to grow and divided by to shrink: above 1.
             floor: The smallest scale; above 0, and not above the initial scale.
             max_consecutive_skips: A session raises LossScaleError after so many skipped steps in a
-                row at the floor; None never does.
+                row at the floor; 0 is never. None leaves it to what runs the steps:
+                `TrainingSession.run` never does, `Trainer.train` after 20.
             backoff_factor: What the scale is multiplied with to shrink, above 0 and below 1; None
                 is 1 / multiplier.
             ceiling: The largest scale; None is the largest number of float32.
@@ -68,7 +69,7 @@ class DynamicLossScale(LossScale):
         self.max_consecutive_skips = (
             None
             if max_consecutive_skips is None
-            else _count("max_consecutive_skips", max_consecutive_skips)
+            else _count("max_consecutive_skips", max_consecutive_skips, least=0)
         )
 
         self.backoff_factor = None if backoff_factor is None else _backoff(backoff_factor)
@@ -161,14 +162,16 @@ def _backoff(value: object) -> float:
     return given
 
 
-def _count(name: str, value: object) -> int:
+def _count(name: str, value: object, least: int = 1) -> int:
     """Return a parameter that counts steps.
 
     Raises:
-        LossScaleValueError: It is no integer of at least 1.
+        LossScaleValueError: It is no integer, or below `least`.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise LossScaleValueError(
-            f"{name} must be an integer of at least 1", where="DynamicLossScale", found=repr(value)
+            f"{name} must be an integer of at least {least}",
+            where="DynamicLossScale",
+            found=repr(value),
         )
     return int(value)

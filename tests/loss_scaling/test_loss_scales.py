@@ -172,8 +172,8 @@ def test_a_fixed_scale_must_be_at_least_one(value: float, text: str) -> None:
         ({"multiplier": float("nan")}, "impossible multiplier"),
         ({"floor": 0}, "impossible floor"),
         ({"floor": -1}, "impossible floor"),
-        ({"max_consecutive_skips": 0}, "max_consecutive_skips must be an integer of at least 1"),
-        ({"max_consecutive_skips": True}, "max_consecutive_skips must be an integer of at least 1"),
+        ({"max_consecutive_skips": -1}, "max_consecutive_skips must be an integer of at least 0"),
+        ({"max_consecutive_skips": True}, "max_consecutive_skips must be an integer of at least 0"),
     ],
 )
 def test_a_dynamic_scale_refuses_nonsense(arguments: dict[str, Any], text: str) -> None:

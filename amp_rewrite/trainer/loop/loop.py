@@ -14,6 +14,7 @@ from amp_rewrite.errors import (
     DataError,
     DivergenceError,
     FeedError,
+    LossScaleError,
     OptionError,
 )
 from amp_rewrite.metrics.metric import Metric, number_of_examples
@@ -28,6 +29,8 @@ from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.trainer.step.step_info import LOSS
 from amp_rewrite.training.training_graph import TRAINED_ROLES
 
+_SKIPS = 20
+"""Skipped steps in a row at the lowest loss scale that end training, if the scale says nothing."""
 _AHEAD = 2
 """Batches that are read ahead of data that are not in memory."""
 
@@ -107,6 +110,7 @@ def train(
     if held_out is not None:
         _check_data(session, held_out)
         measures = rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
+    session.limit_skips(_SKIPS)
     run = Run(session, plan, callbacks, progress, measures)
     run.call("check")
     asked = run.fetches()
@@ -174,7 +178,7 @@ def _train_epoch(
     updated = at.step
     with closing(prefetched(batches, _ahead(plan, data))) as ready:
         for feeds, last in with_last(ready, looks_ahead=session.info.accumulate > 1):
-            at.note(session.run(feeds, watched, apply=last), asked)
+            at.note(_step(session, at, feeds, watched, last=last), asked)
             at.examples, at.waiting = number_of_examples(feeds), session.waiting
             at.batch, at.step = at.batch + 1, at.step + 1
             _check_finite(session, at, feeds)
@@ -189,6 +193,25 @@ def _train_epoch(
     at.epoch, at.batch = at.epoch + 1, 0
     run.call("on_epoch")
     _save(run)
+
+
+def _step(
+    session: TrainingSession,
+    at: Progress,
+    feeds: Mapping[str, Any],
+    fetches: Sequence[str],
+    *,
+    last: bool,
+) -> Mapping[str, Any]:
+    """Run the next step; the last one of an epoch applies what is accumulated.
+
+    Raises:
+        LossScaleError: The loss scale has collapsed; it names the batch.
+    """
+    try:
+        return session.run(feeds, fetches, apply=last)
+    except LossScaleError as error:
+        raise error.at(at.place(1)) from error
 
 
 def _ends_after_update(

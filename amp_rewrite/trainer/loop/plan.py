@@ -122,9 +122,10 @@ class Progress:
     waiting: int = 0
     callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
-    def place(self) -> str:
-        """Return where the last step was, in words."""
-        return f"step {self.step}, batch {self.batch} of epoch {self.epoch + 1}"
+    def place(self, ahead: int = 0) -> str:
+        """Return where the last step was, or one some steps ahead in this epoch, in words."""
+        step, batch = self.step + ahead, self.batch + ahead
+        return f"step {step}, batch {batch} of epoch {self.epoch + 1}"
 
     def note(self, found: Mapping[str, Any], asked: Collection[str] = ()) -> None:
         """Take what the last step returned, of which callbacks have asked for some.

@@ -249,7 +249,7 @@ def loss_scale_of(text: str, max_skips: int = 0, options: Iterable[str] = ()) ->
         given = dict(
             argument(o, "the loss scale", known, ("max_consecutive_skips",)) for o in options
         )
-        limit: dict[str, Any] = {"max_consecutive_skips": max_skips or None}
+        limit: dict[str, Any] = {"max_consecutive_skips": max_skips}
         return DynamicLossScale(**(limit | given))
     if options:
         raise OptionError(

@@ -61,10 +61,14 @@ class SkipWatch:
             raise LossScaleError(self._skipped, self._floor, self._limit, cause())
 
 
-def skip_watches(info: StepInfo) -> list[SkipWatch]:
-    """Return what follows the skipped steps of a step: for each loss whose scale sets a limit.
+def skip_watches(info: StepInfo, default: int = 0) -> list[SkipWatch]:
+    """Return what follows the skipped steps of a step: for each loss that has a limit.
 
     A loss scale of a user's class that tells no floor has that of DynamicLossScale by default.
+
+    Args:
+        info: The step.
+        default: The limit of a loss scale that sets none; 0 is never.
     """
     if info.loss_scales:
         scales = {f"_{number}": scale for number, scale in enumerate(info.loss_scales)}
@@ -73,8 +77,9 @@ def skip_watches(info: StepInfo) -> list[SkipWatch]:
     watches: list[SkipWatch] = []
     for suffix, scale in scales.items():
         config: Mapping[str, Any] = scale.get("config", {})
-        limit = config.get("max_consecutive_skips")
-        if limit is None or any(f"{name}{suffix}" not in info.fetches for name in _NEEDED):
+        given: int | None = config.get("max_consecutive_skips")
+        limit = default if given is None else given
+        if not limit or any(f"{name}{suffix}" not in info.fetches for name in _NEEDED):
             continue
         watches.append(SkipWatch(limit, config.get("floor", _FLOOR), suffix=suffix))
     return watches

@@ -162,8 +162,7 @@ class TrainingSession(Inspection):
         shared = self._sharding is not None
         self._held = None if shared else held_steps(self._step, providers, kernels)
         self._waiting = Waiting(self.info, self._states, shards=shared)
-        self._skips = skip_watches(self.info)
-        self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
+        self.limit_skips(0)
         self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
@@ -174,6 +173,19 @@ class TrainingSession(Inspection):
         warn_if_unscaled(self.info)
         if not emulate:
             warn_if_slow(self.info.precision, self._device)
+
+    def limit_skips(self, steps: int) -> None:
+        """Say when `run` raises LossScaleError, where the loss scale leaves that to the session.
+
+        Args:
+            steps: After how many skipped steps in a row at the lowest scale; 0 is never.
+
+        Raises:
+            OptionError: It is not a number of steps.
+        """
+        steps = arguments.integer("number of skipped steps", steps, low=0)
+        self._skips = skip_watches(self.info, steps)
+        self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
 
     def run(
         self, feeds: Feeds, fetches: str | Sequence[str] | None = None, *, apply: bool = False

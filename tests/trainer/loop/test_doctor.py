@@ -81,6 +81,18 @@ def test_the_error_of_a_collapsed_scale_names_the_value() -> None:
     assert len(caught.value.history) == 3
 
 
+@pytest.mark.parametrize("limit", [None, 0])
+def test_training_ends_at_a_scale_that_has_collapsed_unless_it_may_not(limit: int | None) -> None:
+    loss_scale = amp.DynamicLossScale(1.0, max_consecutive_skips=limit)
+    made = step(optimizer=scaled(loss_scale))
+    if limit == 0:
+        amp.train(made, LARGE, epochs=30, **HOW)
+        return
+    with pytest.raises(LossScaleError, match=r"20 steps in a row .* 'act' computes") as caught:
+        amp.train(made, LARGE, epochs=30, **HOW)
+    assert str(caught.value).startswith("step 20, batch 1 of epoch 20: loss scale: ")
+
+
 def test_impossible_arguments_are_refused() -> None:
     for name in ("steps", "skips", "batch"):
         impossible: dict[str, Any] = {name: 0}
