@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.builder.builder import Builder
-from amp_rewrite.errors import LossScaleTypeError
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.optimizers.config import arguments
 from amp_rewrite.training.training_graph import SCALE_ROLES, TrainingGraph
 
@@ -96,8 +96,24 @@ class LossScale(ABC):
         """The states in each training graph."""
         return {}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; refuse an argument of the constructor once a step is built.
+
+        Raises:
+            LossScaleValueError: A step is built, which would not change.
+        """
+        if vars(self).get("_built") and name in inspect.signature(type(self)).parameters:
+            raise LossScaleValueError(
+                f"{name} is part of the step, which has been built",
+                where=type(self).__name__,
+                remedy="make another loss scale and step; TrainingSession.set changes the present "
+                "scale between steps",
+            )
+        super().__setattr__(name, value)
+
     def initial_state(self) -> LossScaleState:
-        """Return the state before the first step: arrays."""
+        """Return the state before the first step of a step that is built: arrays."""
+        self._built = True
         zeros = (np.array(0, np.int64) for _ in LossScaleState._fields[1:])
         return LossScaleState(np.array(self.initial, np.float32), *zeros)
 

@@ -36,6 +36,8 @@ from amp_rewrite.optimizers.update_rule import NoRule, UpdateRule
 from amp_rewrite.training.training_graph import GraphValue, State
 
 KEYWORDS = (*LIMITS, "rounding", "slot_dtype")
+_ELSEWHERE = {"rho": "decay", "eps": "epsilon", "betas": "beta1", "nesterov": "use_nesterov"}
+"""What Keras and PyTorch call a hyperparameter -> its name here."""
 """What every optimizer takes by keyword, and a step is made of."""
 
 _AGGREGATION = (None, 0, 1, 2)
@@ -102,10 +104,20 @@ class BasicOptimizer:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; refuse one that a step is made of, once there is a step.
 
+        Attributes of a user's own are kept, but what looks like a hyperparameter has to be one.
+
         Raises:
-            OptimizerValueError: A step is built, which would not change.
+            OptimizerValueError: A step is built, which would not change; or the name is that of a
+                hyperparameter with a slip, or as it is called elsewhere.
         """
-        if vars(self).get("_built") and _is_part(type(self), name):
+        meant = None if hasattr(type(self), name) else _meant(type(self), name)
+        if meant is not None:
+            raise OptimizerValueError(
+                f"{type(self).__name__} has no hyperparameter of this name",
+                where=name,
+                expected=repr(meant),
+            )
+        if vars(self).get("_built") and is_part(type(self), name):
             raise OptimizerValueError(
                 f"{name} is part of the step, which has been built",
                 where=self.name,
@@ -377,7 +389,16 @@ class BasicOptimizer:
         return own if self._counter is None else [self._counter, *own]
 
 
-def _is_part(kind: type[BasicOptimizer], name: str) -> bool:
+def is_part(kind: type[BasicOptimizer], name: str) -> bool:
     """Return whether an attribute of a class of optimizers is built into steps."""
     part = name == "rule" or name in KEYWORDS
     return part or isinstance(getattr(kind, name, None), Hyperparameter)
+
+
+def _meant(kind: type[BasicOptimizer], name: str) -> str | None:
+    """Return the hyperparameter that a name denotes which a class of optimizers lacks, or None."""
+    known = {n.replace("_", ""): n for n in (*KEYWORDS, *dir(kind)) if is_part(kind, n)}
+    if name in known.values():
+        return None
+    meant = _ELSEWHERE.get(name, name)
+    return known.get(meant.replace("_", "").lower())

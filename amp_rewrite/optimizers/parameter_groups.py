@@ -12,6 +12,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import argument_checks as check
 from amp_rewrite.optimizers import registry, schedules
 from amp_rewrite.optimizers.apply_updates import Pairs, check_pairs
+from amp_rewrite.optimizers.basic_optimizer import is_part
 from amp_rewrite.optimizers.config import arguments, mapping
 from amp_rewrite.optimizers.gradient import Gradient
 from amp_rewrite.optimizers.group import SHARED, merged
@@ -145,6 +146,21 @@ class ParameterGroups(OptimizerWrapper):
                 found=type(optimizer).__name__,
                 remedy="use an optimizer with weight_decay above 0, such as AdamW",
             )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a member, as `OptimizerWrapper` does; refuse what groups have copies of.
+
+        Raises:
+            OptimizerValueError: It is a hyperparameter.
+        """
+        if not name.startswith("_") and is_part(type(self.inner_optimizer), name):
+            raise OptimizerValueError(
+                f"{name} of groups cannot be set at once",
+                where=self.get_name(),
+                found=f"{len(self.members)} members, which have values of their own",
+                remedy="set it before ParameterGroups is made, or on each of `members`",
+            )
+        super().__setattr__(name, value)
 
     @property
     def touches_rows_only(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -66,7 +67,17 @@ class OptimizerWrapper(Optimizer):
         return getattr(self._inner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a member of the wrapper, or an attribute of the inner optimizer."""
+        """Set a member of the wrapper, or an attribute of the inner optimizer.
+
+        Raises:
+            OptimizerValueError: It is an argument of the wrapper's constructor, which stays.
+        """
+        if name in inspect.signature(type(self)).parameters and not hasattr(type(self), name):
+            raise OptimizerValueError(
+                f"{name} of {type(self).__name__} cannot be changed",
+                where=self.get_name(),
+                remedy=f"make another {type(self).__name__}",
+            )
         if name.startswith("_") or hasattr(type(self), name):
             super().__setattr__(name, value)
         else:

@@ -7,7 +7,13 @@ import onnx_ir as ir
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.optimizers import GradientDescentRule, Momentum, Optimizer
+from amp_rewrite.optimizers import (
+    GradientDescentRule,
+    Momentum,
+    Optimizer,
+    ParameterGroups,
+    WeightAverage,
+)
 from amp_rewrite.optimizers.registry import NAMES, get
 
 SET: dict[str, Any] = {
@@ -59,6 +65,52 @@ def test_every_hyperparameter_of_every_optimizer_is_a_part_of_steps(
     for parameter in own - {"initial_accumulator_value"}:
         with pytest.raises(ValueError, match=f"({parameter}|rule) is part of the step"):
             setattr(optimizer, parameter, getattr(optimizer, parameter))
+
+
+@pytest.mark.parametrize(
+    ("name", "slip", "meant"),
+    [
+        ("adam", "beta_1", "beta1"),
+        ("adam", "eps", "epsilon"),
+        ("adam", "clip_norm", "clipnorm"),
+        ("rmsprop", "rho", "decay"),
+        ("momentum", "nesterov", "use_nesterov"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda o: o, amp.LossScaleOptimizer], ids=["plain", "wrapped"])
+def test_a_name_that_only_looks_like_a_hyperparameter_is_refused(
+    name: str, slip: str, meant: str, wrap: Any
+) -> None:
+    optimizer = wrap(get(name))
+    with pytest.raises(ValueError, match=f"{slip}: .* no hyperparameter .*; expected '{meant}'"):
+        setattr(optimizer, slip, 0.5)
+    keras: Any = get("adadelta")
+    keras.rho = 0.9
+    assert keras.rho == 0.9
+
+
+def test_what_wrappers_are_made_of_cannot_be_set() -> None:
+    average: Any = WeightAverage(Momentum(0.1), decay=0.9)
+    with pytest.raises(ValueError, match="decay of WeightAverage cannot be changed; make another"):
+        average.decay = 0.5
+    scaled: Any = amp.LossScaleOptimizer(Momentum(0.1))
+    with pytest.raises(ValueError, match="optimizer of LossScaleOptimizer cannot be changed"):
+        scaled.optimizer = Momentum(0.2)
+    groups: Any = ParameterGroups(Momentum(0.1), [{"variables": "w", "rate_multiplier": 2}])
+    with pytest.raises(ValueError, match=r"momentum of groups .*found 2 members.* `members`"):
+        groups.momentum = 0.5
+    groups.learning_rate = 0.5
+    assert groups.inner_optimizer.learning_rate == 0.5
+
+
+def test_a_loss_scale_of_a_built_step_cannot_be_changed(dense_model: Any) -> None:
+    for scale, name in ((amp.DynamicLossScale(8.0), "multiplier"), (amp.FixedLossScale(2), "x")):
+        scale.multiplier = 4.0  # type: ignore[union-attr]
+        optimizer = amp.LossScaleOptimizer(Momentum(0.1), scale)
+        optimizer.minimize(amp.value(dense_model(np.ones((1, 2), np.float32)), "loss"))
+        name = "loss_scale_value" if name == "x" else name
+        with pytest.raises(ValueError, match=f"{name} is part of the step, .*another loss scale"):
+            setattr(scale, name, 2.0)
 
 
 def test_the_learning_rate_and_other_attributes_can_be_set_at_any_time(dense_model: Any) -> None:

@@ -357,6 +357,7 @@ TRAIN: dict[str, Callable[[], Call]] = {
     "assign_state": lambda: (session().assign_state, {"name": "w", "value": np.ones((3, 2))}),
     "read_state": lambda: (session().read_state, {"name": "w"}),
     "session.learning_rate": lambda: (setter(session(), "learning_rate"), {"value": 0.5}),
+    "session.limit_skips": lambda: (session().limit_skips, {"steps": 3}),
     "State.assign": lambda: (loss().graph.variable("w").assign, {"value": np.ones((3, 2))}),
     "session.save": lambda: (session().save, {"path": "own.safetensors"}),
     "restore": lambda: (session().restore, {"path": "none.safetensors"}),
