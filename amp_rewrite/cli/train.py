@@ -213,7 +213,9 @@ def train(
     """
     check_options(given_options(context))
     every = checkpoint_every, eval_every
-    plan = Plan(epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged)
+    plan = Plan(
+        epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged and eval_ is not None
+    )
     check_restore(restore, resume=resume_)
     measured = None if metric is None else [get(name) for name in metric]
     watching = [
@@ -237,6 +239,7 @@ def train(
                 non_finite=non_finite,
             )
         )
+        session.check_averages(averaged)
         check_adapters(session.info, adapters)
         examples, held_out = examples_of(group, data, eval_)
         if group is not None:

@@ -256,12 +256,13 @@ def test_a_checkpoint_in_the_middle_goes_on_bit_for_bit(tmp_path: Any) -> None:
             np.testing.assert_array_equal(array, other.state_dict()[name])
 
 
-def test_skips_in_a_row_are_counted_per_update() -> None:
+@pytest.mark.parametrize("in_file", [False, True])
+def test_skips_in_a_row_are_counted_per_update(in_file: bool) -> None:
     scale = amp.DynamicLossScale(1.0, max_consecutive_skips=2)
     optimizer = amp.LossScaleOptimizer(GradientDescent(0.1), scale)
     step = optimizer.minimize(loss_of(network()), accumulate=2)
     feeds = {**batch(0, 0), "t": np.full((ROWS, 2), np.inf, np.float32)}
-    with amp.TrainingSession(step) as session:
+    with amp.TrainingSession(amp.build_step(step) if in_file else step) as session:
         for _ in range(3):
             session.run(feeds)
         with pytest.raises(amp.LossScaleError):

@@ -104,7 +104,6 @@ def train(
     _check_evaluates(plan, held_out, metrics)
     _check_lasts(data, plan.epochs - (0 if progress is None else progress.epoch))
     check_fills(data, plan.batch, session)
-    session.check_averages(plan.averaged)
     _check_data(session, data, _sizes(session, data, plan.batch))
     measures: Sequence[str] = ()
     if held_out is not None:
@@ -134,7 +133,8 @@ def _check_evaluates(
     Raises:
         OptionError: There is such an option.
     """
-    given = {"metrics": metrics, f"every {plan.evaluate_every} steps": plan.evaluate_every}
+    often = f"every {plan.evaluate_every} steps"
+    given = {"metrics": metrics, often: plan.evaluate_every, "averaged": plan.averaged}
     if held_out is None and any(given.values()):
         raise OptionError(
             "there are no held-out data to evaluate",

@@ -259,10 +259,14 @@ def train(
     Raises:
         AmpError: As for `Trainer.train`.
     """
+    averaged = options.get("averaged", False)
     with Trainer(step, **session_options(session)) as trainer:
+        trainer.session.check_averages(averaged)
+        if output is not None and options.get("eval") is None:
+            options["averaged"] = False  # of what is written alone
         history = trainer.train(data, **options)
         if output is not None:
-            trainer.session.export(output, averaged=options.get("averaged", False))
+            trainer.session.export(output, averaged=averaged)
     return history
 
 

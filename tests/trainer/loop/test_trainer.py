@@ -21,7 +21,7 @@ from amp_rewrite.errors import (
     FeedError,
     OptionError,
 )
-from amp_rewrite.optimizers import SGD, Adam, CosineSchedule, LinearWarmUp
+from amp_rewrite.optimizers import SGD, Adam, CosineSchedule, LinearWarmUp, WeightAverage
 from amp_rewrite.trainer.session.checkpoint import read_checkpoint
 
 DATA = batch(1, 50)
@@ -307,7 +307,8 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "metrics alone": ({"metrics": ["perplexity"]}, "no held-out data to evaluate; found metrics"),
     "eval_every alone": ({"eval_every": 3}, "no held-out data to evaluate; found every 3 steps"),
     "checkpoint_every alone": ({"checkpoint_every": 3}, "no checkpoint is kept"),
-    "no averages": ({"averaged": True}, "keeps no averages"),
+    "averaged alone": ({"averaged": True}, "no held-out data to evaluate; found averaged"),
+    "no averages": ({"averaged": True, "eval": HELD}, "keeps no averages"),
     "a generator to evaluate": (
         {"eval": iter([HELD])},
         "the held-out data can be read only once.*pass a list of batches, or a function",
@@ -323,6 +324,25 @@ def test_impossible_options(case: str) -> None:
         with pytest.raises(AmpError, match=message):
             trainer.train(DATA, **options)
         assert same(before, states(trainer)), "nothing was trained"
+
+
+def test_averages_are_written_or_missed_before_training(tmp_path: Path) -> None:
+    path, options = tmp_path / "trained.onnx", {"epochs": 3, "averaged": True}
+    seen: list[int] = []
+    watch = callbacks.Watch(lambda at: seen.append(at.step))
+    with pytest.raises(OptionError, match="keeps no averages"):
+        amp.train(train_op(), DATA, output=path, callbacks=[watch], **options)
+    assert not seen
+    assert not path.exists()
+    loss = amp.value(model_of(CLASSIFIER), "loss")
+    step = WeightAverage(SGD(0.5), decay=None).minimize(loss)
+    with amp.TrainingSession(step) as session:
+        amp.train(session, classes(), output=path, **options)
+        average = session.state_dict()[(session.info.averages or {})["w"]]
+        written = amp.load(path).graph.initializers["w"].const_value
+        assert written is not None
+        np.testing.assert_array_equal(written.numpy(), average)
+        assert (session.state_dict()["w"] != average).any()
 
 
 def test_a_generator_lasts_for_one_epoch() -> None:
