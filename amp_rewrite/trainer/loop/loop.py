@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -11,17 +11,15 @@ import numpy as np
 
 from amp_rewrite.errors import (
     CheckpointError,
-    DataError,
     DivergenceError,
-    FeedError,
     LossScaleError,
     OptionError,
 )
 from amp_rewrite.metrics.metric import Metric, number_of_examples
-from amp_rewrite.trainer.data.data_set import DataSet
 from amp_rewrite.trainer.data.examples import Examples
 from amp_rewrite.trainer.data.prefetch import prefetched, with_last
-from amp_rewrite.trainer.loop.evaluation import check_fills, evaluate, rehearse
+from amp_rewrite.trainer.loop.checks_before import check_before, in_memory
+from amp_rewrite.trainer.loop.evaluation import evaluate, rehearse
 from amp_rewrite.trainer.loop.plan import SCALE, Plan, Progress, is_due
 from amp_rewrite.trainer.loop.run import CALLBACKS, Callback, Run
 from amp_rewrite.trainer.session.input_checks import non_finite
@@ -101,13 +99,10 @@ def train(
         FetchError: The step cannot compute what a callback asks for.
         OptionError: An option could only be left out, or the step keeps no averages.
     """
-    _check_evaluates(plan, held_out, metrics)
-    _check_lasts(data, plan.epochs - (0 if progress is None else progress.epoch))
-    check_fills(data, plan.batch, session)
-    _check_data(session, data, _sizes(session, data, plan.batch))
+    epochs = plan.epochs - (0 if progress is None else progress.epoch)
+    check_before(session, data, plan, held_out, metrics, epochs=epochs)
     measures: Sequence[str] = ()
     if held_out is not None:
-        _check_data(session, held_out)
         measures = rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
     session.limit_skips(_SKIPS)
     run = Run(session, plan, callbacks, progress, measures)
@@ -123,39 +118,6 @@ def train(
     finally:
         run.call("on_end")
     return run
-
-
-def _check_evaluates(
-    plan: Plan, held_out: Examples | None, metrics: Sequence[Metric] | None
-) -> None:
-    """Refuse options of evaluations that there are none of.
-
-    Raises:
-        OptionError: There is such an option.
-    """
-    often = f"every {plan.evaluate_every} steps"
-    given = {"metrics": metrics, often: plan.evaluate_every, "averaged": plan.averaged}
-    if held_out is None and any(given.values()):
-        raise OptionError(
-            "there are no held-out data to evaluate",
-            found=", ".join(name for name, value in given.items() if value),
-            remedy="name them, or leave out how they are evaluated",
-        )
-
-
-def _check_lasts(data: Examples, epochs: int) -> None:
-    """Refuse several epochs over data that can be read only once.
-
-    Raises:
-        DataError: They can, and there are several.
-    """
-    if data.once and epochs > 1:
-        raise DataError(
-            "the data can be read only once",
-            where=data.where,
-            found=f"{epochs} epochs",
-            remedy="pass a function that returns a new iterator for each epoch",
-        )
 
 
 def _train_epoch(
@@ -257,38 +219,7 @@ def _save(run: Run) -> None:
 def _ahead(plan: Plan, data: Examples) -> int:
     if plan.ahead is not None:
         return plan.ahead
-    return 0 if _in_memory(data) else _AHEAD
-
-
-def _in_memory(data: Examples) -> bool:
-    return data.arrays is not None and not (isinstance(data, DataSet) and data.mapped)
-
-
-def _check_data(session: TrainingSession, data: Examples, batches: Collection[int] = ()) -> None:
-    """Find examples in memory that a step would refuse before the first step.
-
-    Raises:
-        DataError: There is one.
-    """
-    arrays = data.arrays if _in_memory(data) else None
-    try:
-        session.check_examples(arrays or {}, batches)
-    except FeedError as error:
-        raise DataError(
-            error.what,
-            where=" ".join(str(w) for w in (data.where, error.where) if w is not None) or None,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
-
-
-def _sizes(session: TrainingSession, data: Examples, batch: int) -> set[int]:
-    """Return the sizes of the batches of an epoch; none if nobody knows them."""
-    if data.size is None:
-        return set()
-    last = 0 if session.fixed_batch else data.size % batch
-    return {size for size in (min(batch, data.size), last) if size}
+    return 0 if in_memory(data) else _AHEAD
 
 
 def _check_finite(session: TrainingSession, at: Progress, feeds: Mapping[str, Any]) -> None:
