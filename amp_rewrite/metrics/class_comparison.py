@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from amp_rewrite import arguments
-from amp_rewrite.metrics.metric import IGNORED, LABELS, Array, Comparison
+from amp_rewrite.metrics.metric import (
+    IGNORED,
+    LABELS,
+    LOGITS,
+    PREDICTIONS,
+    Array,
+    Comparison,
+    Values,
+)
 
 
 class ClassComparison(Comparison):
@@ -39,14 +48,28 @@ class ClassComparison(Comparison):
         super().__init__(logits, labels, name, word=word)
         self._given = ignored_number(ignore_index)
         self._ignored = self._given
+        self._logits: str | None = None
 
     def begin(self, targets: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the name of the logits; see `Metric`."""
+        """Return the names of the logits, and of the loss's if they are others; see `Metric`."""
         names = super().begin(targets)
-        self._ignored = self._given
-        if self._given is None and self.names[LABELS] == targets.get(LABELS):
-            self._ignored = targets.get(IGNORED)
-        return names
+        of_loss = targets if self.names[LABELS] == targets.get(LABELS) else {}
+        self._ignored = of_loss.get(IGNORED) if self._given is None else self._given
+        logits = of_loss.get(LOGITS)
+        self._logits = None if logits in names else logits
+        return names if self._logits is None else (*names, self._logits)
+
+    def update(self, found: Values, feeds: Values) -> None:
+        """Compare one batch; what predicts the labels of the loss is as large as its logits."""
+        name = self.names[PREDICTIONS]
+        if self._logits is not None and name not in feeds:
+            shape, expected = np.shape(found[name]), np.shape(found[self._logits])
+            if math.prod(shape) != math.prod(expected):
+                raise self.misfit(
+                    f"the shape {list(shape)}",
+                    f"as many numbers as {self._logits!r} has in the shape {list(expected)}",
+                )
+        super().update(found, feeds)
 
     def aligned(self, predicted: Array, labels: Array) -> tuple[Array, Array]:
         """Return the logits of each label that counts, the classes last, and its class number.

@@ -227,7 +227,7 @@ REFUSED = {
     ),
     "a scalar": (
         lambda: measured(metrics.Accuracy("loss", "t"), LOGITS, LABELS, 60),
-        r"found the shapes \[\] and \[60\]; expected logits \(N",
+        r"found the shape \[\]; expected as many numbers as 'y' has in the shape \[60, 5\]",
     ),
     "a wrong rank": (
         lambda: measured(metrics.get("top-2:y:t"), LOGITS[:, None, None], LABELS, 60),

@@ -20,6 +20,7 @@ LOGITS = """<ir_version: 8, opset_import: ["": 17]>
     <float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[3] b = {1, 0, 1}> {
         h = MatMul (x, w)
         logits = Add (h, b)
+        wide = Concat <axis: int = 1> (h, logits)
     }"""
 IGNORED = -100
 SIZE = 37
@@ -162,6 +163,14 @@ def test_the_result_of_a_metric_of_ones_own_is_a_float() -> None:
         assert type(found["eval_constant"]) is float
         with pytest.raises(AmpError, match="'constant' is not a number; found NoneType"):
             trainer.evaluate(batch(1, 8), metrics=[Constant(None)])
+
+
+def test_features_are_not_taken_for_logits_of_more_classes() -> None:
+    with (
+        amp.Trainer(step(ignore_index=IGNORED)) as trainer,
+        pytest.raises(AmpError, match=r"found the shape \[9, 6\]; expected as many .* \[9, 3\]"),
+    ):
+        trainer.evaluate(data(), batch=9, metrics=["top-2:wide:t"])
 
 
 def test_a_loss_that_is_not_a_scalar_is_refused() -> None:
