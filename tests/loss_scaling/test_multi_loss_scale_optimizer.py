@@ -187,6 +187,17 @@ def test_of_accumulated_batches_any_may_skip_the_group(at: int, mode: str) -> No
         assert session.global_step == 1
 
 
+def test_an_update_of_fewer_batches_blames_the_same_loss() -> None:
+    optimizer = MultiLossScaleOptimizer(Adam(0.01), [scale(), scale()])
+    with amp.TrainingSession(step_of(optimizer, accumulate=3), threads=1) as session:
+        before = kept(session.state_dict())
+        session.run(batch(0, m=np.nan))
+        told = session.run(batch(1), ["outcome"], apply=True)["outcome"]
+        assert "at loss scale 32768 of loss 0" in str(told)
+        assert kept(session.state_dict()) == before
+        assert optimizer.current_loss_scales == (2.0**14, 2.0**15)
+
+
 def test_what_is_done_to_gradients_in_between_hides_no_infinity() -> None:
     optimizer = MultiLossScaleOptimizer(GradientDescent(0.1), [scale(), scale()])
     graph = model()
