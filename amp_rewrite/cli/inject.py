@@ -16,7 +16,8 @@ from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.trainer.recipe.chosen_optimizer import loss_scale_of
-from amp_rewrite.trainer.step.step_info import StepInfo, read_info
+from amp_rewrite.trainer.step.read_info import read_info
+from amp_rewrite.trainer.step.step_info import StepInfo
 
 
 def inject(

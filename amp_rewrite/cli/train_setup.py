@@ -13,6 +13,7 @@ from amp_rewrite.distributed import Shards
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.metrics.metric import Metric
 from amp_rewrite.optimizers.train_op import TrainOp
 from amp_rewrite.run_page.run_page import RunPage
@@ -29,7 +30,7 @@ from amp_rewrite.trainer.loop.run import Callback
 from amp_rewrite.trainer.loop.tensorboard_log import TensorBoardLog
 from amp_rewrite.trainer.session.adapter_files import TENSORS
 from amp_rewrite.trainer.session.training_session import TrainingSession
-from amp_rewrite.trainer.step.step_info import STEP_KEY, StepInfo
+from amp_rewrite.trainer.step.step_info import StepInfo
 from amp_rewrite.training_info import has_training_info, read_training_info
 
 

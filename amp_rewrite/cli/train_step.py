@@ -17,6 +17,7 @@ from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.optimizers.registry import NAMES
 from amp_rewrite.report.records import Summary
 from amp_rewrite.rewriting.options import RewriteOptions
@@ -32,8 +33,9 @@ from amp_rewrite.trainer.recipe.chosen_optimizer import (
 from amp_rewrite.trainer.recipe.chosen_weights import add_adapters, store
 from amp_rewrite.trainer.step.build_step import step_model
 from amp_rewrite.trainer.step.precision import chosen_precision, in_precision
+from amp_rewrite.trainer.step.read_info import read_info
 from amp_rewrite.trainer.step.step import whole_step
-from amp_rewrite.trainer.step.step_info import STEP_KEY, StepInfo, read_info
+from amp_rewrite.trainer.step.step_info import StepInfo
 from amp_rewrite.training.recompute import recompute as choose_recomputed
 from amp_rewrite.training.training_graph import GraphValue, State, training_graph
 

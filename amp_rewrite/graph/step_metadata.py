@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from amp_rewrite.errors import GraphError
+from amp_rewrite.dtypes import FLOAT32, LOW
+from amp_rewrite.errors import StepError
+from amp_rewrite.fields import (
+    SWITCH,
+    TEXT,
+    Check,
+    kind,
+    list_of,
+    mapping_to,
+    object_of,
+    one_of,
+    or_null,
+    whole,
+)
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.keys import STEP_KEY
 
@@ -17,82 +30,70 @@ VERSION = 1
 """The version of the description; what a later one holds is not known here."""
 
 
-def _is_text(found: Any) -> bool:
-    return isinstance(found, str)
+_PRECISIONS = (FLOAT32.name, *LOW)
+_ELEMENT_TYPE = kind(
+    "an element type",
+    lambda found: isinstance(found, str) and elements.element(found) is not None,
+)
+_FINITE = kind(
+    "a finite number", lambda found: type(found) in (int, float) and abs(found) <= FLOAT32.max
+)
+_NAMES = mapping_to(TEXT)
+_TARGET_NAMES = ("logits", "predictions", "labels", "denominator")
+_TARGETS = object_of(
+    {**dict.fromkeys(_TARGET_NAMES, TEXT), "ignore_index": whole(-(2**63))},
+    optional=(*_TARGET_NAMES, "ignore_index"),
+)
+_STATE = object_of(
+    {
+        **dict.fromkeys(("name", "output", "role"), TEXT),
+        "dtype": _ELEMENT_TYPE,
+        "shape": list_of(whole(0, 2**31 - 1)),
+    }
+)
+_ADAPTER = object_of(
+    {
+        **dict.fromkeys(("weight", "module", "a", "b"), TEXT),
+        "rank": whole(1, 2**31 - 1),
+        **dict.fromkeys(("alpha", "dropout"), _FINITE),
+        "output_first": SWITCH,
+        "products": or_null(list_of(TEXT)),
+    }
+)
+_LOSS_SCALE = object_of(
+    {
+        "config": object_of(
+            {
+                "floor": _FINITE,
+                "loss_scale_value": _FINITE,
+                "max_consecutive_skips": or_null(whole(1)),
+            },
+            optional=("floor", "loss_scale_value", "max_consecutive_skips"),
+            more=True,
+        )
+    },
+    optional=("config",),
+    more=True,
+)
+"""A user's own class says what it likes; these are the fields that a session reads."""
 
-
-def _is_element_type(found: Any) -> bool:
-    return isinstance(found, str) and elements.element(found) is not None
-
-
-def _is_loss_scale(found: Any) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("config", {}), dict)
-
-
-def _are_texts(found: Any) -> bool:
-    return isinstance(found, list) and all(map(_is_text, found))
-
-
-def _are_names(found: Any) -> bool:
-    return isinstance(found, dict) and all(map(_is_text, found.values()))
-
-
-def _are_targets(found: Any) -> bool:
-    numbers = {"ignore_index"}
-    return isinstance(found, dict) and all(
-        type(value) is (int if key in numbers else str) for key, value in found.items()
-    )
-
-
-def _is_shape(found: Any) -> bool:
-    return isinstance(found, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in found)
-
-
-def _are_states(found: Any) -> bool:
-    return isinstance(found, list) and not any(_misfits(state, _STATE) for state in found)
-
-
-def _are_adapters(found: Any) -> bool:
-    return isinstance(found, list) and not any(_misfits(adapter, _ADAPTER) for adapter in found)
-
-
-_Fits = Callable[[Any], bool]
-
-
-def _or_none(fits: _Fits) -> _Fits:
-    return lambda found: found is None or fits(found)
-
-
-_STATE: dict[str, _Fits] = {
-    **dict.fromkeys(("name", "output", "role"), _is_text),
-    "dtype": _is_element_type,
-    "shape": _is_shape,
+_DESCRIPTION: dict[str, Check] = {
+    "version": whole(VERSION, VERSION),
+    "states": list_of(_STATE),
+    "inputs": list_of(TEXT),
+    "fetches": _NAMES,
+    "precision": one_of(*_PRECISIONS),
+    "targets": or_null(_TARGETS),
+    **dict.fromkeys(("gradients", "gradient_rows", "averages"), or_null(_NAMES)),
+    **dict.fromkeys(("loss", "seed", "boundary"), or_null(TEXT)),
+    "loss_scale": or_null(_LOSS_SCALE),
+    "loss_scales": list_of(_LOSS_SCALE),
+    "accumulate": whole(1),
+    "adapters": list_of(_ADAPTER),
 }
-_ADAPTER: dict[str, _Fits] = {
-    **dict.fromkeys(("weight", "module", "a", "b"), _is_text),
-    "rank": lambda found: type(found) is int and found > 0,
-    **dict.fromkeys(("alpha", "dropout"), lambda found: type(found) in (int, float)),
-    "output_first": lambda found: isinstance(found, bool),
-    "products": _or_none(_are_texts),
-}
-_DESCRIPTION: dict[str, _Fits] = {
-    "states": _are_states,
-    "inputs": _are_texts,
-    "fetches": _are_names,
-    "precision": _is_text,
-    "targets": _or_none(_are_targets),
-    "gradients": _or_none(_are_names),
-    **dict.fromkeys(("loss", "seed"), _or_none(_is_text)),
-    "loss_scale": _or_none(_is_loss_scale),
-    "adapters": _are_adapters,
-}
-
-
-def _misfits(found: Any, expected: Mapping[str, _Fits]) -> list[str]:
-    """Return the fields of an object that are of another type; something for what is no object."""
-    if not isinstance(found, dict):
-        return ["object"]
-    return [key for key, fits in expected.items() if key in found and not fits(found[key])]
+_NEEDED = ("version", "states", "inputs", "fetches")
+_WHOLE = object_of(_DESCRIPTION, optional=_DESCRIPTION.keys() - _NEEDED)
+_PART = object_of(_DESCRIPTION, optional=_DESCRIPTION, more=True)
 
 
 class Described(Protocol):
@@ -104,23 +105,39 @@ class Described(Protocol):
         ...
 
 
-def check_description(model: Described) -> None:
+def check_description(model: Described, where: object = None, *, complete: bool = False) -> None:
     """Refuse a model that describes itself as a training step, but not as this package does.
 
+    Args:
+        model: The model.
+        where: Its file, for errors.
+        complete: Whether it must be a step of this version, with every field that one has;
+            otherwise what it does say must be of the kinds that are expected here.
+
     Raises:
-        GraphError: The description is not JSON, or a field has another type.
+        StepError: The description is not JSON, a field is of another kind, or one is missing or
+            unknown.
     """
     try:
         found: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))
     except (ValueError, RecursionError):
         found = None
-    misfits = _misfits(found, _DESCRIPTION)
-    of_later_version = isinstance(found, dict) and found.get("version", VERSION) != VERSION
-    if misfits and not of_later_version:
-        raise GraphError(
-            f"the metadata {STEP_KEY!r} of the model cannot be read",
-            found=f"another {misfits[0]}",
-            expected="what build_step wrote",
+    if isinstance(found, dict) and found.get("version", VERSION) != VERSION:
+        if complete:
+            raise StepError(
+                f"another version of this package wrote the step: metadata {STEP_KEY!r}",
+                where=where,
+                expected=f"version {VERSION}",
+            )
+        return
+    misfit = (_WHOLE if complete else _PART)(found, "")
+    if misfit is not None:
+        key = f": {misfit.key}" if misfit.key else ""
+        raise StepError(
+            f"the metadata {STEP_KEY!r} of the model cannot be read{key}",
+            where=where,
+            found=misfit.found,
+            expected=misfit.expected,
             remedy="build the step again",
         )
 

@@ -13,6 +13,7 @@ from amp_rewrite.builder.builder import Builder
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.part import Part
 from amp_rewrite.inject.added_states import make_inputs
 from amp_rewrite.inject.insert_scaling import add_loss_scale
@@ -25,8 +26,8 @@ from amp_rewrite.optimizers.conditional_update import check_mode
 from amp_rewrite.trainer.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.trainer.step.cut import values_by_name
 from amp_rewrite.trainer.step.precision import in_precision
+from amp_rewrite.trainer.step.read_info import read_info
 from amp_rewrite.trainer.step.step import Step
-from amp_rewrite.trainer.step.step_info import STEP_KEY, read_info
 from amp_rewrite.training.prepare import record_types
 from amp_rewrite.training.replicas import is_collective
 

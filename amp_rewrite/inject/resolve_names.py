@@ -12,8 +12,9 @@ import onnx_ir as ir
 from amp_rewrite import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import InjectError
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.trainer.step.cut import values_by_name
-from amp_rewrite.trainer.step.step_info import STEP_KEY, StepInfo
+from amp_rewrite.trainer.step.step_info import StepInfo
 
 T = TypeVar("T")
 

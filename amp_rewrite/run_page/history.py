@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, cast
+
+from amp_rewrite.fields import NUMBER, kind, list_of, mapping_to, object_of, or_null, whole
 
 MOST = 1000
 """Points beyond which each two of them are joined; half as many are always kept."""
@@ -156,13 +158,38 @@ class History:
     def restored(cls, state: Mapping[str, Any]) -> History:
         """Return the history of a state; an empty one of what is no state."""
         history = cls()
-        try:
+        if _STORED(state, "") is None:
             history.points = [_point(found) for found in state["points"]]
-            history.width = int(state["width"])
-            history.evaluations = [(int(step), dict(found)) for step, found in state["evaluations"]]
-        except (KeyError, TypeError, ValueError):
-            return cls()
+            history.width = state["width"]
+            history.evaluations = [(step, dict(found)) for step, found in state["evaluations"]]
         return history
+
+
+_MEAN = object_of({"total": NUMBER, "count": whole(0)})
+_POINT = object_of(
+    {
+        "step": whole(0),
+        "seconds": NUMBER,
+        "steps": whole(1),
+        **dict.fromkeys(("loss", "gradient_norm", "zero", "small"), _MEAN),
+        **dict.fromkeys(("loss_scale", "learning_rate"), or_null(NUMBER)),
+        **dict.fromkeys(("skipped", "examples"), whole(0)),
+        "busy": NUMBER,
+    }
+)
+_FOUND = mapping_to(NUMBER)
+_EVALUATION = kind(
+    "a step and what was found",
+    lambda found: (
+        isinstance(found, list)
+        and len(cast("list[Any]", found)) == 2
+        and whole(0)(found[0], "") is None
+        and _FOUND(found[1], "") is None
+    ),
+)
+_STORED = object_of(
+    {"width": whole(1), "points": list_of(_POINT), "evaluations": list_of(_EVALUATION)}
+)
 
 
 def short(number: float | None) -> float | None:

@@ -8,7 +8,7 @@ import train_models
 
 import amp_rewrite as amp
 from amp_rewrite.cli.main import main
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 FOREIGN = Path(__file__).parents[1] / "inject" / "foreign" / "onnx_ad_step.onnx"
 WEIGHTS = ("w1", "b1", "w2", "b2")

@@ -13,7 +13,7 @@ import amp_rewrite as amp
 from amp_rewrite.cli.main import main
 from amp_rewrite.global_state import global_state
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 
 @pytest.fixture(autouse=True)

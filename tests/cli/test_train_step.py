@@ -15,7 +15,7 @@ from amp_rewrite.cli.train_step import train_step
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 APP = Typer()
 APP.command()(train_step)

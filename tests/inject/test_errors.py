@@ -11,7 +11,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import StepError
 from amp_rewrite.inject import InjectError, inject_loss_scaling
 from amp_rewrite.loss_scaling import LossScaleOptimizer, LossScaleValueError
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 STEP = """

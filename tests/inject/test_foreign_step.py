@@ -12,7 +12,7 @@ import amp_rewrite as amp
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.inject import InjectError, inject_loss_scaling
 from amp_rewrite.loss_scaling import DynamicLossScale
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 FOLDER = Path(__file__).parent / "foreign"
 FILE = FOLDER / "onnx_ad_step.onnx"

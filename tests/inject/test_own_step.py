@@ -14,7 +14,7 @@ from amp_rewrite.graph.keys import PART_KEY
 from amp_rewrite.graph.part import Part
 from amp_rewrite.inject import inject_loss_scaling
 from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 NETWORKS = {
     "mlp": lambda: (train_models.mlp((6, 12, 3)), "x"),

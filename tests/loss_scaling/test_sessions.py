@@ -20,7 +20,7 @@ from amp_rewrite.loss_scaling import (
     LossScaleState,
 )
 from amp_rewrite.trainer import CheckpointError, FetchError
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]

@@ -18,6 +18,7 @@ FLOORS = (
     "printable",
     "html_table",
     "errors",
+    "fields",
     "arguments",
     "dtypes",
     "policy",

@@ -33,7 +33,7 @@ from amp_rewrite.trainer.session.slow_device import warn_if_slow
 from amp_rewrite.trainer.session.static import make_static
 from amp_rewrite.trainer.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.trainer.step.cut import cut
-from amp_rewrite.trainer.step.step_info import read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 NETWORKS: dict[str, Any] = {
     "mlp": (lambda: train_models.mlp((8, 16, 3)), {"x": (4, 8), "t": (4,)}),

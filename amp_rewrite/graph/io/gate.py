@@ -49,6 +49,7 @@ def admit(model: FlatGraph) -> None:
 
     Raises:
         GraphError: It does not; the message names the node.
+        StepError: It describes itself as a training step in another way than steps do.
     """
     check_description(model)
     calls = {key: _Call.of(function) for key, function in model.functions.items()}

@@ -31,6 +31,7 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     Raises:
         LoadError: The source is not an ONNX model, or its external data are not usable.
         GraphError: It is one, but the graph is not valid.
+        StepError: It describes itself as a training step in another way than steps do.
     """
     with paused_gc():
         if isinstance(source, ir.Model):

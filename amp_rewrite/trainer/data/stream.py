@@ -60,10 +60,12 @@ class Stream(Examples):
         """Yield the batches of one epoch, as the source makes them.
 
         Raises:
-            DataError: The source was an iterator that has been read, or yields what is no batch.
+            DataError: The source was an iterator that has been read, yields what is no batch, or
+                ends before the epoch's start.
         """
-        longest = 0
+        longest = count = 0
         for index, item in enumerate(self._items(epoch.number)):
+            count = index + 1
             if index < epoch.start:
                 continue
             found = self._batch(item, index)
@@ -71,6 +73,14 @@ class Stream(Examples):
             longest = max(longest, length)
             if not epoch.drop_last or length == longest:
                 yield found
+        if count < epoch.start:
+            raise DataError(
+                "there are fewer batches than were seen of this epoch before",
+                where=self.where,
+                found=count,
+                expected=f"at least {epoch.start}",
+                remedy="resume with the source with which the checkpoint was saved",
+            )
 
     def _items(self, number: int) -> Iterable[Any]:
         if self._once and self._read:
@@ -113,11 +123,17 @@ _PARTS = ("sampler", "batch_sampler", "dataset")
 
 
 def _on_host(tensor: Any) -> Any:
-    """Return a tensor in host memory as an array; others as they are."""
+    """Return a tensor in host memory as an array; others as they are.
+
+    What cannot be handed over stays what it is: the session that it is fed to says why.
+    """
     if isinstance(tensor, np.ndarray) or not hasattr(tensor, "__dlpack_device__"):
         return tensor
-    kind, _ = tensor.__dlpack_device__()
-    return np.from_dlpack(tensor) if int(kind) == _ON_HOST else tensor
+    try:
+        kind, _ = tensor.__dlpack_device__()
+        return np.from_dlpack(tensor) if int(kind) == _ON_HOST else tensor
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        return tensor
 
 
 def _length(batch: Batch) -> int:

@@ -141,18 +141,22 @@ def rehearse(
 
 
 def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:
-    """Refuse data that do not fill one batch, if the model has a batch of a fixed size.
+    """Refuse data without an example, and those that do not fill a batch of a fixed size.
 
     Raises:
-        DataError: There are fewer examples.
+        DataError: There are no examples, or fewer than a batch takes.
     """
-    if data.steps(batch, drop_last=session.fixed_batch) == 0:
-        raise DataError(
-            "too few examples for a batch",
-            where=data.where,
-            found=data.size,
-            expected=f"at least {batch}, for the model has a batch of a fixed size",
-        )
+    if data.steps(batch, drop_last=session.fixed_batch) != 0:
+        return
+    if not data.size:
+        raise DataError("the data hold no examples", where=data.where)
+    fixed = f"at least {batch}, for the model has a batch of a fixed size"
+    raise DataError(
+        "too few examples for a batch",
+        where=data.where,
+        found=data.size,
+        expected=fixed if session.fixed_batch else "at least one for each shard",
+    )
 
 
 def summary(found: Mapping[str, float]) -> str:

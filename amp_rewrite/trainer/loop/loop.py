@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import (
-    CheckpointError,
+    DataError,
     DivergenceError,
     LossScaleError,
     OptionError,
@@ -21,7 +21,8 @@ from amp_rewrite.trainer.data.prefetch import prefetched, with_last
 from amp_rewrite.trainer.loop.checks_before import check_before, in_memory
 from amp_rewrite.trainer.loop.evaluation import evaluate, rehearse
 from amp_rewrite.trainer.loop.plan import SCALE, Plan, Progress, is_due
-from amp_rewrite.trainer.loop.run import CALLBACKS, Callback, Run
+from amp_rewrite.trainer.loop.run import Callback, Run
+from amp_rewrite.trainer.loop.stored_progress import check_begin, read_back
 from amp_rewrite.trainer.session.input_checks import non_finite
 from amp_rewrite.trainer.session.training_session import TrainingSession
 from amp_rewrite.trainer.step.step_info import LOSS
@@ -38,27 +39,11 @@ def resume(session: TrainingSession, plan: Plan) -> Progress:
 
     Raises:
         OptionError: The plan has no checkpoint.
-        CheckpointError: It does not fit the step or the plan.
+        CheckpointError: It does not fit the step or the plan, or training did not save it.
     """
     if plan.checkpoint is None:
         raise OptionError("nothing to resume from", remedy="name the checkpoint file")
-    found = session.restore(plan.checkpoint)
-    for name, value in plan.order.items():
-        if found.get(name) != value:
-            raise CheckpointError(
-                f"the checkpoint was saved with another {name}",
-                where=plan.checkpoint,
-                found=found.get(name, "none"),
-                expected=value,
-                remedy="resume with the same data order",
-            )
-    kept = found.get(CALLBACKS)
-    return Progress(
-        int(found["epoch"]),
-        int(found["position"]),
-        int(found["step"]),
-        callbacks=kept if isinstance(kept, dict) else {},
-    )
+    return read_back(session.restore(plan.checkpoint), plan)
 
 
 def train(
@@ -88,6 +73,8 @@ def train(
         of several batches make an update, the last one of an epoch is of those that are left.
 
     Raises:
+        CheckpointError: Training is to go on behind the last batch of the data, or not with the
+            callbacks' states.
         DivergenceError: A loss is not finite, or a weight is NaN at the end of an epoch.
         LossScaleError: The loss scale has collapsed.
         FeedError: The data do not fit the inputs of the step; held-out data are tried first.
@@ -105,6 +92,10 @@ def train(
     if held_out is not None:
         measures = rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
     session.limit_skips(_SKIPS)
+    if progress is not None:
+        check_begin(
+            progress, data.steps(plan.batch, drop_last=session.fixed_batch), plan.checkpoint
+        )
     run = Run(session, plan, callbacks, progress, measures)
     run.call("check")
     asked = run.fetches()
@@ -150,6 +141,8 @@ def _train_epoch(
             if _ends_after_update(run, updated, held_out, metrics):
                 return
             updated = at.step
+    if not at.batch:
+        raise DataError("the data hold no examples", where=data.where, found="an empty epoch")
     if not plan.evaluate_every:
         _evaluate(run, held_out, metrics)
     at.epoch, at.batch = at.epoch + 1, 0

@@ -10,9 +10,15 @@ from typing import Any, Protocol
 
 from amp_rewrite import arguments
 from amp_rewrite.errors import CheckpointError, OptionError
+from amp_rewrite.fields import NUMBER, object_of, or_null, whole
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.trainer.loop.plan import Progress
 from amp_rewrite.trainer.loop.run import Callback, Run
+from amp_rewrite.trainer.loop.stored_progress import check_stored
+
+_BEST = object_of({"best": or_null(NUMBER), "step": whole(0)}, more=True)
+_WAITED = object_of({"waited": whole(0)}, more=True)
+"""What checkpoints keep of callbacks here; a class that derives from one may add to it."""
 
 
 class Watch(Callback):
@@ -138,9 +144,8 @@ class Best(Callback):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take the best so far; see `Callback`."""
-        best = state.get("best")
-        self.best = best if isinstance(best, int | float) else None
-        self.step = int(state.get("step", 0))
+        check_stored(state, _BEST, None)
+        self.best, self.step = state["best"], state["step"]
 
 
 class EarlyStopping(Best):
@@ -185,7 +190,8 @@ class EarlyStopping(Best):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what `state` returned."""
         super().restore(state)
-        self.waited = int(state.get("waited", 0))
+        check_stored(state, _WAITED, None)
+        self.waited = state["waited"]
 
 
 class BestCheckpoint(Best):

@@ -7,11 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from amp_rewrite.errors import CheckpointError
 from amp_rewrite.trainer.loop.plan import Plan, Progress
+from amp_rewrite.trainer.loop.stored_progress import stored
 from amp_rewrite.trainer.session.training_session import TrainingSession
-
-CALLBACKS = "callbacks"
-"""The key of the callbacks' states in the progress that a checkpoint keeps."""
 
 
 class Callback:
@@ -48,7 +47,11 @@ class Callback:
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned in the run that this one goes on with."""
+        """Take what `state` returned in the run that this one goes on with.
+
+        Raises:
+            CheckpointError: A file holds something else; the run adds its name.
+        """
 
 
 class Run:
@@ -72,7 +75,11 @@ class Run:
         progress: Progress | None = None,
         measures: Sequence[str] = (),
     ) -> None:
-        """Begin the clock, and give callbacks what a checkpoint kept of them."""
+        """Begin the clock, and give callbacks what a checkpoint kept of them.
+
+        Raises:
+            CheckpointError: That is something else than the state of a callback.
+        """
         self.session, self.plan = session, plan
         self.at = progress or Progress()
         self.callbacks, self.measures = tuple(callbacks), tuple(measures)
@@ -81,9 +88,8 @@ class Run:
         self._ends = False
         self._start = time.perf_counter()
         for name, callback in self._named():
-            kept = self.at.callbacks.get(name)
-            if isinstance(kept, dict):
-                callback.restore(kept)
+            if name in self.at.callbacks:
+                self._restore(name, callback, self.at.callbacks[name])
 
     def stop(self, reason: str) -> None:
         """End the run after the present update or evaluation; a checkpoint is saved if one is kept.
@@ -114,9 +120,8 @@ class Run:
         Raises:
             SaveError: It cannot be written.
         """
-        where = {"epoch": self.at.epoch, "position": self.at.batch, "step": self.at.step}
         kept = {name: state for name, callback in self._named() if (state := callback.state())}
-        self.session.save(path, where | self.plan.order | ({CALLBACKS: kept} if kept else {}))
+        self.session.save(path, stored(self.at, self.plan, kept))
 
     def fetches(self) -> tuple[str, ...]:
         """Return what callbacks want of each step, every name once."""
@@ -126,6 +131,23 @@ class Run:
         """Call one method of all callbacks, in their order."""
         for callback in self.callbacks:
             getattr(callback, event)(self)
+
+    def _restore(self, name: str, callback: Callback, kept: Mapping[str, Any]) -> None:
+        """Give a callback what the checkpoint keeps of it.
+
+        Raises:
+            CheckpointError: It is something else than the callback's state.
+        """
+        try:
+            callback.restore(kept)
+        except CheckpointError as error:
+            raise CheckpointError(
+                error.what,
+                where=f"{self.plan.checkpoint}, callback {name!r}",
+                found=error.found,
+                expected=error.expected,
+                remedy=error.remedy,
+            ) from error
 
     def _named(self) -> list[tuple[str, Callback]]:
         """Return the callbacks by class and number, for their states."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite import arguments
-from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.errors import AmpError, OptionError, StepError
 from amp_rewrite.optimizers.gradient_accumulation import ACCUMULATOR
 from amp_rewrite.ort.ort_values import Array, is_ort_value, to_array
 from amp_rewrite.trainer.diagnosis.diagnose import diagnose
@@ -45,6 +45,7 @@ class Inspection(StateAccess):
         Raises:
             FeedError: As for `run`.
             OptionError: The step has several backward passes, or is not known to have one.
+            StepError: It says of other values that they are a gradient.
             RunError: As for `run`.
         """
         self.check_open()
@@ -106,9 +107,19 @@ class Inspection(StateAccess):
 
     def _dense(self, variable: str, values: Array, rows: Array) -> Array:
         """Return the gradient of a table of which a batch has read some rows."""
-        shape = next(state.shape for state in self.info.states if state.name == variable)
-        dense = np.zeros(shape, values.dtype)
-        np.add.at(dense, rows, values)
+        table = self._step.model.graph.initializers[variable]
+        assert table.shape is not None, "a variable has a value, and so a shape"
+        dense = np.zeros(table.shape.numpy(), values.dtype)
+        try:
+            np.add.at(dense, rows, values)
+        except (IndexError, ValueError) as error:
+            raise StepError(
+                "the step names other values than a gradient and its rows",
+                where=variable,
+                found=error,
+                expected=f"rows of {list(dense.shape)}, and their numbers",
+                remedy="build the step again",
+            ) from error
         return dense
 
     def _on_host(self, fed: Mapping[str, Any]) -> dict[str, Array]:

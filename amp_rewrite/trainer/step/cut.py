@@ -16,8 +16,9 @@ from amp_rewrite.errors import FetchError, StepError
 from amp_rewrite.grad.loop_history import drop_unused_history
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
-from amp_rewrite.trainer.step.step_info import STEP_KEY, StateInfo, StepInfo
+from amp_rewrite.trainer.step.step_info import StateInfo, StepInfo
 
 
 def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
@@ -162,17 +163,21 @@ def remove_unused(graph: ir.Graph) -> None:
 
 
 def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
-    """Merge equal nodes; return the names that seed and gradients have then."""
+    """Merge equal nodes; return the names that seed, boundary and gradients have then."""
     graph, values = model.graph, values_by_name(model.graph)
-    gradients = {k: values[v] for k, v in (info.gradients or {}).items() if v in values}
-    seed = None if info.seed is None else values.get(info.seed)
-    probe = ir.node("Probe", [seed, *gradients.values()])  # follows what becomes of them
+    maps = {key: getattr(info, key) for key in ("gradients", "gradient_rows")}
+    named = {info.seed, info.boundary}.union(*(names.values() for names in maps.values() if names))
+    followed = [name for name in values if name in named]
+    probe = ir.node("Probe", [values[name] for name in followed])  # sees what becomes of them
     graph.append(probe)
     CommonSubexpressionEliminationPass()(model)
-    names = [None if value is None else str(value.name) for value in probe.inputs]
+    now = {k: str(v.name) for k, v in zip(followed, probe.inputs, strict=True) if v is not None}
     graph.remove(probe, safe=True)
-    found = dict(zip(gradients, names[1:], strict=True))
-    return {"seed": names[0], "gradients": None if info.gradients is None else found}
+    found: dict[str, Any] = {key: now.get(getattr(info, key)) for key in ("seed", "boundary")}
+    for key, names in maps.items():  # rows have gone with their gradient, or stay with it
+        kept = {k: now[v] for k, v in (names or {}).items() if v in now}
+        found[key] = None if names is None else kept
+    return found
 
 
 def remove_inputs(graph: ir.Graph, updated: Collection[str] = ()) -> None:

@@ -8,11 +8,11 @@ from amp_rewrite.api import rewrite_in_place
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.global_state import global_state
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.rewriting.options import RewriteOptions, changed
 from amp_rewrite.targets import Target
 from amp_rewrite.trainer.step.cut import values_by_name
 from amp_rewrite.trainer.step.step import Step
-from amp_rewrite.trainer.step.step_info import STEP_KEY
 
 
 def chosen_precision(precision: str | None) -> str:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.trainer.step.batch_norm import put_back_batch_norms
 from amp_rewrite.trainer.step.cut import cut, values_by_name
@@ -19,16 +20,10 @@ from amp_rewrite.trainer.step.decided import decide
 from amp_rewrite.trainer.step.dropout import replace_dropouts
 from amp_rewrite.trainer.step.export import forward_of
 from amp_rewrite.trainer.step.gradient_underflow import UNDERFLOW, with_underflow
+from amp_rewrite.trainer.step.read_info import read_info
 from amp_rewrite.trainer.step.state_values import describe, make_input, next_value
 from amp_rewrite.trainer.step.step_arguments import seed_number
-from amp_rewrite.trainer.step.step_info import (
-    CONSTANT_UNLESS_UPDATED,
-    LOSS,
-    STEP_KEY,
-    StateInfo,
-    StepInfo,
-    read_info,
-)
+from amp_rewrite.trainer.step.step_info import CONSTANT_UNLESS_UPDATED, LOSS, StateInfo, StepInfo
 from amp_rewrite.trainer.step.step_targets import targets_of
 from amp_rewrite.training.replicas import undefine
 from amp_rewrite.training.training_graph import TrainingGraph

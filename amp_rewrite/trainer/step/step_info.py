@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import onnx_ir as ir
-
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import StepError
-from amp_rewrite.graph.keys import STEP_KEY
-from amp_rewrite.graph.step_metadata import VERSION, step_description
+from amp_rewrite.graph.step_metadata import VERSION
 from amp_rewrite.training.adapter import Adapter
 
 LOSS = "loss"
@@ -96,69 +90,3 @@ class StepInfo:
     def having(self, role: str) -> StateInfo | None:
         """Return the first state with a role, or None."""
         return next((state for state in self.states if state.role == role), None)
-
-
-def read_info(model: ir.Model, where: object = None) -> StepInfo:
-    """Return the description of a step model.
-
-    Args:
-        model: A model that `build_step` made, perhaps saved and loaded since.
-        where: The file, for errors.
-
-    Raises:
-        StepError: The model is no step model, or a later version wrote it.
-    """
-    if STEP_KEY not in model.metadata_props:
-        raise StepError(
-            "not a training step",
-            where=where,
-            found=f"a model without metadata {STEP_KEY!r}",
-            remedy="make a step with amp-rewrite train-step, or with build_step",
-        )
-    content = step_description(model)
-    try:
-        if content.pop("version") != VERSION:
-            raise StepError(
-                "another version of this package wrote the step", where=where, expected=VERSION
-            )
-        info = _info(content)
-    except (KeyError, TypeError) as error:
-        raise StepError(
-            f"the metadata {STEP_KEY!r} of the model cannot be read",
-            where=where,
-            found=error,
-            remedy="build the step again",
-        ) from error
-    _check_names(info, model, where)
-    return info
-
-
-def _check_names(info: StepInfo, model: ir.Model, where: object) -> None:
-    """Refuse a description whose states and inputs are not the inputs of the graph, each once."""
-    described = Counter((*info.names, *info.inputs))
-    inputs = Counter(str(value.name) for value in model.graph.inputs)
-    outputs = Counter(state.output for state in info.states)
-    names = [*((described - inputs) + (inputs - described)), *(outputs - Counter(outputs.keys()))]
-    if names:
-        raise StepError(
-            f"the metadata {STEP_KEY!r} of the model do not fit its graph",
-            where=where,
-            found=f"{names[0]!r} missing, or described twice",
-            expected="each input of the graph as a state or an input, with an output of its own",
-            remedy="build the step again",
-        )
-
-
-def _info(content: dict[str, Any]) -> StepInfo:
-    states: list[dict[str, Any]] = content.pop("states")
-    inputs: Iterable[str] = content.pop("inputs")
-    for state in states:
-        state["shape"] = tuple(state["shape"])
-    adapters: list[dict[str, Any]] = content.pop("adapters", [])
-    return StepInfo(
-        states=tuple(StateInfo(**state) for state in states),
-        adapters=tuple(Adapter.from_json(adapter) for adapter in adapters),
-        loss_scales=tuple(content.pop("loss_scales", ())),
-        inputs=tuple(inputs),
-        **content,
-    )

@@ -181,6 +181,31 @@ def test_tensors_come_by_dlpack_without_a_copy() -> None:
     assert np.shares_memory(found["x"], X)
 
 
+def test_a_tensor_that_cannot_be_handed_over_is_left_to_the_session() -> None:
+    class Tensor:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return X.__dlpack_device__()
+
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("it requires a gradient")
+
+    tensor = Tensor()
+    (found,) = as_examples([[tensor]], ("x",)).epoch(1)
+    assert found["x"] is tensor
+
+
+def test_a_source_that_ends_before_the_place_where_an_epoch_goes_on_is_an_error() -> None:
+    examples = as_examples(lambda: iter([{"t": T}]), NAMES)
+    assert list(examples.epoch(1, start=1)) == []
+    with pytest.raises(DataError, match=r"fewer batches than were seen .* found 1; .* at least 2"):
+        list(examples.epoch(1, start=2))
+
+
+def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
+    _two_files(tmp_path, table(), table().select(["t", "x"]))
+    assert [len(part) for part in rows(as_examples(tmp_path, NAMES).epoch(40))] == [40, 6]
+
+
 def test_an_iterator_that_was_read_is_an_error_that_says_what_to_pass() -> None:
     examples = as_examples(iter([{"t": T}]), NAMES)
     assert len(list(examples.epoch(1))) == 1
@@ -208,6 +233,38 @@ def _with_lists(path: Path) -> Path:
     return path / "l.parquet"
 
 
+def _two_files(path: Path, first: Any, second: Any) -> Path:
+    parquet.write_table(first, path / "a.parquet")
+    parquet.write_table(second, path / "b.parquet")
+    return path
+
+
+def _other_name(path: Path) -> Path:
+    return _two_files(path, table(), table().rename_columns(["y", "t"]))
+
+
+def _other_type(path: Path) -> Path:
+    return _two_files(path, table(), table().set_column(1, "t", pa.array(T.astype(np.int32))))
+
+
+def _other_shape(path: Path) -> Path:
+    column = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)[:23]), 1)
+    return _two_files(path, table(), table().set_column(0, "x", column))
+
+
+def _two_of_a_name(path: Path) -> Path:
+    parquet.write_table(pa.table([T, T], names=["t", "t"]), path / "d.parquet")
+    return path / "d.parquet"
+
+
+def _tensors(path: Path, rows: list[Any], kind: Any = None) -> Path:
+    kind = pa.float32() if kind is None else kind
+    storage = pa.array(rows, pa.list_(kind, 6))
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(kind, (2, 3)), storage)
+    parquet.write_table(pa.table({"x": tensors}), path / "f.parquet")
+    return path / "f.parquet"
+
+
 def _objects(path: Path) -> Path:
     np.save(path / "x.npy", np.array([{}], object), allow_pickle=True)
     return path
@@ -223,6 +280,33 @@ REFUSED = {
     "no npy": (lambda p: write(p, "x.npy", b"\x93NUMPY").parent, "the array cannot be read"),
     "pickled objects": (_objects, "the array cannot be read"),
     "nulls": (_with_nulls, "'t' has rows without a value; found 1 nulls"),
+    "a tensor that is null": (
+        lambda p: _tensors(p, [[1] * 6, None]),
+        "'x' has rows without a value; found 1 nulls",
+    ),
+    "a null in a tensor": (
+        lambda p: _tensors(p, [[1, None, 3, 4, 5, 6]]),
+        "'x' has rows without a value; found 1 nulls",
+    ),
+    "tensors of bools": (
+        lambda p: _tensors(p, [[True] * 6], pa.bool_()),
+        "the data cannot be read; found bool is not valid",
+    ),
+    "no rows": (lambda p: _tensors(p, []), "f.parquet: the data hold no examples"),
+    "columns of other names": (
+        _other_name,
+        r"b\.parquet: the files have different columns: 'x'; found no such column; "
+        r"expected float \[2\], as in a\.parquet",
+    ),
+    "columns of other types": (
+        _other_type,
+        r"different columns: 't'; found int32 \[\]; expected int64 \[\]",
+    ),
+    "columns of other shapes": (
+        _other_shape,
+        r"different columns: 'x'; found float \[1\]; expected float \[2\]",
+    ),
+    "two columns of a name": (_two_of_a_name, "two columns have one name; found 't'"),
     "words": (_with_words, "'t' holds no numbers of one shape; found string"),
     "lists": (_with_lists, "'t' holds no numbers of one shape; found list"),
     "too few arrays": (lambda _: (X,), "another number of arrays .* found 1; expected 2: x, t"),

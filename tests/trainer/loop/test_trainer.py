@@ -366,3 +366,37 @@ def test_arguments_of_callbacks() -> None:
         pytest.raises(OptionError, match="takes no arguments any more; found emulate"),
     ):
         amp.Trainer(session, emulate=True)
+
+
+EMPTY: dict[str, Any] = {
+    "a list": list,
+    "a function": lambda: list,
+    "a generator": lambda: iter(()),
+    "arrays": lambda: {name: array[:0] for name, array in DATA.items()},
+    "a tuple of arrays": lambda: tuple(array[:0] for array in DATA.values()),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_empty_data_are_an_error_that_says_so(kind: str) -> None:
+    with amp.Trainer(train_op()) as trainer:
+        with pytest.raises(DataError, match="the data hold no examples"):
+            trainer.train(EMPTY[kind]())
+        with pytest.raises(DataError, match=r"hold no examples|only once"):
+            trainer.train(DATA, eval=EMPTY[kind]())
+
+
+def test_a_tensor_of_a_loader_that_cannot_be_handed_over_is_the_error_of_run() -> None:
+    class Tensor:
+        shape = DATA["x"].shape
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("it requires a gradient")
+
+    with amp.Trainer(train_op()) as trainer:
+        message = "the feed 'x' cannot be handed over by DLPack; found it requires a gradient"
+        with pytest.raises(FeedError, match=message):
+            trainer.train([(Tensor(), DATA["t"])])

@@ -12,9 +12,10 @@ from onnx import numpy_helper, parser
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import FetchError
+from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.trainer import TrainingSession, build_step
 from amp_rewrite.trainer.step.gradient_underflow import SAMPLE, UNDERFLOW, underflow_variables
-from amp_rewrite.trainer.step.step_info import STEP_KEY, read_info
+from amp_rewrite.trainer.step.read_info import read_info
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:a float16 step without a loss scale"),

@@ -10,7 +10,8 @@ import train_models
 
 import amp_rewrite as amp
 from amp_rewrite.errors import StepError
-from amp_rewrite.trainer.step.step_info import StepInfo, read_info
+from amp_rewrite.trainer.step.read_info import read_info
+from amp_rewrite.trainer.step.step_info import StepInfo
 
 
 def step_of(**arguments: Any) -> tuple[ir.Model, StepInfo]:
@@ -54,6 +55,6 @@ def test_a_step_without_the_next_value_of_a_state_is_refused_by_name() -> None:
     key = "amp_rewrite.step"
     step.metadata_props[key] = step.metadata_props[key].replace('"output": "', '"output": "no ')
     with pytest.raises(
-        StepError, match=r"no next value in the graph; expected a value called 'no "
+        StepError, match=r"states\[0\]\.output; found 'no w:next'; expected the name"
     ):
         amp.TrainingSession(step).run({"x": np.ones(2, np.float32)})

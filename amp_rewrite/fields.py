@@ -1,0 +1,153 @@
+"""What an object that was read from JSON must hold: which fields, and of which kind each is.
+
+A check takes what was found and its key, such as `states[2].shape`, and returns what does not fit,
+or None. Checks are made of others: a list of strings is `list_of(TEXT)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+_LARGEST = 2**63 - 1
+_SHOWN = 60
+"""Characters of a string or a number that a message shows."""
+_WORD = 64
+_ABSENT = object()
+
+
+class Misfit(NamedTuple):
+    """A field that is not what it should be.
+
+    Attributes:
+        key: Where it is, from the outermost object on; empty for that object itself.
+        found: What it holds, in words.
+        expected: What it should hold, in words.
+    """
+
+    key: str
+    found: str
+    expected: str
+
+
+Check: TypeAlias = Callable[[Any, str], Misfit | None]
+
+
+def kind(expected: str, fits: Callable[[Any], bool]) -> Check:
+    """Return a check by a function of the value.
+
+    Args:
+        expected: What fits, in words.
+        fits: Whether a value does; it is given anything that JSON can hold.
+    """
+
+    def check(found: Any, key: str) -> Misfit | None:
+        return None if fits(found) else Misfit(key, _shown(found), expected)
+
+    return check
+
+
+TEXT = kind("a string", lambda found: isinstance(found, str))
+SWITCH = kind("true or false", lambda found: isinstance(found, bool))
+OBJECT = kind("an object", lambda found: isinstance(found, dict))
+NUMBER = kind("a number", lambda found: type(found) in (int, float) and not math.isnan(found))
+
+
+def whole(low: int, high: int = _LARGEST) -> Check:
+    """Return a check for integers; JSON's true and false are not among them."""
+    bounds = f"of at least {low}" if high == _LARGEST else f"from {low} to {high}"
+    return kind(f"an integer {bounds}", lambda found: type(found) is int and low <= found <= high)
+
+
+def one_of(*words: str) -> Check:
+    """Return a check for one of a few strings."""
+    expected = " or ".join(map(repr, words))
+    return kind(expected, lambda found: isinstance(found, str) and found in words)
+
+
+def or_null(inner: Check) -> Check:
+    """Return a check that lets null pass, too."""
+
+    def check(found: Any, key: str) -> Misfit | None:
+        misfit = None if found is None else inner(found, key)
+        if misfit is None or misfit.key != key:
+            return misfit
+        return misfit._replace(expected=f"{misfit.expected}, or null")
+
+    return check
+
+
+def list_of(inner: Check) -> Check:
+    """Return a check for lists whose items all fit."""
+
+    def check(found: Any, key: str) -> Misfit | None:
+        if not isinstance(found, list):
+            return Misfit(key, _shown(found), "a list")
+        each = (inner(item, f"{key}[{index}]") for index, item in enumerate(found))
+        return next(filter(None, each), None)
+
+    return check
+
+
+def mapping_to(inner: Check) -> Check:
+    """Return a check for objects with any keys, whose values all fit."""
+
+    def check(found: Any, key: str) -> Misfit | None:
+        if not isinstance(found, dict):
+            return Misfit(key, _shown(found), "an object")
+        each = (inner(value, _joined(key, name)) for name, value in found.items())
+        return next(filter(None, each), None)
+
+    return check
+
+
+def object_of(
+    fields: Mapping[str, Check], *, optional: Collection[str] = (), more: bool = False
+) -> Check:
+    """Return a check for objects with certain fields.
+
+    Args:
+        fields: Name -> the check of its value.
+        optional: The fields that may be missing.
+        more: Whether there may be other fields, of any kind.
+    """
+
+    def check(found: Any, key: str) -> Misfit | None:
+        if not isinstance(found, dict):
+            return Misfit(key, _shown(found), "an object")
+        for name, inner in fields.items():
+            if name not in found and name in optional:
+                continue
+            misfit = inner(found.get(name, _ABSENT), _joined(key, name))
+            if misfit is not None:
+                return misfit
+        unknown = [] if more else [name for name in found if name not in fields]
+        if not unknown:
+            return None
+        return Misfit(
+            _joined(key, unknown[0]), _shown(found[unknown[0]]), f"one of {', '.join(fields)}"
+        )
+
+    return check
+
+
+def _joined(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _shown(found: Any) -> str:
+    """Return a value in words; those that hold others by their length, for they may be deep."""
+    if found is _ABSENT:
+        return "nothing"
+    if found is None:
+        return "null"
+    if isinstance(found, bool):
+        return str(found).lower()
+    if isinstance(found, list):
+        return f"a list of {len(found)}"
+    if isinstance(found, dict):
+        return f"an object of {len(found)}"
+    if isinstance(found, int) and found.bit_length() > _WORD:  # Python refuses to write huge ones
+        return f"an integer of {found.bit_length()} bits"
+    return f"{found!r:.{_SHOWN}}"
