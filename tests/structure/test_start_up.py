@@ -18,6 +18,7 @@ ROOMS_OF_A_REWRITE = {
         "cli",
         "dtypes",
         "errors",
+        "fields",
         "fusions",
         "graph",
         "kernels",
