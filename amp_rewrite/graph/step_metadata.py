@@ -66,7 +66,7 @@ _LOSS_SCALE = object_of(
             {
                 "floor": _FINITE,
                 "loss_scale_value": _FINITE,
-                "max_consecutive_skips": or_null(whole(1)),
+                "max_consecutive_skips": or_null(whole(0)),
             },
             optional=("floor", "loss_scale_value", "max_consecutive_skips"),
             more=True,
