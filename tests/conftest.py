@@ -6,6 +6,7 @@ import os
 # before numpy is loaded, and for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,10 @@ from tools_installed import REQUIRED
 from amp_rewrite.errors import OptionError
 from amp_rewrite.global_state import global_state
 from amp_rewrite.ort.plugins import devices_of
+
+# A shell lets what it runs in the background ignore SIGINT, which all processes from here on would.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WEBGPU = "WebGpuExecutionProvider"
 

@@ -22,6 +22,14 @@ ROOT = Path(__file__).parents[2]
 BASE = "version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n"
 
 
+@pytest.fixture(autouse=True)
+def _a_newer_runtime_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what the check warns of as soon as a runtime is newer than the schema table."""
+    found = runtime_operators()
+    if found is None or not found.is_the_tables:
+        monkeypatch.setattr("amp_rewrite.list_check.check.runtime_operators", lambda: None)
+
+
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
     path = ROOT / "tools" / "check_lists.py"
