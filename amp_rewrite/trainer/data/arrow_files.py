@@ -153,7 +153,7 @@ def _read(path: Path, read: Callable[[int], Any], index: int) -> dict[str, Array
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable(path: Path, error: object) -> DataError:
     return DataError(
         "the data cannot be read",
         where=path,
@@ -178,6 +178,8 @@ def _array(column: Any, name: str, path: Path) -> Array:
     _check_whole(column, name, path)
     _check_numbers(column.type, name, path)
     if tensors is not None:
+        if pa.types.is_boolean(column.type):  # of single bits, which old releases misread
+            raise _unreadable(path, "tensors of bools")
         return tensors.to_numpy_ndarray()
     numbers = column.to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(numbers).reshape(-1, *lengths)
