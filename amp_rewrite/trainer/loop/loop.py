@@ -91,7 +91,6 @@ def train(
     measures: Sequence[str] = ()
     if held_out is not None:
         measures = rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
-    session.limit_skips(_SKIPS)
     if progress is not None:
         check_begin(
             progress, data.steps(plan.batch, drop_last=session.fixed_batch), plan.checkpoint
@@ -99,6 +98,8 @@ def train(
     run = Run(session, plan, callbacks, progress, measures)
     run.call("check")
     asked = run.fetches()
+    limit = session.skip_limit
+    session.limit_skips(limit or _SKIPS)
     run.call("on_begin")
     try:
         while run.at.epoch < plan.epochs and not run.ends():
@@ -107,6 +108,7 @@ def train(
         run.failed = error
         raise
     finally:
+        session.limit_skips(limit)
         run.call("on_end")
     return run
 

@@ -73,6 +73,7 @@ class TrainingSession(Inspection):
     Attributes:
         info: The description of the step.
         restored: What the last `restore` or `load_state_dict` took, or None.
+        skip_limit: What `limit_skips` has set.
     """
 
     def __init__(
@@ -183,8 +184,8 @@ class TrainingSession(Inspection):
         Raises:
             OptionError: It is not a number of steps.
         """
-        steps = arguments.integer("number of skipped steps", steps, low=0)
-        self._skips = skip_watches(self.info, steps)
+        self.skip_limit = arguments.integer("number of skipped steps", steps, low=0)
+        self._skips = skip_watches(self.info, self.skip_limit)
         self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
 
     def run(

@@ -93,6 +93,18 @@ def test_training_ends_at_a_scale_that_has_collapsed_unless_it_may_not(limit: in
     assert str(caught.value).startswith("step 20, batch 1 of epoch 20: loss scale: ")
 
 
+def test_a_session_keeps_its_own_limit_of_skips_behind_a_training() -> None:
+    scale = amp.DynamicLossScale(1.0)
+    with amp.TrainingSession(step(optimizer=scaled(scale))) as session:
+        session.limit_skips(3)
+        with pytest.raises(LossScaleError, match="3 steps in a row"):
+            amp.train(session, LARGE, epochs=30, batch=HOW["batch"])
+        session.limit_skips(0)
+        amp.train(session, BATCH, epochs=1, batch=HOW["batch"])
+        for _ in range(25):  # as before the training: nothing ends them
+            assert not session.run(LARGE)["grads_finite"]
+
+
 def test_impossible_arguments_are_refused() -> None:
     for name in ("steps", "skips", "batch"):
         impossible: dict[str, Any] = {name: 0}
