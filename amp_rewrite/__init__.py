@@ -1,8 +1,8 @@
 """Automatic mixed precision for ONNX, as a compiler pass."""
 
-from typing import TYPE_CHECKING
+import typing as _typing
 
-if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
+if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite import callbacks as callbacks
     from amp_rewrite import distributed as distributed
     from amp_rewrite import errors as errors
@@ -10,36 +10,17 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite import losses as losses
     from amp_rewrite import metrics as metrics
     from amp_rewrite import optimizers as optimizers
-    from amp_rewrite.api import RewriteResult as RewriteResult
-    from amp_rewrite.api import rewrite as rewrite
-    from amp_rewrite.bars import progress_bar as progress_bar
+    from amp_rewrite.base.progress import progress_bar as progress_bar
+    from amp_rewrite.base.version import __version__ as __version__
     from amp_rewrite.distributed import CrossShardOptimizer as CrossShardOptimizer
-    from amp_rewrite.emulate import Evaluator as Evaluator
-    from amp_rewrite.emulate import evaluate as evaluate
     from amp_rewrite.errors import AmpError as AmpError
     from amp_rewrite.errors import AmpWarning as AmpWarning
-    from amp_rewrite.global_state import (
-        disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
-    )
-    from amp_rewrite.global_state import (
-        disable_mixed_precision_graph_rewrite_v1 as disable_mixed_precision_graph_rewrite_v1,
-    )
-    from amp_rewrite.global_state import (
-        enable_mixed_precision_graph_rewrite as enable_mixed_precision_graph_rewrite,
-    )
-    from amp_rewrite.global_state import (
-        enable_mixed_precision_graph_rewrite_v1 as enable_mixed_precision_graph_rewrite_v1,
-    )
-    from amp_rewrite.global_state import global_policy as global_policy
-    from amp_rewrite.global_state import register_loss_scale_wrapper as register_loss_scale_wrapper
-    from amp_rewrite.global_state import set_global_policy as set_global_policy
-    from amp_rewrite.grad.indexed_slices import IndexedSlices as IndexedSlices
     from amp_rewrite.graph.io.load import load as load
     from amp_rewrite.graph.io.save import save as save
     from amp_rewrite.graph.io.save import to_proto as to_proto
-    from amp_rewrite.inject import inject_loss_scaling as inject_loss_scaling
-    from amp_rewrite.list_check import CheckReport as CheckReport
-    from amp_rewrite.list_check import check_lists as check_lists
+    from amp_rewrite.loop.doctor import doctor as doctor
+    from amp_rewrite.loop.trainer import Trainer as Trainer
+    from amp_rewrite.loop.trainer import train as train
     from amp_rewrite.loss_scaling import DynamicLossScale as DynamicLossScale
     from amp_rewrite.loss_scaling import FixedLossScale as FixedLossScale
     from amp_rewrite.loss_scaling import LossScale as LossScale
@@ -49,11 +30,12 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
         MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
     )
     from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
-    from amp_rewrite.loss_scaling.get import get_loss_scale as get_loss_scale
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
     from amp_rewrite.numerics.conversion import Conversion as Conversion
     from amp_rewrite.numerics.convert import convert as convert
+    from amp_rewrite.numerics.emulate import Evaluator as Evaluator
+    from amp_rewrite.numerics.emulate import evaluate as evaluate
     from amp_rewrite.numerics.raise_opset import RaisedModel as RaisedModel
     from amp_rewrite.numerics.raise_opset import raise_opset as raise_opset
     from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
@@ -62,53 +44,74 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with what runs
     from amp_rewrite.numerics.search.tune import tune as tune
     from amp_rewrite.oplists import OpLists as OpLists
     from amp_rewrite.oplists import load_lists as load_lists
+    from amp_rewrite.oplists.list_check import CheckReport as CheckReport
+    from amp_rewrite.oplists.list_check import check_lists as check_lists
     from amp_rewrite.policy import Policy as Policy
-    from amp_rewrite.report.explain import explain as explain
-    from amp_rewrite.report.rewrite_report import Report as Report
-    from amp_rewrite.rewriting.options import RewriteOptions as RewriteOptions
-    from amp_rewrite.trainer import TrainingSession as TrainingSession
-    from amp_rewrite.trainer import build_step as build_step
-    from amp_rewrite.trainer.diagnosis.diagnosis import Diagnosis as Diagnosis
-    from amp_rewrite.trainer.loop.doctor import doctor as doctor
-    from amp_rewrite.trainer.loop.trainer import Trainer as Trainer
-    from amp_rewrite.trainer.loop.trainer import train as train
-    from amp_rewrite.training.freeze import freeze as freeze
-    from amp_rewrite.training.freeze import frozen as frozen
-    from amp_rewrite.training.freeze import unfreeze as unfreeze
-    from amp_rewrite.training.lora import lora as lora
-    from amp_rewrite.training.recompute import recompute as recompute
-    from amp_rewrite.training.store_weights import store_weights as store_weights
-    from amp_rewrite.training.training_graph import GraphValue as GraphValue
-    from amp_rewrite.training.training_graph import value as value
-    from amp_rewrite.training_info import lower_training_operators as lower_training_operators
-    from amp_rewrite.training_info import read_training_info as read_training_info
-    from amp_rewrite.training_info import write_training_info as write_training_info
-    from amp_rewrite.version import __version__ as __version__
+    from amp_rewrite.rewriting.api import RewriteResult as RewriteResult
+    from amp_rewrite.rewriting.api import explain as explain
+    from amp_rewrite.rewriting.api import rewrite as rewrite
+    from amp_rewrite.rewriting.plan.options import RewriteOptions as RewriteOptions
+    from amp_rewrite.rewriting.report.rewrite_report import Report as Report
+    from amp_rewrite.training.diagnosis.diagnosis import Diagnosis as Diagnosis
+    from amp_rewrite.training.global_state import (
+        disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
+    )
+    from amp_rewrite.training.global_state import (
+        disable_mixed_precision_graph_rewrite_v1 as disable_mixed_precision_graph_rewrite_v1,
+    )
+    from amp_rewrite.training.global_state import (
+        enable_mixed_precision_graph_rewrite as enable_mixed_precision_graph_rewrite,
+    )
+    from amp_rewrite.training.global_state import (
+        enable_mixed_precision_graph_rewrite_v1 as enable_mixed_precision_graph_rewrite_v1,
+    )
+    from amp_rewrite.training.global_state import global_policy as global_policy
+    from amp_rewrite.training.global_state import (
+        register_loss_scale_wrapper as register_loss_scale_wrapper,
+    )
+    from amp_rewrite.training.global_state import set_global_policy as set_global_policy
+    from amp_rewrite.training.grad.indexed_slices import IndexedSlices as IndexedSlices
+    from amp_rewrite.training.graph.freeze import freeze as freeze
+    from amp_rewrite.training.graph.freeze import frozen as frozen
+    from amp_rewrite.training.graph.freeze import unfreeze as unfreeze
+    from amp_rewrite.training.graph.lora import lora as lora
+    from amp_rewrite.training.graph.recompute import recompute as recompute
+    from amp_rewrite.training.graph.store_weights import store_weights as store_weights
+    from amp_rewrite.training.graph.training_graph import GraphValue as GraphValue
+    from amp_rewrite.training.graph.training_graph import value as value
+    from amp_rewrite.training.inject import inject_loss_scaling as inject_loss_scaling
+    from amp_rewrite.training.loss_scaling.get import get_loss_scale as get_loss_scale
+    from amp_rewrite.training.session.training_session import TrainingSession as TrainingSession
+    from amp_rewrite.training.step.build_step import build_step as build_step
+    from amp_rewrite.training.training_info import (
+        lower_training_operators as lower_training_operators,
+    )
+    from amp_rewrite.training.training_info import read_training_info as read_training_info
+    from amp_rewrite.training.training_info import write_training_info as write_training_info
 else:  # a name is imported when it is first asked for: what rewrites loads nothing that trains
-    from importlib import import_module
+    from importlib import import_module as _import_module
 
     _NAMES = {
         "": "callbacks distributed errors loss_scaling losses metrics optimizers",
-        "api": "RewriteResult rewrite",
-        "bars": "progress_bar",
+        "rewriting.api": "RewriteResult explain rewrite",
         "distributed": "CrossShardOptimizer",
-        "emulate": "Evaluator evaluate",
+        "numerics.emulate": "Evaluator evaluate",
         "errors": "AmpError AmpWarning",
-        "global_state": (
+        "training.global_state": (
             "disable_mixed_precision_graph_rewrite disable_mixed_precision_graph_rewrite_v1"
             " enable_mixed_precision_graph_rewrite enable_mixed_precision_graph_rewrite_v1"
             " global_policy register_loss_scale_wrapper set_global_policy"
         ),
-        "grad.indexed_slices": "IndexedSlices",
+        "training.grad.indexed_slices": "IndexedSlices",
         "graph.io.load": "load",
         "graph.io.save": "save to_proto",
-        "inject": "inject_loss_scaling",
-        "list_check": "CheckReport check_lists",
+        "training.inject": "inject_loss_scaling",
+        "oplists.list_check": "CheckReport check_lists",
         "loss_scaling": (
             "DynamicLossScale FixedLossScale LossScale LossScaleError LossScaleOptimizer"
             " MixedPrecisionLossScaleOptimizer MultiLossScaleOptimizer"
         ),
-        "loss_scaling.get": "get_loss_scale",
+        "training.loss_scaling.get": "get_loss_scale",
         "numerics.compare.verify": "verify",
         "numerics.compare.verify_report": "VerifyReport",
         "numerics.conversion": "Conversion",
@@ -119,20 +122,21 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "numerics.search.tune": "tune",
         "oplists": "OpLists load_lists",
         "policy": "Policy",
-        "report.explain": "explain",
-        "report.rewrite_report": "Report",
-        "rewriting.options": "RewriteOptions",
-        "trainer": "TrainingSession build_step",
-        "trainer.diagnosis.diagnosis": "Diagnosis",
-        "trainer.loop.doctor": "doctor",
-        "trainer.loop.trainer": "Trainer train",
-        "training.freeze": "freeze frozen unfreeze",
-        "training.lora": "lora",
-        "training.recompute": "recompute",
-        "training.store_weights": "store_weights",
-        "training.training_graph": "GraphValue value",
-        "training_info": "lower_training_operators read_training_info write_training_info",
-        "version": "__version__",
+        "base.progress": "progress_bar",
+        "rewriting.report.rewrite_report": "Report",
+        "rewriting.plan.options": "RewriteOptions",
+        "training.session.training_session": "TrainingSession",
+        "training.step.build_step": "build_step",
+        "training.diagnosis.diagnosis": "Diagnosis",
+        "loop.doctor": "doctor",
+        "loop.trainer": "Trainer train",
+        "training.graph.freeze": "freeze frozen unfreeze",
+        "training.graph.lora": "lora",
+        "training.graph.recompute": "recompute",
+        "training.graph.store_weights": "store_weights",
+        "training.graph.training_graph": "GraphValue value",
+        "training.training_info": "lower_training_operators read_training_info write_training_info",
+        "base.version": "__version__",
     }
     """Module -> the public names in it; those of the package itself are modules."""
 
@@ -144,9 +148,9 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = _HOMES[name]
         if not home:
-            return import_module(f"{__name__}.{name}")  # which makes it an attribute
-        found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+            return _import_module(f"{__name__}.{name}")  # which makes it an attribute
+        found = globals()[name] = getattr(_import_module(f"{__name__}.{home}"), name)
         return found
 
     def __dir__():
-        return sorted({*globals(), *__all__})
+        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,8 +1,7 @@
 """What is called while `Trainer` trains: early stopping, checkpoints, logs, a page, your own."""
 
-from amp_rewrite.run_page.run_page import RunPage
-from amp_rewrite.trainer.loop.metrics_file import MetricsFile
-from amp_rewrite.trainer.loop.ready_callbacks import (
+from amp_rewrite.loop.metrics_file import MetricsFile
+from amp_rewrite.loop.ready_callbacks import (
     Best,
     BestCheckpoint,
     EarlyStopping,
@@ -10,8 +9,9 @@ from amp_rewrite.trainer.loop.ready_callbacks import (
     Rows,
     Watch,
 )
-from amp_rewrite.trainer.loop.run import Callback, Run
-from amp_rewrite.trainer.loop.tensorboard_log import TensorBoardLog
+from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.loop.run_page.run_page import RunPage
+from amp_rewrite.loop.tensorboard_log import TensorBoardLog
 
 __all__ = [
     "Best",

@@ -11,12 +11,12 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from amp_rewrite.api import rewrite
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import AmpWarning, OptionError
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.rewriting.api import rewrite
 
 if TYPE_CHECKING:
     import onnx

@@ -88,6 +88,9 @@ BFLOAT16 = _dtype("bfloat16", "bfloat16", TensorProto.BFLOAT16, ml_dtypes.bfloat
 
 Precision = Literal["float16", "bfloat16"]
 
+SHORT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32"}
+"""What types are called for short -> their names here."""
+
 LOW: dict[str, DType] = {FLOAT16.name: FLOAT16, BFLOAT16.name: BFLOAT16}
 """The types that a rewrite can convert to, by name."""
 
@@ -100,7 +103,8 @@ def low_dtype(name: str) -> DType:
     Raises:
         OptionError: `name` is neither "float16" nor "bfloat16".
     """
-    known = LOW.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    spelled = name.lower() if isinstance(name, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    known = LOW.get(SHORT.get(spelled, spelled))
     if known is None:
         raise OptionError(
             "unknown precision",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amp_rewrite.printable import printable
+from amp_rewrite.base.printable import printable
 
 _SHOWN = 8  # skipped steps in the text of a LossScaleError
 

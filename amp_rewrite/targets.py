@@ -182,7 +182,19 @@ def find(name: str) -> Target:
     return parts[0] if len(parts) == 1 else _together(name, parts)
 
 
+def spelled(name: object) -> str:
+    """Return a choice of targets with their names as they are written here, whatever the case.
+
+    Raises:
+        OptionError: It is not a text.
+    """
+    if not isinstance(name, str):
+        raise _unknown(name)
+    return ",".join(part if is_table(part) else part.strip().lower() for part in name.split(","))
+
+
 def _one(name: str) -> Target:
+    name = name if is_table(name) else name.lower()
     for target in TARGETS:
         if target.name == name:
             return target

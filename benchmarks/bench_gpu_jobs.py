@@ -70,10 +70,10 @@ def provider_of(case: dict[str, Any]) -> Any:
 def ours(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Return one training step of this package, and facts about it."""
     import amp_rewrite as amp
-    from amp_rewrite.rewriting.options import RewriteOptions
-    from amp_rewrite.trainer.step.build_step import step_model
-    from amp_rewrite.trainer.step.precision import in_precision
-    from amp_rewrite.trainer.step.step import whole_step
+    from amp_rewrite.rewriting.plan.options import RewriteOptions
+    from amp_rewrite.training.step.build_step import step_model
+    from amp_rewrite.training.step.precision import in_precision
+    from amp_rewrite.training.step.step import whole_step
 
     proto, batch = network(case["name"], small=case["small"])
     low = case["precision"] if case["precision"] != "tf32" else "float32"
@@ -102,7 +102,7 @@ def inference(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
 
     import amp_rewrite as amp
     from amp_rewrite.numerics.inputs.plausible import plausible_feeds
-    from amp_rewrite.ort.device import device_of, load_libraries
+    from amp_rewrite.runtimes.ort.device import device_of, load_libraries
 
     path = Path(case["folder"]) / "models" / f"{case['name']}.onnx"
     model = amp.load(path)

@@ -25,7 +25,7 @@ from typing import Any
 from bench_train import THREADS, network
 
 import amp_rewrite as amp
-from amp_rewrite.training.training_graph import value
+from amp_rewrite.training.graph.training_graph import value
 
 NETWORKS = ("mlp", "transformer")
 KINDS = ("none", "fixed", "if", "select")

@@ -26,8 +26,8 @@ import onnx
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
-from amp_rewrite.emulate import Evaluator
 from amp_rewrite.graph.io.load import Source
+from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.ranges.calibrate import calibrate
 from amp_rewrite.numerics.search.tolerance import Tolerance
 

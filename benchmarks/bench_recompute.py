@@ -44,7 +44,7 @@ def resident(key: str) -> float:
 
 def measure(which: str, layers: int, size: int, length: int, batch: int) -> dict[str, float]:
     """Return what a few steps need: MiB of activations, milliseconds of a step, the last loss."""
-    from amp_rewrite.ort.sessions import session_options
+    from amp_rewrite.runtimes.ort.sessions import session_options
 
     random = np.random.default_rng(0)
     feeds = {name: random.integers(0, _VOCABULARY, (batch, length)) for name in ("x", "t")}

@@ -33,7 +33,7 @@ import numpy as np
 from bench_train import network
 
 import amp_rewrite as amp
-from amp_rewrite.training.training_graph import value
+from amp_rewrite.training.graph.training_graph import value
 
 PAUSE = 5.0
 """Seconds between two questions of one reader, as in run_page/static/refresh.js."""

@@ -18,8 +18,8 @@ from resources import give_back, memory, peak_memory
 from tools_installed import REQUIRED
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.global_state import global_state
-from amp_rewrite.ort.plugins import devices_of
+from amp_rewrite.runtimes.ort.plugins import devices_of
+from amp_rewrite.training.global_state import global_state
 
 # A shell lets what it runs in the background ignore SIGINT, which all processes from here on would.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

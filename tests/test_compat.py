@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.compat import convert_float_to_float16

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from amp_rewrite.list_check.check import check_lists
+from amp_rewrite.oplists.list_check.check import check_lists
 
 
 def main(arguments: list[str] | None = None) -> int:

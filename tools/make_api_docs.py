@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from inspect import isclass, isfunction, ismodule
 from pathlib import Path
@@ -41,10 +42,15 @@ HEAD = """\
 
 Which public names are there, and what does each take, return and raise? Guides with examples:
 [mixed precision](mixed_precision.md), [training](training.md), [several processes](shards.md).
+Second names, and members that are there for programs of TensorFlow, have
+[a page of their own](from_tensorflow.md).
 The command line says the same of its options: `amp-rewrite COMMAND --help`.
 
 Made from the docstrings by `python tools/make_api_docs.py`; not edited by hand.
 """
+
+TENSORFLOW = ("add_slot", "add_weight", "get_updates", "lr", "use_locking")
+"""Members that docs/from_tensorflow.md describes instead."""
 
 WIDTH = 100
 CONFIG: ConfigDict = {
@@ -58,6 +64,7 @@ CONFIG: ConfigDict = {
     "show_if_no_docstring": False,
     # Anything longer would be wrapped by black or ruff, whichever happens to be installed.
     "line_length": 100_000,
+    "filters": ["!^_", *(f"!^{name}$" for name in TENSORFLOW)],
 }
 
 TEMPLATES = prepare_env()
@@ -78,17 +85,31 @@ def page() -> str:
 
 
 def chapter(source: griffe.Object | griffe.Alias, module_name: str) -> str:
-    """Return one module's names: its classes and functions, then its values and second names."""
+    """Return one module's names: its classes and functions, then its values.
+
+    The second names that docs/from_tensorflow.md has are left to it.
+    """
     module = import_module(module_name)
     lines = [f"## {module_name}", "", (module.__doc__ or "").strip(), ""]
     rest: list[str] = []
     for name, found in public_members(module):
         elsewhere = home(name, found, module_name)
+        if name in second_names():
+            continue
         if elsewhere is not None:
             rest.append(f"- `{name}`: {elsewhere}")
         else:
             lines += [f"### `{module_name}.{name}`", "", described(source, found), ""]
     return "\n".join([*lines, *rest, ""] if rest else lines)
+
+
+@cache
+def second_names() -> frozenset[str]:
+    """Return the names that docs/from_tensorflow.md says what they are the second names of."""
+    text = (ROOT / "docs" / "from_tensorflow.md").read_text("utf-8")
+    section = text.partition("## Second names")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return frozenset(re.findall(r"(\w+)`", "".join(cells))) - {"SGD"}
 
 
 def public_members(module: Any) -> Iterator[tuple[str, Any]]:
@@ -141,7 +162,8 @@ def inherited(found: Any) -> list[str]:
     described_there = {kind for base in bases if base in public for kind in base.__mro__}
     own = [base for base in bases if base not in described_there]
     hidden = [base for base in own if base.__module__.startswith(f"{PACKAGE}.")]
-    return [name for base in hidden for name in vars(base) if not name.startswith("_")]
+    names = [name for base in hidden for name in vars(base) if not name.startswith("_")]
+    return [name for name in names if name not in TENSORFLOW]
 
 
 def wrapped(block: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ Usage: make_kernel_table.py [--rows ROWS.json --version VERSION] [--provider NAM
 
 Without --rows the installed runtime is asked, as `amp-rewrite kernels` asks it. A provider that is
 a package of its own has to be named. ROWS is what was asked elsewhere: {"runtime": "...", "source":
-"...", "kernels": [...]} with rows as in amp_rewrite/kernel_rows.py.
+"...", "kernels": [...]} with rows as in amp_rewrite/kernels/kernel_rows.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_rewrite.errors import AmpError, KernelTableError
-from amp_rewrite.kernel_rows import ask_runtime, table_for, to_text
+from amp_rewrite.kernels.kernel_rows import ask_runtime, table_for, to_text
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"
 

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Write lists/schemas/com.microsoft.json from the schemas of the installed ONNX Runtime.
+"""Write lists/schemas/ from the schemas of the installed ONNX Runtime.
 
-Usage: make_schema_table.py [OUTPUT]
+Usage: make_schema_table.py [FOLDER]
+
+com.microsoft.json has all of its own domain; ai.onnx.json what it has in ONNX's and models use:
+SimplifiedLayerNormalization. The others there are experiments, or stand for nodes of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from onnxruntime.capi import (
     onnxruntime_pybind11_state as state,  # pyright: ignore[reportAttributeAccessIssue] compiled
 )
 
-DOMAIN = "com.microsoft"
-DEFAULT = Path(__file__).resolve().parent.parent / "lists" / "schemas" / f"{DOMAIN}.json"
+TABLES = {"com.microsoft": None, "ai.onnx": ("SimplifiedLayerNormalization",)}
+"""Domain -> the operators of it that are written; None for all."""
+
+DEFAULT = Path(__file__).resolve().parent.parent / "lists" / "schemas"
 
 
 def port(p: Any) -> dict[str, Any]:
@@ -47,9 +52,17 @@ def row(schema: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the table, one schema a line."""
-    output = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
-    found = [s for s in state.get_all_operator_schema() if s.domain == DOMAIN]
+    """Write the tables, one schema a line."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
+    for domain, wanted in TABLES.items():
+        write(folder / f"{domain}.json", domain, wanted)
+
+
+def write(output: Path, domain: str, wanted: tuple[str, ...] | None) -> None:
+    """Write the table of a domain."""
+    own = "" if domain == "ai.onnx" else domain
+    found = [s for s in state.get_all_operator_schema() if s.domain == own]
+    found = [s for s in found if wanted is None or s.name in wanted]
     newest: dict[str, Any] = {}
     for schema in sorted(found, key=lambda s: (s.name, s.since_version)):
         newest[schema.name] = schema

@@ -1,28 +1,38 @@
-"""Make the pictures of the report page in docs/: four models of the corpus in a browser.
+"""Make the pictures of both pages in docs/: models of the corpus and runs of digits, in a browser.
 
     python tools/make_screenshots.py [FOLDER OF THE MODELS]
 
-It needs playwright and a Chromium that is installed (`apt install chromium`), and the corpus that
-the tests download.
+It needs playwright, a Chromium that is installed (`apt install chromium`), scikit-learn for the
+digits, and the corpus that the tests download. It takes a few minutes.
 """
 
 from __future__ import annotations
 
-import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
+from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 import amp_rewrite as amp
-from amp_rewrite.page.evidence import Evidence, measured, sizes_of
+from amp_rewrite.loop.run_page.run_document import read_runs, render
+from amp_rewrite.page.comparison import Other, types_in
+from amp_rewrite.page.evidence import Evidence, measured, shapes_of
 from amp_rewrite.page.render import write_page
-from amp_rewrite.report.next_steps import Names
+from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of
+from amp_rewrite.rewriting.report.next_steps import Names
+from amp_rewrite.rewriting.report.write_text import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
-WINDOW = {"width": 1180, "height": 660}
+LAPTOP, PHONE = (1180, 660), (390, 844)
+LONG = (1180, 1000)
+
+SELECT = "showNode(nodes.op.findIndex((op) => text(op) === 'GlobalMaxPool'))"
 
 
 @dataclass(frozen=True)
@@ -30,68 +40,130 @@ class Shot:
     """One picture.
 
     Attributes:
-        model: The model of the corpus.
+        picture: What it is called in docs/.
+        page: The page: that of a model of the corpus, "compared", "run" or "runs".
         part: The part of the page that is shown.
         scheme: "light" or "dark".
+        window: The size of the window.
         action: What is done before, in JavaScript.
     """
 
-    model: str
+    picture: str
+    page: str
     part: str
     scheme: str = "light"
+    window: tuple[int, int] = LAPTOP
     action: str = ""
 
 
 SHOTS = (
-    Shot("minilm_l3", "verdict"),
-    Shot("silero_v6", "graph", "dark"),
-    Shot("ppocrv4_det", "pictures"),
-    Shot(
-        "magika",
-        "graph",
-        action="showNode(nodes.op.findIndex((op) => text(op) === 'GlobalMaxPool'))",
-    ),
+    Shot("page_minilm_l3", "minilm_l3", "verdict"),
+    Shot("page_silero_v6", "silero_v6", "graph", "dark"),
+    Shot("page_ppocrv4_det", "ppocrv4_det", "pictures"),
+    Shot("page_magika", "magika", "graph", action=SELECT),
+    Shot("page_compared", "compared", "verdict"),
+    Shot("page_phone", "silero_v6", "graph", window=PHONE),
+    Shot("run_page", "run", "runs", window=LONG),
+    Shot("run_pages", "runs", "runs", window=LONG, action="view.smooth = 0.6; redraw()"),
+    Shot("run_phone", "runs", "runs", "dark", PHONE),
 )
 
 
-def write(model: Path, page: Path) -> None:
-    """Write the page of a model, verified on made-up inputs."""
+def write(model: Path, page: Path, other: Path | None = None) -> None:
+    """Write the page of a model, verified on made-up inputs, with another file beside it."""
     result = amp.rewrite(model)
-    verification = amp.verify(model, result.model, stress=False)
     names = Names(model.name, f"{model.stem}.fp16.onnx")
-    sizes = sizes_of(model, result, None)
-    evidence = Evidence(names, sizes, verification, measured(model, result, None))
-    write_page(page, result, result.report, evidence)
+    evidence = Evidence(
+        names,
+        sizes_of(model, result.flat, result.plan, None),
+        amp.verify(model, result.model, stress=False),
+        measured(model, result, None),
+        shapes=shapes_of(model, result),
+    )
+    beside = None
+    if other is not None:
+        found = amp.verify(model, other, stress=False)
+        beside = Other(other.name, size_of(other), types_in(result, other), found)
+    write_page(page, result, result.report, evidence, beside)
 
 
-def show(page: Page, shot: Shot) -> None:
-    """Bring what is to be seen into the window."""
+def train(folder: Path) -> None:
+    """Train three runs on the digits, and write a page of one and of all."""
+    _run(folder, ROOT / "examples" / "digits.py")
+    step = ("train-step", "digits.onnx", "--loss", "softmax-cross-entropy:logits:t")
+    step = (*step, "--precision", "float16", "--fetch", "gradient_norm")
+    _amp(folder, *step, "-o", "low.onnx", "--loss-scale-option", "increment-period=40")
+    _amp(folder, *step, "-o", "unscaled.onnx", "--loss-scale", "none")
+    data = ("--data", "digits_train.npz", "--eval", "digits_test.npz", "--epochs", "4")
+    for name, model, rate in (
+        ("low", "low.onnx", "0.0003"),
+        ("fast", "low.onnx", "0.003"),
+        ("unscaled", "unscaled.onnx", "0.0003"),
+    ):
+        page = ("--batch", "64", "--learning-rate", rate, "--page", f"{name}.html")
+        _amp(folder, "train", model, *data, *page)
+    found = [_runs_in(folder / f"{name}.html") for name in ("low", "fast", "unscaled")]
+    runs = [run for (run,) in found]
+    write_text(folder / "run.html", render({"runs": runs[:1], "source": None}))
+    write_text(folder / "runs.html", render({"runs": runs, "source": None}))
+
+
+def _runs_in(page: Path) -> list[dict[str, Any]]:
+    return read_runs(page.read_text("utf-8"))
+
+
+def _amp(folder: Path, *arguments: str) -> None:
+    _run(folder, "-m", "amp_rewrite", *arguments)
+
+
+def _run(folder: Path, *arguments: str | Path) -> None:
+    subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def write_pages(corpus: Path, folder: Path, wanted: Sequence[str]) -> None:
+    """Write the pages that pictures are made of."""
+    if {"run", "runs"} & set(wanted):
+        train(folder)
+    for name in wanted:
+        if name == "compared":
+            other = folder / "everything_low.onnx"
+            amp.save(amp.rewrite(corpus / "minilm_l3.onnx", level="UNSAFE_FORCE_ALL").model, other)
+            write(corpus / "minilm_l3.onnx", folder / "compared.html", other)
+        elif name not in ("run", "runs"):
+            write(corpus / f"{name}.onnx", folder / f"{name}.html")
+
+
+def take(browser: Browser, page_file: Path, shot: Shot) -> None:
+    """Take one picture."""
+    width, height = shot.window
+    page = browser.new_page(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if shot.scheme == "dark" else "light",
+        is_mobile=shot.window == PHONE,
+        has_touch=shot.window == PHONE,
+    )
+    page.goto(page_file.as_uri())
+    page.wait_for_selector("html[data-ready]")
     page.evaluate(f"document.getElementById('{shot.part}').scrollIntoView()")
     if shot.action:
         page.evaluate(shot.action)
+    page.wait_for_function("[...plots].every((element) => element.plot)")
     page.wait_for_timeout(300)
+    picture = ROOT / "docs" / f"{shot.picture}.png"
+    page.screenshot(path=picture)
+    page.close()
+    print(f"{picture.relative_to(ROOT)}: {picture.stat().st_size:,} bytes")
 
 
 def main(corpus: Path) -> None:
     """Make all pictures."""
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        chromium = shutil.which("chromium")
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        folder = Path(name)
+        write_pages(corpus, folder, list(dict.fromkeys(shot.page for shot in SHOTS)))
+        chromium = which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for shot in SHOTS:
-            html = Path(folder) / f"{shot.model}.html"
-            write(corpus / f"{shot.model}.onnx", html)
-            scheme = "dark" if shot.scheme == "dark" else "light"
-            page = browser.new_page(
-                viewport={"width": WINDOW["width"], "height": WINDOW["height"]},
-                color_scheme=scheme,
-            )
-            page.goto(html.as_uri())
-            page.wait_for_selector("html[data-ready]")
-            show(page, shot)
-            picture = ROOT / "docs" / f"page_{shot.model}.png"
-            page.screenshot(path=picture)
-            page.close()
-            print(f"{picture.relative_to(ROOT)}: {picture.stat().st_size:,} bytes")
+            take(browser, folder / f"{shot.page}.html", shot)
 
 
 if __name__ == "__main__":

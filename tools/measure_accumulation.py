@@ -23,12 +23,12 @@ import numpy as np
 import onnx.parser
 from measure_steps import STEPS, measure_steps
 
-from amp_rewrite.accumulation import FORMAT_VERSION, SumOrder
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.ort.listing import runtime_in_words
-from amp_rewrite.ort.sessions import Session
+from amp_rewrite.kernels.accumulation import FORMAT_VERSION, SumOrder
+from amp_rewrite.runtimes.ort.listing import runtime_in_words
+from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.targets import WEBGPU
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"

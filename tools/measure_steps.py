@@ -15,7 +15,7 @@ import onnx.parser
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.ort.sessions import Session
+from amp_rewrite.runtimes.ort.sessions import Session
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +18,7 @@ import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.render import write_page
-from amp_rewrite.report.next_steps import Names
+from amp_rewrite.rewriting.report.next_steps import Names
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -27,6 +28,14 @@ mlp (float[2, 32] x) => (float[2, 32] y) <float[32, 32] w = {%s}>
     r = Relu(h)
     y = MatMul(r, w)
 }
+"""
+
+READ_LISTS = """
+import sys
+from amp_rewrite.oplists.files import builtin_names, read
+for name in builtin_names():
+    read([name], precision=None, targets=None)
+sys.exit("lists were parsed, which the wheel was built to spare" if "yaml" in sys.modules else None)
 """
 
 
@@ -40,6 +49,11 @@ def check_imports() -> None:
     for name in modules:
         importlib.import_module(name)
     print(f"imported amp_rewrite and {len(modules)} modules from {home}")
+
+
+def check_lists() -> None:
+    """Require that the wheel has the op lists as they are parsed."""
+    subprocess.run([sys.executable, "-c", READ_LISTS], check=True)
 
 
 def check_rewrite(folder: Path, precision: Precision) -> None:
@@ -100,6 +114,7 @@ def check_training(folder: Path) -> None:
 
 if __name__ == "__main__":
     check_imports()
+    check_lists()
     with tempfile.TemporaryDirectory() as name:
         for chosen in ("float16", "bfloat16"):
             check_rewrite(Path(name), chosen)

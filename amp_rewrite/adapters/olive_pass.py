@@ -16,8 +16,8 @@ from olive.package_config import OlivePackageConfig  # pyright: ignore[reportMis
 from olive.passes import Pass  # pyright: ignore[reportMissingImports]
 from olive.passes.pass_config import PassConfigParam  # pyright: ignore[reportMissingImports]
 
-from amp_rewrite.api import rewrite
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _ANY = {"supported_providers": ["*"], "supported_accelerators": ["*"]}
 

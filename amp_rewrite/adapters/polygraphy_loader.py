@@ -10,8 +10,8 @@ import onnx
 from polygraphy.backend.base import BaseLoader  # pyright: ignore[reportMissingImports] no extra
 from polygraphy.util import invoke_if_callable  # pyright: ignore[reportMissingImports]
 
-from amp_rewrite.api import rewrite
 from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.rewriting.api import rewrite
 
 Model = onnx.ModelProto | str | PathLike[str]
 

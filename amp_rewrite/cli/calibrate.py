@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.progress import counting_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _SHOWN = 20
 
@@ -34,15 +34,14 @@ def calibrate(
 ) -> None:
     """Run MODEL in float32 over data and find the nodes that do not fit the low type's range."""
     check_output_path(model, output)
-    with counting_bar(quiet=quiet) as bar:
-        task = bar.add_task("calibrating", total=None, note="")
+    with progress_bar("calibrating", quiet=quiet) as progress:
         found = run(
             model,
             [*data],
             options,
             margin=margin,
             subnormal_share=subnormal_share,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
         )
     found.save(output)
     if not quiet:

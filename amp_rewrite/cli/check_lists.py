@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from amp_rewrite import list_check
-from amp_rewrite.cli.late_bar import late_bar
+from amp_rewrite.base.progress import progress_bar
+from amp_rewrite.oplists import list_check
 
 
 class Format(StrEnum):
@@ -33,7 +33,7 @@ def check_lists(
     ] = Format.TEXT,
 ) -> None:
     """Check op lists against schemas and kernel tables, and models against the lists."""
-    with late_bar("checking", quiet=False):
+    with progress_bar("checking"):
         report = list_check.check_lists(files or None, models=model or ())
     forms = {
         Format.TEXT: report.to_text,

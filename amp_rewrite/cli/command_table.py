@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from amp_rewrite.cli.help_examples import EXAMPLES, epilog
+from amp_rewrite.cli.streams import with_streams
 
 COMMANDS: Mapping[str, str] = {
     "convert": "Rewrite MODEL to mixed precision.",
@@ -55,13 +56,17 @@ The command `train-step` is the function `train_step` of the file `train_step.py
 """
 
 
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+"""What all commands have in common."""
+
+
 def command(name: str) -> Any:
     """Import a command and return it."""
     function = name.replace("-", "_")
     module = import_module(f"{__package__}.{function}")
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={**SETTINGS})
     alone.command(name, epilog=epilog(EXAMPLES[name]))(getattr(module, function))
-    return typer.main.get_command(alone)
+    return with_streams(typer.main.get_command(alone))
 
 
 class Commands(TyperGroup):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amp_rewrite.cli.streams import writes_data
 from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
-    from amp_rewrite.report.plain_console import PlainConsole
+    from amp_rewrite.rewriting.report.plain_console import PlainConsole
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
-"""Exit statuses: done; an AmpError or "did not hold"; wrong usage; --strict was not met."""
+"""Exit statuses: done; an AmpError or "did not hold"; wrong usage: an option that does not exist or
+has an impossible value; --strict was not met. docs/mixed_precision.md lists them for users."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
@@ -22,16 +26,16 @@ INTERRUPTED = 130
 
 def console(*, quiet: bool = False) -> PlainConsole:
     """Return the console for results; it prints nothing if `quiet`."""
-    from amp_rewrite.report.plain_console import (
+    from amp_rewrite.rewriting.report.plain_console import (
         PlainConsole,
     )  # rich takes longer than to show a help
 
-    return PlainConsole(quiet=quiet)
+    return PlainConsole(quiet=quiet, stderr=writes_data())
 
 
 def error_console() -> PlainConsole:
     """Return the console for errors, warnings and progress."""
-    from amp_rewrite.report.plain_console import PlainConsole
+    from amp_rewrite.rewriting.report.plain_console import PlainConsole
 
     return PlainConsole(stderr=True)
 
@@ -39,6 +43,35 @@ def error_console() -> PlainConsole:
 def completing(choices: Iterable[str]) -> Callable[[str], list[str]]:
     """Return what completes the value of an option in a shell: the choices that begin so."""
     return lambda incomplete: [c for c in choices if c.startswith(incomplete)]
+
+
+def in_flags(text: str) -> str:
+    """Return an error in which options have the names that they have on the command line."""
+    from amp_rewrite.rewriting.plan.options import RewriteOptions
+
+    for option in fields(RewriteOptions):
+        flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
+        text = re.sub(rf"\b{option.name}='([^']*)'", rf"{flag} \1", text)
+        text = re.sub(rf"\b{option.name}=(\w+)", rf"{flag} (\1)", text)
+        # A name that is a word of English too is one where it is what the error is about.
+        place = r"(?<![-\w'.])" if "_" in option.name else "^"
+        text = re.sub(rf"{place}{option.name}\b(?!')(?! of)", flag, text)
+    return text
+
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """Return the seconds that "90", "90s", "10m" or "1.5h" stand for.
+
+    Raises:
+        typer.BadParameter: It is not a duration, or not positive.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 10m or 1h")
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 Data = Annotated[
@@ -65,6 +98,15 @@ MaxSkips = Annotated[
 ]
 
 
+AUTO = "auto"
+Opset = Annotated[
+    str,
+    typer.Option(
+        help="Move the model to this opset of ai.onnx first, with onnx's converter; the result "
+        "is checked and compared with the model before. keep: never. auto: for bfloat16, where "
+        "more can be low and outputs in float32 stay the same."
+    ),
+]
 ExplainCasts = Annotated[
     bool,
     typer.Option(
@@ -76,8 +118,8 @@ Dims = Annotated[
     list[str] | None,
     typer.Option(
         "--dim",
-        help="Length of a free dimension, NAME=LENGTH as inputs name it, for --explain-casts; "
-        "repeat.",
+        help="Length of a free dimension, NAME=LENGTH as inputs name it, for the bytes of "
+        "casts; repeat.",
     ),
 ]
 

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amp_rewrite.api import RewriteResult, rewrite
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.convert_output import planned, print_next, print_outcome, print_rewrite
-from amp_rewrite.cli.late_bar import LateBar, late_bar
+from amp_rewrite.cli.convert_output import print_next, print_outcome, print_rewrite
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
+from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.graph.step_metadata import step_description
-from amp_rewrite.report.write_text import write_text
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.numerics.file_conversion import Asked, FileConversion, convert_file
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.file_sizes import sizes_of
+from amp_rewrite.rewriting.report.write_text import write_text
 
 if TYPE_CHECKING:
-    from amp_rewrite.api import RewriteResult
-    from amp_rewrite.graph.io.load import Source
-    from amp_rewrite.numerics.conversion import Conversion
-    from amp_rewrite.numerics.raise_opset import RaisedModel
-    from amp_rewrite.report.rewrite_report import Report
+    from amp_rewrite.rewriting.report.rewrite_report import Report
 
 
 @with_rewrite_options()
 def convert(
-    model: Annotated[Path, typer.Argument(help="The ONNX model.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the result.")],
+    model: Annotated[Path, typer.Argument(help="The ONNX model; - is standard input.")],
     options: RewriteOptions,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write the result; - is standard output."),
+    ] = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -48,6 +49,14 @@ def convert(
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="For tuning: 90s, 10m, 1h.")] = "10m",
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Verify the result, without --data on made-up and stress inputs, and write it "
+            "only if it holds.",
+        ),
+    ] = False,
     stress: Annotated[
         bool | None,
         typer.Option(
@@ -68,13 +77,7 @@ def convert(
             "as Netron.",
         ),
     ] = False,
-    opset: Annotated[
-        int | None,
-        typer.Option(
-            help="Move the model to this opset of ai.onnx first, with onnx's converter; the result "
-            "is checked and compared with the model before."
-        ),
-    ] = None,
+    opset: common.Opset = common.AUTO,
     explain_casts: common.ExplainCasts = False,
     dim: common.Dims = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would change; write no model.")] = False,
@@ -82,68 +85,86 @@ def convert(
 ) -> None:
     """Rewrite MODEL to mixed precision.
 
-    With --data, --stress or --strict the result is verified, and written only if it holds; a
-    training step only with --data or --stress.
+    With --data, --verify, --stress or --strict the result is verified, and written only if it
+    holds; a training step only with one of the first three.
     """
+    output = _output(model, output, options, dry_run=dry_run)
     _check_paths(model, output, report, html)
     lengths = common.lengths(dim, explain_casts=explain_casts)
-    by_default = options.strict and stress is None
-    verifies = bool(data or stress or by_default)
-    _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
-    made, missing = None, None
-    with late_bar("rewriting", quiet=quiet, saves=True) as bar:
-        raised = None if opset is None else _raised(model, opset, options)
-        source = model if raised is None else raised.model
-        try:
-            if data or stress:
-                made = _converted(source, data, options, rtol, budget, stress, bar.step)
-            result = rewrite(source, options) if made is None else made.result
-            if made is None and by_default and not step_description(result.flat):
-                made = _judged(source, result, options, rtol, bar.step)
-        except StrictError as error:
-            result, missing = error.result, error
-        verifies = made is not None or missing is not None
-        _check_verdict_options(rtol, verifies=verifies, write_failed=write_failed)
+    asked = Asked(
+        data=data or (),
+        verify=verify,
+        stress=stress,
+        rtol=rtol,
+        budget=common.seconds(budget),
+        write_failed=write_failed,
+        opset=opset,
+    )
+    with progress_bar("rewriting", quiet=quiet) as progress:
+        done = convert_file(model, options, asked, progress)
         is_read = bool(lengths) or html is not None or report is not None or not quiet
-        found = _report(result, made, lengths, explain_casts=explain_casts) if is_read else None
-        found = None if found is None else _with_gain(raised, found, model, options)
-        holds = missing is None and (made is None or made.ok)
-        written = not dry_run and missing is None and (holds or write_failed)
+        found = done.report(lengths, explain_casts=explain_casts) if is_read else None
+        written = not dry_run and done.is_written
         if written:
-            _save(result, output, bar, annotate=annotate)
+            _save(done.result, output, progress, annotate=annotate)
         if html is not None and found is not None:
-            bar.step("writing the page")
-            saved = output if written else None
-            _write_page(html, (model, source, output, saved), result, found, made, data)
+            progress("writing the page")
+            with _telling(output, written=written):
+                _write_page(html, done, found, output, written=written)
     if report is not None and found is not None:
-        write_text(report, found.to_json() if made is None else made.to_json(found))
+        write_text(report, done.to_json(found))
     if found is not None and not quiet:
-        print_rewrite(found, planned(model, result), explain_casts=explain_casts)
-        print_outcome(made, output, written=written)
-        print_next(found, made, model, output)
-    if missing is not None:
-        raise missing
-    if not holds:
+        sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
+        print_rewrite(found, sizes, explain_casts=explain_casts)
+        print_outcome(done.made, output, written=written)
+        print_next(found, done.made, model, output, written=written)
+    if done.missing is not None:
+        raise done.missing
+    if not done.holds:
         raise typer.Exit(common.NOT_STRICT if options.strict else common.FAILED)
 
 
-def _report(
-    result: RewriteResult,
-    made: Conversion | None,
-    lengths: Mapping[str, int],
-    *,
-    explain_casts: bool,
-) -> Report:
-    """Return the report, with the sizes of the lengths given, else of the verified run, if any."""
-    if lengths or (explain_casts and made is None):
-        return result.report_of_sizes(lengths)
-    return result.report if made is None else made.report
+def _output(model: Path, given: Path | None, options: RewriteOptions, *, dry_run: bool) -> Path:
+    """Return where the result goes, or would go.
+
+    Raises:
+        OptionError: Nothing is said of it, and it is to be written.
+    """
+    if given is None and not dry_run:
+        raise OptionError(
+            "it is not said where to write the result",
+            remedy="-o MODEL.onnx; or --dry-run, which writes none",
+        )
+    return model.with_suffix(f".{options.precision}.onnx") if given is None else given
 
 
-def _save(result: RewriteResult, output: Path, bar: LateBar, *, annotate: bool) -> None:
+@contextmanager
+def _telling(output: Path, *, written: bool) -> Generator[None]:
+    """Say that the model is there if what comes behind it fails."""
+    try:
+        yield
+    except AmpError:
+        if written:
+            common.error_console().print(f"wrote {output}")
+        raise
+
+
+def _save(
+    result: RewriteResult, output: Path, progress: Callable[..., None], *, annotate: bool
+) -> None:
     if annotate:
         result.annotate()
-    result.save(output, progress=bar.saving)
+    result.save(output, progress=progress)
+
+
+def _write_page(
+    page: Path, done: FileConversion, report: Report, output: Path, *, written: bool
+) -> None:
+    """Write the page of a conversion; what makes it is loaded for it alone."""
+    from amp_rewrite.page.evidence import evidence_of
+    from amp_rewrite.page.render import write_page
+
+    write_page(page, done.result, report, evidence_of(done, output, written=written))
 
 
 def _check_paths(model: Path, output: Path, report: Path | None, html: Path | None) -> None:
@@ -161,113 +182,3 @@ def _check_paths(model: Path, output: Path, report: Path | None, html: Path | No
         if path.resolve() in taken:
             raise OptionError(f"the {what} would overwrite a model or the report", where=path)
         taken.append(path.resolve())
-
-
-def _check_verdict_options(rtol: float | None, *, verifies: bool, write_failed: bool) -> None:
-    """Refuse options about a verdict where there is none.
-
-    Raises:
-        OptionError: One is given.
-    """
-    given = {"--rtol": rtol is not None, "--write-failed": write_failed}
-    for name, is_given in given.items():
-        if is_given and not verifies:
-            raise OptionError(
-                f"{name} is about a verdict, and nothing is verified",
-                remedy="give --data, --stress or --strict as well",
-            )
-
-
-def _raised(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
-    """Move the model to a newer opset; what runs models is loaded for that alone."""
-    from amp_rewrite.numerics.raise_opset import raise_opset
-
-    return raise_opset(model, opset, inline_functions=options.inline_functions)
-
-
-def _with_gain(
-    raised: RaisedModel | None, report: Report, model: Path, options: RewriteOptions
-) -> Report:
-    """Return the report, with what a newer opset gained, if the model was moved to one."""
-    if raised is None:
-        return report
-    from amp_rewrite.numerics.raise_opset import with_gain
-
-    return with_gain(raised, report, model, options)
-
-
-def _converted(
-    model: Source,
-    data: list[Path] | None,
-    options: RewriteOptions,
-    rtol: float | None,
-    budget: str,
-    stress: bool | None,
-    step: Callable[[str], None],
-) -> Conversion:
-    """Convert with a verdict; the rooms that this takes are loaded for it alone."""
-    from amp_rewrite.cli.progress import seconds
-    from amp_rewrite.numerics.convert import convert as run
-
-    return run(
-        model,
-        data or None,
-        options,
-        rtol=rtol,
-        budget=seconds(budget),
-        stress=stress,
-        progress=step,
-    )
-
-
-def _judged(
-    model: Source,
-    result: RewriteResult,
-    options: RewriteOptions,
-    rtol: float | None,
-    step: Callable[[str], None],
-) -> Conversion:
-    """Return the verdict that --strict asks for."""
-    from amp_rewrite.numerics.convert import judge
-
-    try:
-        return judge(model, result, options, rtol=rtol, progress=step)
-    except RuntimeMissingError as error:
-        raise RuntimeMissingError(
-            "--strict verifies the result, for which ONNX Runtime is not installed",
-            remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
-        ) from error
-
-
-def _write_page(
-    page: Path,
-    files: tuple[Path, Source, Path, Path | None],
-    result: RewriteResult,
-    report: Report,
-    made: Conversion | None,
-    data: list[Path] | None,
-) -> None:
-    """Write the page of a conversion; what makes it is loaded for it alone.
-
-    Args:
-        page: Where to write it.
-        files: The model's file, the model that was rewritten, where the result goes, and the same
-            if it was written.
-        result: The rewrite.
-        report: Its report.
-        made: Its verdict, if there is one.
-        data: What it was converted with.
-    """
-    from amp_rewrite.page.evidence import Evidence, measured, sizes_of
-    from amp_rewrite.page.render import write_page
-    from amp_rewrite.report.next_steps import Names
-
-    model, source, output, written = files
-    evidence = Evidence(
-        names=Names(model.name, output.name),
-        sizes=sizes_of(model, result, written),
-        verification=None if made is None else made.verification,
-        histograms=measured(source, result, data) if data else {},
-        tuning=None if made is None else made.tuning,
-    )
-    write_page(page, result, report, evidence)

@@ -10,17 +10,17 @@ from typing import Annotated
 import onnx
 import typer
 
-from amp_rewrite.api import rewrite
 from amp_rewrite.cli import common
 from amp_rewrite.cli.demo_model import demo_model
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import print_verify
-from amp_rewrite.report.explain import explain
-from amp_rewrite.report.gains import Sizes
-from amp_rewrite.report.rewrite_report import print_report
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.explain import explain
+from amp_rewrite.rewriting.report.gains import Sizes
+from amp_rewrite.rewriting.report.rewrite_report import print_report
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
 """The nodes whose reasons the demo shows: one that stays float32 and one that does not."""

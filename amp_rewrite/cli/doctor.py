@@ -11,10 +11,10 @@ import typer
 from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.errors import OptionError
-from amp_rewrite.report.write_text import write_text
+from amp_rewrite.loop.doctor import doctor as examine
+from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import CPU
-from amp_rewrite.trainer.diagnosis.diagnosis import Diagnosis, LayerUnderflow
-from amp_rewrite.trainer.loop.doctor import doctor as examine
+from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow
 
 
 def doctor(

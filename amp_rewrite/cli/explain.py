@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from amp_rewrite.api import rewrite
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.report.cast_table import explain_casts as cast_table
-from amp_rewrite.report.explain import explain as explain_node
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.numerics.file_conversion import moved
+from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
+from amp_rewrite.rewriting.report.explain import explain as explain_node
 
 
 @with_rewrite_options()
@@ -25,12 +26,15 @@ def explain(
     *,
     explain_casts: common.ExplainCasts = False,
     dim: common.Dims = None,
+    opset: common.Opset = common.AUTO,
     options: RewriteOptions,
 ) -> None:
     """Print why each NODE of MODEL becomes low precision or stays float32."""
     lengths, out = common.lengths(dim, explain_casts=explain_casts), common.console()
-    with late_bar("rewriting", quiet=False):
-        result = rewrite(model, options)
+    with progress_bar("rewriting"):
+        raised = moved(model, options, opset)
+        source = model if raised is None else raised.model
+        result = rewrite(source, options)
         report = result.report_of_sizes(lengths) if explain_casts else result.report
     if explain_casts:
         out.print_lines(cast_table(report))

@@ -9,7 +9,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite convert model.onnx -o model.fp16.onnx",
         "amp-rewrite convert model.onnx -o model.bf16.onnx --precision bfloat16",
         "amp-rewrite convert model.onnx -o model.fp16.onnx --data samples/ --rtol 0.01",
-        "amp-rewrite convert model.onnx -o kept.fp16.onnx --deny-node 'classifier.*'",
+        "amp-rewrite convert model.onnx -o kept.fp16.onnx --deny-node 'classifier*'",
     ),
     "explain": (
         "amp-rewrite explain model.onnx attention.softmax",

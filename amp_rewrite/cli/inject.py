@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.inject import inject_loss_scaling
-from amp_rewrite.trainer.recipe.chosen_optimizer import loss_scale_of
-from amp_rewrite.trainer.step.read_info import read_info
-from amp_rewrite.trainer.step.step_info import StepInfo
+from amp_rewrite.loop.recipe.chosen_optimizer import loss_scale_of
+from amp_rewrite.training.inject import inject_loss_scaling
+from amp_rewrite.training.step.read_info import read_info
+from amp_rewrite.training.step.step_info import StepInfo
 
 
 def inject(
@@ -52,7 +52,7 @@ def inject(
 ) -> None:
     """Scale the seed of a training graph, unscale its gradients, make updates conditional."""
     check_output_path(graph, output)
-    with late_bar("injecting", quiet=quiet, saves=True) as bar:
+    with progress_bar("injecting", quiet=quiet) as progress:
         step = inject_loss_scaling(
             graph,
             loss,
@@ -63,7 +63,7 @@ def inject(
             conditional,
             precision=precision,
         )
-        save(step, output, progress=bar.saving)
+        save(step, output, progress=progress)
     if not quiet:
         _print(read_info(step), conditional, output)
 

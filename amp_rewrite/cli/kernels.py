@@ -9,8 +9,8 @@ import typer
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
-from amp_rewrite.kernel_rows import ask_runtime, table_for, to_text
-from amp_rewrite.report.write_text import write_text
+from amp_rewrite.kernels.kernel_rows import ask_runtime, table_for, to_text
+from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def kernels(

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.progress import counting_bar, seconds
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.localise import localise as run
-from amp_rewrite.report.write_text import write_text
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.write_text import write_text
 
 
 @with_rewrite_options()
@@ -42,9 +42,8 @@ def localise(
 
     Exit status 1 means that an output departs or that an infinity was absorbed.
     """
-    limit = seconds(budget)
-    with counting_bar(quiet=quiet) as bar:
-        task = bar.add_task("trying nodes alone", total=None, note="")
+    limit = common.seconds(budget)
+    with progress_bar("trying nodes alone", quiet=quiet) as progress:
         found = run(
             original,
             rewritten,
@@ -52,7 +51,7 @@ def localise(
             options,
             tolerance=tolerance,
             budget=limit,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
         )
     if report is not None:
         write_text(report, json.dumps(found.to_dict(), indent=1))

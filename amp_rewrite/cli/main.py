@@ -12,16 +12,24 @@ from typing import Annotated, Any
 
 import typer
 
-from amp_rewrite.cli.command_table import Commands
-from amp_rewrite.cli.common import FAILED, INTERRUPTED, NOT_STRICT, error_console
+from amp_rewrite.base.version import __version__
+from amp_rewrite.cli.command_table import SETTINGS, Commands
+from amp_rewrite.cli.common import (
+    FAILED,
+    INTERRUPTED,
+    NOT_STRICT,
+    WRONG_USAGE,
+    error_console,
+    in_flags,
+)
 from amp_rewrite.cli.ctrl_c import wait_for_imports
 from amp_rewrite.cli.help_examples import FIRST, epilog
-from amp_rewrite.errors import AmpError, StrictError
-from amp_rewrite.version import __version__
+from amp_rewrite.errors import AmpError, OptionError, StrictError
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
+    context_settings={**SETTINGS},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Automatic mixed precision for ONNX, as a compiler pass.",
@@ -72,7 +80,7 @@ def main(arguments: list[str] | None = None) -> Any:
         if "--debug" in arguments:
             raise
         error_console().print(_one_line(error))
-        sys.exit(FAILED)
+        sys.exit(WRONG_USAGE if isinstance(error, OptionError) else FAILED)
     except KeyboardInterrupt:
         _say_interrupted()
         sys.exit(INTERRUPTED)
@@ -85,7 +93,8 @@ def main(arguments: list[str] | None = None) -> Any:
 def _one_line(error: Exception) -> str:
     """Return what a user sees of an error; no traceback even of a defect."""
     if isinstance(error, AmpError):
-        return f"amp-rewrite: {error}"
+        text = in_flags(str(error)) if isinstance(error, OptionError) else str(error)
+        return f"amp-rewrite: {text}"
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return f"amp-rewrite: internal error: {what}; please report it with the model and --debug"
 

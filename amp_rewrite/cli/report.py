@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amp_rewrite.api import RewriteResult, rewrite
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.late_bar import LateBar, late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
-from amp_rewrite.page.evidence import Evidence, differing, measured, sizes_of
+from amp_rewrite.page.comparison import Other, types_in
+from amp_rewrite.page.evidence import Evidence, differing, measured, shapes_of
 from amp_rewrite.page.model_explorer import overlays, write_overlays
 from amp_rewrite.page.render import write_page
-from amp_rewrite.report.gains import headline
-from amp_rewrite.report.next_steps import Names
-from amp_rewrite.report.quantities import counted
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of, sizes_of_files
+from amp_rewrite.rewriting.report.gains import headline
+from amp_rewrite.rewriting.report.next_steps import Names
+from amp_rewrite.rewriting.report.quantities import counted
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.compare.verify_report import VerifyReport
+    from amp_rewrite.rewriting.report.rewrite_report import Report
 
 
 @with_rewrite_options("strict")
@@ -49,8 +54,12 @@ def report(
         typer.Option(
             "--verify/--no-verify",
             help="Run the model before and after and compare them, without --data on made-up "
-            "inputs. Default: with --data or REWRITTEN.",
+            "inputs. Default: with --data, REWRITTEN or --compare.",
         ),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(help="What another tool made of MODEL: shown beside this, node by node."),
     ] = None,
     model_explorer: Annotated[
         Path | None,
@@ -59,25 +68,37 @@ def report(
             "ranges beside it."
         ),
     ] = None,
+    dim: common.Dims = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Write a page that shows in a browser what a rewrite of MODEL does, and why."""
-    _check_outputs([output, model_explorer], [model, rewritten])
-    runs = bool(data or rewritten) if verify is None else verify
-    with late_bar("rewriting", quiet=quiet) as bar:
+    _check_outputs([output, model_explorer], [model, rewritten, compare])
+    if compare is not None and output is None:
+        raise OptionError("the page alone compares two files", remedy="-o report.html")
+    runs = bool(data or rewritten or compare) if verify is None else verify
+    with progress_bar("rewriting", quiet=quiet) as progress:
         result = rewrite(model, options)
-        verification = _verified(model, rewritten, result, data, bar) if runs else None
+        verification = _verified(model, rewritten, result, data, progress) if runs else None
         evidence = Evidence(
             names=_names(model, rewritten, options),
-            sizes=sizes_of(model, result, rewritten),
+            sizes=sizes_of(model, result.flat, result.plan, None)
+            if rewritten is None
+            else sizes_of_files(model, rewritten),
             verification=verification,
             histograms=measured(model, result, data or None) if runs else {},
             remarks=_remarks(result, rewritten),
+            shapes=shapes_of(model, result),
         )
-        written = _write(result, evidence, output, model_explorer)
+        found = _report(result, verification, common.lengths(dim, explain_casts=True))
+        other = (
+            None
+            if compare is None
+            else _compared(model, compare, result, data, progress, runs=runs)
+        )
+        written = _write(result, found, evidence, other, output, model_explorer)
     if not quiet:
         out = common.console()
-        out.print(headline(result.report, evidence.sizes))
+        out.print(headline(found, evidence.sizes))
         for remark in evidence.remarks:
             out.print(remark)
         for path in written:
@@ -104,16 +125,30 @@ def _check_outputs(outputs: list[Path | None], models: list[Path | None]) -> Non
         raise OptionError("two outputs are one file", found=str(given[0]))
 
 
+def _report(
+    result: RewriteResult, verification: VerifyReport | None, lengths: Mapping[str, int]
+) -> Report:
+    """Return the report, with the sizes of the lengths given, else of the verified run, if any."""
+    if lengths:
+        return result.report_of_sizes(lengths)
+    return result.report if verification is None else result.report_of_run(verification.shapes)
+
+
 def _write(
-    result: RewriteResult, evidence: Evidence, page: Path | None, overlay: Path | None
+    result: RewriteResult,
+    report: Report,
+    evidence: Evidence,
+    other: Other | None,
+    page: Path | None,
+    overlay: Path | None,
 ) -> list[Path]:
     """Write what was asked for; return the files."""
     written: list[Path] = []
     if page is not None:
-        write_page(page, result, result.report, evidence)
+        write_page(page, result, report, evidence, other)
         written.append(page)
     if overlay is not None:
-        written += write_overlays(overlay, overlays(result, result.report, evidence))
+        written += write_overlays(overlay, overlays(result, report, evidence))
     return written
 
 
@@ -127,7 +162,7 @@ def _verified(
     rewritten: Path | None,
     result: RewriteResult,
     data: list[Path] | None,
-    bar: LateBar,
+    progress: Callable[..., None],
 ) -> VerifyReport:
     from amp_rewrite.numerics.compare.verify import verify
 
@@ -138,8 +173,32 @@ def _verified(
         stress=False,
         input_ranges=result.options.ranges,
         target=result.options.target,
-        progress=bar.step,
+        progress=progress,
     )
+
+
+def _compared(
+    model: Path,
+    path: Path,
+    result: RewriteResult,
+    data: list[Path] | None,
+    progress: Callable[..., None],
+    *,
+    runs: bool,
+) -> Other:
+    """Return what another tool made of the model, and how far it is from it, if it runs at all.
+
+    Raises:
+        LoadError: The file cannot be read.
+    """
+    types = types_in(result, path)
+    other = Other(path.name, size_of(path), types)
+    if not runs:
+        return other
+    try:
+        return replace(other, verification=_verified(model, path, result, data, progress))
+    except AmpError as error:
+        return replace(other, failure=" ".join(str(error).split()))
 
 
 def _remarks(result: RewriteResult, rewritten: Path | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from amp_rewrite.cli.common import completing
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _PARAMETER = "options"
 _KIND = inspect.Parameter.KEYWORD_ONLY

@@ -11,13 +11,13 @@ import numpy as np
 import typer
 
 from amp_rewrite import targets
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
-from amp_rewrite.numerics.batches import read_batch
 from amp_rewrite.numerics.device_run import run_on
-from amp_rewrite.report.write_text import write_bytes, write_text
+from amp_rewrite.numerics.inputs.batches import read_batch
+from amp_rewrite.rewriting.report.write_text import write_bytes, write_text
 from amp_rewrite.targets import CPU
 
 
@@ -40,7 +40,7 @@ def run(
     """Run MODEL on an execution provider; say how long it takes and which nodes it took."""
     _check_paths([model, data], [output, report])
     named = targets.provider_named(provider)
-    with late_bar("running", quiet=quiet):
+    with progress_bar("running", quiet=quiet):
         found = run_on(model, read_batch(data), named, repeat=repeat, threads=threads)
     if output is not None:
         write_bytes(output, _npz(found.outputs))

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from amp_rewrite.cli import common
-from amp_rewrite.run_page.run_folder import RunFolder
-from amp_rewrite.run_page.server import HOST, PORT, give_way, server
+from amp_rewrite.loop.run_page.run_folder import RunFolder
+from amp_rewrite.loop.run_page.server import HOST, PORT, give_way, server
 
 
 def serve(

@@ -5,27 +5,46 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from rich.progress import Progress as Bar
-from rich.progress import TaskID
-
 from amp_rewrite.cli import common
-from amp_rewrite.report.plain_console import PlainConsole
-from amp_rewrite.trainer.loop.evaluation import summary
-from amp_rewrite.trainer.loop.plan import Progress
-from amp_rewrite.trainer.loop.rate_search import RateSearch
-from amp_rewrite.trainer.loop.ready_callbacks import BestCheckpoint
-from amp_rewrite.trainer.loop.run import Run
-from amp_rewrite.trainer.session.partial_restore import Restored
+from amp_rewrite.loop.evaluation import summary
+from amp_rewrite.loop.plan import Progress
+from amp_rewrite.loop.rate_search import RateSearch
+from amp_rewrite.loop.ready_callbacks import BestCheckpoint
+from amp_rewrite.loop.recipe.training_run import RunOptions, TrainingRun
+from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.rewriting.report.plain_console import PlainConsole
+from amp_rewrite.training.session.partial_restore import Restored
 
 
-def show_progress(bar: Bar, task: TaskID, epochs: int, at: Progress) -> None:
-    """Show where training is."""
-    note = f"epoch {min(at.epoch + 1, epochs)}/{epochs}, loss {at.loss:.4g}"
+def note_of(at: Progress, epochs: int) -> str:
+    """Return where training is, for the bar."""
+    return f"epoch {min(at.epoch + 1, epochs)}/{epochs}, {_values(at)}"
+
+
+def _values(at: Progress) -> str:
+    note = f"loss {at.loss:.4g}"
     if at.loss_scale is not None:
         note += f", scale {at.loss_scale:g}, skipped {at.skipped_steps}"
     if at.evaluation is not None:
         note += f"; held out {summary(at.evaluation)}"
-    bar.update(task, completed=at.step, note=note)
+    return note
+
+
+class EpochLines(Callback):
+    """Says after each epoch where training is, where no bar is drawn."""
+
+    def on_epoch(self, run: Run) -> None:
+        """Print a line."""
+        at, epochs = run.at, run.plan.epochs
+        common.error_console().print(f"epoch {at.epoch}/{epochs}, step {at.step}, {_values(at)}")
+
+
+def print_fresh(run: TrainingRun, options: RunOptions) -> None:
+    """Say that there is nothing to go on from, if that was asked for."""
+    if options.resume and not run.resumes:
+        common.error_console().print(
+            f"{options.checkpoint} is not there yet: training begins afresh"
+        )
 
 
 def print_interrupted(at: Progress, checkpoint: Path | None) -> None:
@@ -61,7 +80,7 @@ def print_run(run: Run, *written: Path | None) -> None:
         out.print(f"{name}: {count} numbers fed were not finite")
 
 
-def print_restored(found: Restored | None, path: Path) -> None:
+def print_restored(found: Restored | None, path: Path | None) -> None:
     """Say what was taken from a checkpoint that does not fit as a whole."""
     if found is None or not (found.left or found.kept or found.begun):
         return

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.late_bar import late_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
@@ -18,11 +18,8 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import STEP_KEY
-from amp_rewrite.optimizers.registry import NAMES
-from amp_rewrite.report.records import Summary
-from amp_rewrite.rewriting.options import RewriteOptions
-from amp_rewrite.trainer.recipe.chosen_loss import KINDS, loss_of
-from amp_rewrite.trainer.recipe.chosen_optimizer import (
+from amp_rewrite.loop.recipe.chosen_loss import KINDS, loss_of
+from amp_rewrite.loop.recipe.chosen_optimizer import (
     averaging,
     grouped,
     minimize,
@@ -30,14 +27,17 @@ from amp_rewrite.trainer.recipe.chosen_optimizer import (
     scaled,
     variables_of,
 )
-from amp_rewrite.trainer.recipe.chosen_weights import add_adapters, store
-from amp_rewrite.trainer.step.build_step import step_model
-from amp_rewrite.trainer.step.precision import chosen_precision, in_precision
-from amp_rewrite.trainer.step.read_info import read_info
-from amp_rewrite.trainer.step.step import whole_step
-from amp_rewrite.trainer.step.step_info import StepInfo
-from amp_rewrite.training.recompute import recompute as choose_recomputed
-from amp_rewrite.training.training_graph import GraphValue, State, training_graph
+from amp_rewrite.loop.recipe.chosen_weights import add_adapters, store
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.records import Summary
+from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
+from amp_rewrite.training.graph.training_graph import GraphValue, State, training_graph
+from amp_rewrite.training.optimizers.registry import NAMES
+from amp_rewrite.training.step.build_step import step_model
+from amp_rewrite.training.step.precision import chosen_precision, in_precision
+from amp_rewrite.training.step.read_info import read_info
+from amp_rewrite.training.step.step import whole_step
+from amp_rewrite.training.step.step_info import StepInfo
 
 
 @with_rewrite_options("precision", "keep_io_types", "variables")
@@ -103,17 +103,17 @@ def train_step(
     ] = None,
     variable: Annotated[
         list[str] | None,
-        typer.Option("--variable", help="Regex for whole weight names to train; repeat."),
+        typer.Option("--variable", help="Pattern of weight names to train; repeat."),
     ] = None,
     freeze: Annotated[
         list[str] | None,
-        typer.Option("--freeze", help="Regex for whole weight names not to train; repeat."),
+        typer.Option("--freeze", help="Pattern of weight names not to train; repeat."),
     ] = None,
     unfreeze: Annotated[
         list[str] | None,
         typer.Option(
             "--unfreeze",
-            help="Regex for whole weight names to train although they seem to be constants of a "
+            help="Pattern of weight names to train although they seem to be constants of a "
             "formula, such as an attention scale, or adapters freeze them; repeat.",
         ),
     ] = None,
@@ -227,14 +227,14 @@ def train_step(
     chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
     graph.freezing.train_statistics = train_statistics
     graph.freezing.train_dropout = train_dropout
-    with late_bar("differentiating", quiet=quiet, saves=True) as bar:
+    with progress_bar("differentiating", quiet=quiet) as progress:
         with shard_context():
             op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm, accumulate)
-        bar.step("rewriting")
+        progress("rewriting")
         whole = in_precision(whole_step(op, seed=seed), precision, options)
         summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
         step = step_model(whole, fetch or ())
-        save(step, output, progress=bar.saving)
+        save(step, output, progress=progress)
     if not quiet:
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
@@ -274,7 +274,7 @@ def _note_constants(loss: GraphValue, trained: list[State]) -> None:
         shown = ", ".join(constants[:3]) + (", ..." if len(constants) > 3 else "")
         common.error_console().print(
             f"note: {len(constants)} of {len(names) + len(left)} weights seem to be constants of "
-            f"formulas and are not trained ({shown}); --unfreeze REGEX trains them",
+            f"formulas and are not trained ({shown}); --unfreeze NAMES trains them",
         )
 
 
@@ -285,5 +285,5 @@ def _note_numbers(variables: list[State]) -> None:
         shown = ", ".join(numbers[:3]) + (", ..." if len(numbers) > 3 else "")
         common.error_console().print(
             f"note: {len(numbers)} of {len(variables)} trained variables are single numbers "
-            f"({shown}); --freeze REGEX keeps those that are constants, such as an epsilon",
+            f"({shown}); --freeze NAMES keeps those that are constants, such as an epsilon",
         )

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TaskID
 
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.progress import seconds, timed_bar
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
-from amp_rewrite.numerics.search.tuning import Step, Tuning
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.numerics.search.tuning import Tuning
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
 @with_rewrite_options()
@@ -41,12 +40,11 @@ def tune(
 
     Exit status 1 means that the budget ended before the set was known to be minimal.
     """
-    limit = seconds(budget)
+    limit = common.seconds(budget)
     check_output_path(model, output)
     default = Tolerance.default(metric, options.low.rtol)
     tolerance = default if rtol is None else Tolerance(metric, rtol)
-    with timed_bar(quiet=quiet) as bar:
-        task = bar.add_task("tuning", total=limit, note="")
+    with progress_bar("tuning", quiet=quiet) as progress:
         found = run(
             model,
             [*data],
@@ -55,7 +53,8 @@ def tune(
             budget=limit,
             output=output,
             resume=resume,
-            progress=lambda step: _show(bar, task, limit, step),
+            progress=lambda step: progress(int(limit - step.seconds_left), int(limit), step),
+            warn=common.console(quiet=quiet).print,
         )
     found.save(output)
     if not quiet:
@@ -64,14 +63,10 @@ def tune(
         raise typer.Exit(common.FAILED)
 
 
-def _show(bar: Progress, task: TaskID, limit: float, step: Step) -> None:
-    best = "none holds yet" if step.best is None else f"best {step.best} nodes"
-    note = f"{step.trials} trials, {best}, {step.seconds_left:.0f} s left"
-    bar.update(task, completed=limit - step.seconds_left, note=note)
-
-
 def _print(found: Tuning, output: Path) -> None:
     out = common.console()
+    if found.unmet is not None:
+        out.print(found.unmet)
     for rule in found.rules:
         out.print(f"{rule.node}: {rule.why}")
     kind = "smallest" if found.smallest else "minimal" if found.minimal else "best so far"

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from amp_rewrite import targets
+from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.late_bar import late_bar
-from amp_rewrite.cli.progress import seconds
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
-from amp_rewrite.report.write_text import write_text
+from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def verify(
@@ -67,7 +66,7 @@ def verify(
         str | None,
         typer.Option(
             help="Whose kernels to emulate: they keep sums in float32, or lower. Default: that of "
-            f"the provider, or {targets.DEFAULT}."
+            f"the provider, else that which REWRITTEN says it was made for, or {targets.DEFAULT}."
         ),
     ] = None,
     report: common.ReportFile = None,
@@ -77,8 +76,8 @@ def verify(
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
     paths = data[0] if data and len(data) == 1 else data
-    budget = None if stress_budget is None else seconds(stress_budget)
-    with late_bar("verifying", quiet=quiet) as bar:
+    budget = None if stress_budget is None else common.seconds(stress_budget)
+    with progress_bar("verifying", quiet=quiet) as progress:
         found = verify_models(
             original,
             rewritten,
@@ -91,7 +90,7 @@ def verify(
             providers=None if provider is None else [targets.provider_named(provider)],
             input_ranges=input_range or (),
             target=target,
-            progress=bar.step,
+            progress=progress,
         )
     if report is not None:
         write_text(report, found.to_json())

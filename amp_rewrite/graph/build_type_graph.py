@@ -48,6 +48,24 @@ def build_type_graph(
     return graph
 
 
+def called_body(type_graph: TypeGraph, node: int) -> TypeGraph:
+    """Return the type graph of the function that a node calls, for the types that it gives.
+
+    Equal calls share one, which is built for the first of them.
+    """
+    flat = type_graph.flat
+    called, function = flat.called(node), flat.functions[flat.called(node)]
+    types = [None if v == ABSENT else type_graph.types[v] for v in flat.inputs_of(node)]
+    attributes = {**function.defaults, **flat.attributes(node)}
+    key = (called, *types, *((n, str(a.value)) for n, a in attributes.items()))
+    body = type_graph.inside.get(key)
+    if body is None:
+        known = infer(function.graph, types, attributes)
+        body = type_graph.inside[key] = build_type_graph(function.graph, types=known)
+        body.inside = type_graph.inside
+    return body
+
+
 class _Calls:
     """The distinct calls of operators: by operator, by the types of inputs and outputs."""
 

@@ -44,6 +44,12 @@ def clone(model: ir.Model) -> ir.Model:
     return copied
 
 
+def value_pairs(model: ir.Model, copied: ir.Model) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """Yield the values of the graphs of a model, each with that of an unchanged clone."""
+    for old, new in zip(_graphs(model), _graphs(copied), strict=True):
+        yield from zip(_values(old), _values(new), strict=True)
+
+
 def _innermost(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
@@ -70,7 +76,14 @@ def _detach(graph: ir.Graph) -> None:
         if value.type is not None:
             value.type = copy.deepcopy(value.type)
         if value.is_initializer() and value.const_value is not None:
-            value.const_value = copy.copy(value.const_value)
+            value.const_value = _renamable(value.const_value)
+
+
+def _renamable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return a tensor of the same data whose name is its own."""
+    if isinstance(tensor, ir.TensorProtoTensor):  # its name is that of the message, which is shared
+        return ir.TensorProtoTensor(copy.deepcopy(tensor.raw))
+    return copy.copy(tensor)
 
 
 def _carry_over(source: Origin, note: Origin, old: ir.Graph, new: ir.Graph) -> None:

@@ -1,15 +1,26 @@
-"""Float32 values whose contents are in the file: initializers and Constant nodes."""
+"""Values whose contents are in the file: initializers and Constant nodes."""
 
 from __future__ import annotations
 
+import numpy as np
 from onnx import TensorProto
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES
-from amp_rewrite.graph.flat import ABSENT, FlatGraph, Tensor
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Tensor
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.traits import Trait, has, row_of
 
 FIRST_IR_WITH_OVERRIDES = 4
 """Since this IR version an initializer that is also a graph input is a default, not a constant."""
+
+MOST_READ = 1 << 18
+"""Elements of the longest constant that is read for its own sake; it takes half a millisecond."""
+
+LONGEST_MOVED = 4096
+"""Elements of the longest one that is looked for behind what moves it: frequencies, no weight."""
+
+_NO_NUMBERS = (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
 
 def constant_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
@@ -20,12 +31,63 @@ def constant_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     """
     if type_graph.types[value] not in FLOAT32_TYPES:
         return None
-    flat = type_graph.flat
+    return _float32(stored_tensor(type_graph.flat, value))
+
+
+def stored_tensor(flat: FlatGraph, value: int) -> Tensor | None:
+    """Return the tensor behind a constant of any type, or None if it is not a constant."""
     if flat.is_initializer(value):
         overridable = flat.ir_version >= FIRST_IR_WITH_OVERRIDES and flat.is_input(value)
-        return None if overridable or value in flat.bound else _float32(flat.initializer(value))
+        return None if overridable or value in flat.bound else flat.initializer(value)
     node = flat.producer[value]
-    return None if node == ABSENT else _float32(flat.held(node))
+    return None if node == ABSENT else flat.held(node)
+
+
+class Constants:
+    """The elements of a model's constants; each is looked at when it is first asked for."""
+
+    def __init__(self, flat: FlatGraph) -> None:
+        """Read nothing yet."""
+        self._flat = flat
+        self._arrays: dict[int, Array | None] = {}
+
+    def array(self, value: int) -> Array | None:
+        """Return the elements of a constant that is not too long, in its shape, or None."""
+        if value not in self._arrays:
+            tensor = stored_tensor(self._flat, value)
+            if tensor is not None and (tensor.size > MOST_READ or tensor.dtype in _NO_NUMBERS):
+                tensor = None
+            self._arrays[value] = None if tensor is None else tensor.numpy()
+        return self._arrays[value]
+
+    def stream(self, value: int) -> Stream | None:
+        """Return the elements of a float32 constant of any length, or None."""
+        tensor = _float32(stored_tensor(self._flat, value))
+        return None if tensor is None else self._flat.elements(tensor)
+
+
+def moved_elements(flat: FlatGraph, value: int) -> Array | None:
+    """Return the numbers of which a value consists, if a small constant says so, or None.
+
+    Operators may have moved them: which of them are where, and how often, is not told.
+    """
+    while not flat.is_initializer(value):
+        node = flat.producer[value]
+        if node == ABSENT:
+            return None
+        called = flat.called(node)
+        if has(called, Trait.HOLDS):
+            break
+        if not has(called, Trait.MOVES, Trait.CASTS) or row_of(called).data != (0,):
+            return None
+        value = next(iter(flat.inputs_of(node)), ABSENT)  # SequenceEmpty reads nothing
+        if value == ABSENT:
+            return None
+    tensor = _fill(flat, value) if is_repeated(flat, value) else stored_tensor(flat, value)
+    if tensor is None or tensor.size > LONGEST_MOVED:
+        return None
+    elements = tensor.numpy()
+    return elements.astype(np.float64) if elements.dtype.kind in "biuf" else None
 
 
 def is_repeated(flat: FlatGraph, value: int) -> bool:
@@ -39,6 +101,10 @@ def filled_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     flat = type_graph.flat
     if not is_repeated(flat, value):
         return constant_tensor(type_graph, value)
+    return _fill(flat, value)
+
+
+def _fill(flat: FlatGraph, value: int) -> Tensor | None:
     fill = flat.attributes(flat.producer[value]).get("value")
     return None if fill is None else fill.value
 

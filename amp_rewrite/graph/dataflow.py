@@ -106,6 +106,8 @@ class TypeGraph:
         handles: The edges that carry a sequence rather than a tensor; no walk follows them.
         sinks: Subgraph -> for each of its outputs the owner's vertex that receives it, or ABSENT.
         opaque_ends: Values of sequence type that enter or leave through something opaque.
+        inside: The type graphs of functions that were called so far, by the call; those of the
+            functions that they call are among them.
     """
 
     flat: FlatGraph
@@ -123,6 +125,9 @@ class TypeGraph:
     handles: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     sinks: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     opaque_ends: frozenset[int] = frozenset()
+    inside: dict[tuple[object, ...], TypeGraph] = field(
+        default_factory=dict[tuple[object, ...], "TypeGraph"]
+    )
 
     def __len__(self) -> int:
         """Return how many vertices there are."""

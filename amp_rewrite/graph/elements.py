@@ -83,6 +83,16 @@ def from_ir(type_: ir.TypeProtocol | None) -> str | None:
     return None if inner is None else f"{kind}({inner})"
 
 
+def set_element(value: ir.Value, dtype: DType) -> None:
+    """Give the recorded type of a value another element; a value without one is left without."""
+    recorded = from_ir(value.type)
+    if recorded is not None:
+        type_ = to_ir(with_element(recorded, dtype))
+        if type_ is not None and value.type is not None:
+            type_.denotation = value.type.denotation
+        value.type = type_
+
+
 def to_ir(type_string: str) -> ir.TypeProtocol | None:
     """Return the onnx_ir type that a type string denotes; None for maps and opaque types."""
     import onnx_ir as ir

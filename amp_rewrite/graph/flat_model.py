@@ -21,9 +21,9 @@ from amp_rewrite.graph.flat import (
     Operator,
     Tensor,
 )
-from amp_rewrite.graph.io.tensorproto import SparseTensor
 from amp_rewrite.graph.origin import training_names
 from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.tensors import SparseTensor
 from amp_rewrite.graph.tensors import elements as elements_of
 from amp_rewrite.graph.traverse import named_subgraphs
 

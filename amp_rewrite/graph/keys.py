@@ -27,6 +27,8 @@ REASON_KEY = "amp_rewrite.reason"
 # In the metadata_props of a model.
 STEP_KEY = "amp_rewrite.step"
 """How a step model describes itself, as JSON."""
+TARGET_KEY = "amp_rewrite.target"
+"""What the model was rewritten for."""
 FORWARD_KEY = "amp_rewrite.forward"
 """The structure of the model that a step model trains, packed."""
 ROLES_KEY = "amp_rewrite.training"

@@ -117,26 +117,3 @@ def training_names(model: ir.Model) -> frozenset[str]:
         for info in origin.model.training_info
         for binding in (*info.initialization_binding, *info.update_binding)
     )
-
-
-def hand_over_output(model: ir.Model, old: ir.Value, new: ir.Value) -> None:
-    """Let `new` take the place of a graph output as the file declared it.
-
-    Name, shape, doc string and metadata move over; the recorded type of `new` is its own.
-    """
-    name = old.name
-    old.name, new.name = f"{name}-replaced", name
-    new.shape = old.shape
-    old.shape = None if old.shape is None else old.shape.copy()
-    new.doc_string, old.doc_string = old.doc_string, None
-    new.metadata_props.update(old.metadata_props)
-    old.metadata_props.clear()
-    origin = of(model)
-    known = None if origin is None else origin.values.pop(old, None)
-    if origin is None or known is None or known.output is None or new.dtype != known.dtype:
-        return
-    moved = ValueOrigin(output=known.output)
-    if new.type is not None and known.type is not None:
-        new.type.denotation = known.type.denotation
-    moved.remember(new)
-    origin.values[new] = moved

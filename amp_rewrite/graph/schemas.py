@@ -2,7 +2,8 @@
 
 `ai.onnx` and `ai.onnx.ml` come from the installed onnx package; `com.microsoft` from
 lists/schemas/com.microsoft.json, which tools/make_schema_table.py reads out of an installed ONNX
-Runtime, so that rewriting a model with contrib operators needs no runtime.
+Runtime, so that rewriting a model with contrib operators needs no runtime. So does ai.onnx.json
+with what ONNX Runtime has in the domain of ONNX, and ONNX has not: models written for it do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from onnx import AttributeProto
 from amp_rewrite import targets
 
 CONTRIB_DOMAIN = "com.microsoft"
+
+_RUNTIME = "ai.onnx"
+"""The table of what ONNX Runtime adds to the domain of ONNX."""
 
 # operators: what an older onnx cannot say of them
 LATER = {
@@ -114,11 +118,11 @@ def find(domain: str, op: str, opset: int) -> Schema | None:
     """Return the schema of `domain::op` in force at `opset`, or None for an unknown operator."""
     domain = "" if domain == "ai.onnx" else domain
     if domain == CONTRIB_DOMAIN:
-        return _contrib().get(op)
+        return _table(CONTRIB_DOMAIN).get(op)
     try:
         return _from_onnx(onnx.defs.get_schema(op, opset, domain))
     except onnx.defs.SchemaError:
-        return None
+        return _table(_RUNTIME).get(op) if domain == "" else None
 
 
 @cache
@@ -139,9 +143,9 @@ def names(domain: str) -> frozenset[str]:
     """Return every operator name that a domain has ever had."""
     domain = "" if domain == "ai.onnx" else domain
     if domain == CONTRIB_DOMAIN:
-        return frozenset(_contrib())
+        return frozenset(_table(CONTRIB_DOMAIN))
     known = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
-    return frozenset(LATER.keys() | known if domain == "" else known)
+    return frozenset(LATER.keys() | _table(_RUNTIME).keys() | known if domain == "" else known)
 
 
 def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
@@ -176,15 +180,17 @@ def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
 
 
 @cache
-def _contrib() -> Mapping[str, Schema]:
-    file = targets.DATA.joinpath("schemas", f"{CONTRIB_DOMAIN}.json")
+def _table(name: str) -> Mapping[str, Schema]:
+    """Return the schemas of a file of lists/schemas."""
+    file = targets.DATA.joinpath("schemas", f"{name}.json")
     table: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    return {row["op"]: _from_row(row) for row in table["schemas"]}
+    domain = "" if name == _RUNTIME else name
+    return {row["op"]: _from_row(row, domain) for row in table["schemas"]}
 
 
-def _from_row(row: dict[str, Any]) -> Schema:
+def _from_row(row: dict[str, Any], domain: str) -> Schema:
     return Schema(
-        domain=CONTRIB_DOMAIN,
+        domain=domain,
         op=row["op"],
         since=row["since"],
         inputs=tuple(Port(**p) for p in row["inputs"]),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from amp_rewrite.dtypes import FLOAT32, LOW
-from amp_rewrite.errors import StepError
-from amp_rewrite.fields import (
+from amp_rewrite.base.fields import (
     SWITCH,
     TEXT,
     Check,
@@ -20,11 +18,10 @@ from amp_rewrite.fields import (
     or_null,
     whole,
 )
+from amp_rewrite.dtypes import FLOAT32, LOW
+from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.keys import STEP_KEY
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
+from amp_rewrite.graph.keys import STEP_KEY, TARGET_KEY
 
 VERSION = 1
 """The version of the description; what a later one holds is not known here."""
@@ -153,11 +150,6 @@ def state_names(model: Described) -> frozenset[str]:
     return frozenset(str(s["name"]) for s in states if isinstance(s, dict) and "name" in s)
 
 
-def describe_precision(model: ir.Model, precision: str) -> None:
-    """Let a training step say what it computes in; other models are left alone."""
-    model.metadata_props.update(with_precision(model, precision))
-
-
 def with_precision(model: Described, precision: str) -> dict[str, str]:
     """Return what of a model's metadata says what it computes in; nothing if it is not a step."""
     description = step_description(model)
@@ -167,10 +159,11 @@ def with_precision(model: Described, precision: str) -> dict[str, str]:
     return {STEP_KEY: json.dumps(description, sort_keys=True)}
 
 
-def without_precision(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return a model's metadata without what a rewrite changes in them: a step's precision."""
-    if STEP_KEY not in metadata:
-        return dict(metadata)
-    description = json.loads(metadata[STEP_KEY])
+def without_rewrite(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return a model's metadata without what a rewrite changes: target, and a step's precision."""
+    kept = {key: entry for key, entry in metadata.items() if key != TARGET_KEY}
+    if STEP_KEY not in kept:
+        return dict(kept)
+    description = json.loads(kept[STEP_KEY])
     description.pop("precision", None)
-    return {**metadata, STEP_KEY: description}
+    return {**kept, STEP_KEY: description}

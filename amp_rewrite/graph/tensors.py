@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
@@ -120,3 +121,34 @@ def byte_chunks(tensor: ir.TensorProtocol) -> Iterator[memoryview]:
 
 def _whole_bytes(dtype: ir.DataType) -> bool:
     return dtype is not ir.DataType.STRING and dtype.bitwidth % 8 == 0
+
+
+class SparseTensor(ir.LazyTensor):
+    """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was.
+
+    Attributes:
+        proto: The SparseTensorProto.
+    """
+
+    __slots__ = ("proto",)
+
+    def __init__(self, proto: onnx.SparseTensorProto) -> None:
+        """Refer to the message, which must have been checked."""
+        super().__init__(
+            lambda: ir.Tensor(_dense(proto)),
+            ir.DataType(proto.values.data_type),
+            ir.Shape(proto.dims, frozen=True),
+            name=proto.values.name,
+        )
+        self.proto = proto
+
+
+def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
+    values = ir.TensorProtoTensor(proto.values).numpy()
+    indices = ir.TensorProtoTensor(proto.indices).numpy()
+    dense = np.zeros(tuple(proto.dims), values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense

@@ -50,6 +50,8 @@ class Trait(Flag):
     # What becomes of the elements.
     MOVES = auto()
     """Every element of the result is one of its data, or zero."""
+    HANDS_ON = auto()
+    """Some elements of the result may be elements of its data, the others are computed of them."""
     REARRANGES = auto()
     """It moves, and every element of its first input is in the result, once."""
     CHANGES_SIGN = auto()
@@ -185,13 +187,14 @@ _ELEMENTS: tuple[Family, ...] = (
     ("Expand", Row(_MOVE, _FIRST)),
     ("Where", Row(_MOVE, (1, 2))),
     ("OneHot", Row(_MOVE | _STEP, (2,), settings=(2,))),
-    ("ScatterElements ScatterND", Row(_T.NOT_BROADCAST, (0, 2))),
-    ("Dropout", Row(_SCALES, _FIRST, settings=(1,))),
-    ("Resize", Row(_T.NOT_BROADCAST, _FIRST, settings=(1, 2))),
-    ("Upsample", Row(_SCALES, _FIRST, settings=(1,))),
-    ("Col2Im DFT", Row(_SCALES, _FIRST)),
-    ("GridSample MaxRoiPool RoiAlign", Row(_SCALES, _FIRST, coordinates=(1,))),
-    ("AffineGrid", Row(coordinates=(0,))),
+    ("ScatterElements ScatterND", Row(_T.HANDS_ON | _T.NOT_BROADCAST, (0, 2))),
+    ("Dropout", Row(_T.HANDS_ON | _SCALES, _FIRST, settings=(1,))),
+    ("Resize", Row(_T.HANDS_ON | _T.NOT_BROADCAST, _FIRST, settings=(1, 2))),
+    ("Upsample", Row(_T.HANDS_ON | _SCALES, _FIRST, settings=(1,))),
+    ("Col2Im", Row(_T.HANDS_ON | _SCALES, _FIRST)),
+    ("DFT", Row(_SCALES, _FIRST)),
+    ("GridSample MaxRoiPool RoiAlign", Row(_T.HANDS_ON | _SCALES, _FIRST, coordinates=(1,))),
+    ("AffineGrid", Row(_T.HANDS_ON, _FIRST, coordinates=(0,))),
     ("Max", Row(_T.EXACT | _T.HOMOGENEOUS | _T.ORDERS)),
     ("Min", Row(_T.EXACT | _T.HOMOGENEOUS)),
     ("GlobalMaxPool MaxPool ReduceMax", Row(_T.EXACT | _SCALES | _T.ORDERS, _FIRST)),
@@ -206,14 +209,15 @@ _ELEMENTS: tuple[Family, ...] = (
     ("IsInf IsNaN NonMaxSuppression", Row(_STEP)),
     ("Equal Greater GreaterOrEqual Less LessOrEqual", Row(_STEP | _T.COMPARES)),
     ("Clip", Row(settings=(1, 2))),
-    ("Shrink ThresholdedRelu", Row(_T.JUMPS | _T.NOT_BROADCAST)),
+    ("Shrink ThresholdedRelu", Row(_T.HANDS_ON | _T.JUMPS | _T.NOT_BROADCAST)),
 )
 
 _ARITHMETIC: tuple[Family, ...] = (
     ("Add Sum", Row(_T.ADDS | _T.HOMOGENEOUS | _T.SHOWS_NONFINITE)),
     ("Mean Sub", Row(_T.HOMOGENEOUS | _T.SHOWS_NONFINITE)),
     ("Mul", Row(_T.MULTIPLIES | _T.SHOWS_NONFINITE)),
-    ("PRelu RotaryEmbedding STFT", Row(_T.MULTIPLIES)),
+    ("PRelu RotaryEmbedding", Row(_T.HANDS_ON | _T.MULTIPLIES)),
+    ("STFT", Row(_T.MULTIPLIES)),
     ("Gemm MatMul", Row(_T.MULTIPLIES | _T.CONTRACTS | _T.SHOWS_NONFINITE)),
     ("Conv ConvTranspose", Row(_T.MULTIPLIES | _T.CONTRACTS | _T.NOT_BROADCAST)),
     ("Einsum", Row(_T.MULTIPLIES | _T.CONTRACTS)),
@@ -222,7 +226,7 @@ _ARITHMETIC: tuple[Family, ...] = (
     ("ReduceSumSquare", Row(_T.SUMS_UP | _T.ACCUMULATES | _T.NOT_BROADCAST)),
     ("ReduceLogSum", Row(_T.SUMS_UP | _T.NOT_BROADCAST)),
     ("AveragePool GlobalAveragePool", Row(_T.AVERAGES | _SCALES)),
-    ("GlobalLpPool LeakyRelu LpPool", Row(_SCALES)),
+    ("GlobalLpPool LeakyRelu LpPool", Row(_T.HANDS_ON | _SCALES)),
     ("Div", Row(pole=1)),
     ("Log Reciprocal", Row(_T.NOT_BROADCAST, pole=0)),
     ("Sqrt", Row(_T.STEEP_AT_ZERO | _T.NOT_BROADCAST)),
@@ -233,13 +237,15 @@ _ARITHMETIC: tuple[Family, ...] = (
     ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", Row(_T.LOSS | _T.NOT_BROADCAST)),
     ("BatchNormalization", Row(_T.NOT_BROADCAST, settings=(3, 4))),
     (
-        "Acos Acosh Asin Asinh Atan Atanh Celu Cosh Elu Erf Exp Gelu HardSigmoid HardSwish Mish"
-        " Selu Sigmoid Sinh Softplus Softsign Swish Tanh",
+        "Acos Acosh Asin Asinh Atan Atanh Cosh Erf Exp Gelu HardSigmoid Mish Sigmoid Sinh Softplus"
+        " Softsign Swish Tanh",
         Row(_T.NOT_BROADCAST),
     ),
+    ("Celu Elu HardSwish ReduceProd Selu", Row(_T.HANDS_ON | _T.NOT_BROADCAST)),
+    ("Attention CausalConvWithState CumProd LinearAttention", Row(_T.HANDS_ON)),
     (
         "GRU InstanceNormalization LRN LSTM LayerNormalization LpNormalization"
-        " MeanVarianceNormalization RMSNormalization RNN ReduceProd",
+        " MeanVarianceNormalization RMSNormalization RNN",
         Row(_T.NOT_BROADCAST),
     ),
     (
@@ -254,10 +260,7 @@ _ARITHMETIC: tuple[Family, ...] = (
 )
 
 _NOTHING: Mapping[str, str] = {
-    "": (
-        "Attention CausalConvWithState CumProd DeformConv DequantizeLinear Det GroupNormalization"
-        " LinearAttention SwiGLU"
-    ),
+    "": ("DeformConv DequantizeLinear Det GroupNormalization SimplifiedLayerNormalization SwiGLU"),
     "ai.onnx.preview": "FlexAttention",
     "ai.onnx.preview.training": "Adagrad Adam Gradient Momentum",
     "ai.onnx.ml": (

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amp_rewrite import arguments
-from amp_rewrite.api import RewriteResult
+import onnx_ir as ir
+
+from amp_rewrite.base import arguments
+from amp_rewrite.base.html_table import to_html
+from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
-from amp_rewrite.report.rewrite_report import Report
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.report.rewrite_report import Report
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Conversion:
         result: The rewrite, under the rules that were found.
         verification: How far it is from the original.
         calibration: What the data's ranges forbid; None without data.
-        tuning: What else had to stay float32; None if the calibrated model holds, or without data.
+        tuning: What else had to stay float32; None if the calibrated model holds or is in doubt, or
+            without data.
         shapes: The shapes of the first verified batch, by the names of values.
     """
 
@@ -36,6 +41,15 @@ class Conversion:
     calibration: Calibration | None
     tuning: Tuning | None
     shapes: Mapping[str, Shape]
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.verdict)
+
+    @property
+    def model(self) -> ir.Model:
+        """The rewritten model."""
+        return self.result.model
 
     @cached_property
     def report(self) -> Report:
@@ -48,9 +62,30 @@ class Conversion:
         return self.verification.ok
 
     @property
+    def doubt(self) -> str | None:
+        """Why it is written although it does not hold: its rounded weights alone are as far off.
+
+        None if it holds, or if a tolerance was asked for, which tuning meets if need be.
+        """
+        report = self.verification
+        return None if report.tolerances.strict else report.doubt
+
+    @property
+    def writable(self) -> bool:
+        """Whether `save` writes it unasked: it holds, or fails as its rounded weights alone do."""
+        return self.ok or self.doubt is not None
+
+    @property
     def verdict(self) -> str:
         """Whether it holds and what it took, in one line."""
-        return "; ".join([self._found(), *self._steps()])
+        unmet = None if self.tuning is None else self.tuning.unmet
+        return "; ".join([*(() if unmet is None else (unmet,)), self._found(), *self._steps()])
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the verdict, what it rests on, and the report."""
+        parts = [self.verification, self.report]
+        shown = "".join(part._repr_html_() for part in parts)  # pyright: ignore[reportPrivateUsage] notebooks' name
+        return f"{to_html(self.verdict)}{shown}"
 
     def to_dict(self, report: Report | None = None) -> dict[str, Any]:
         """Return the report of the rewrite, with the verdict under a key of its own.
@@ -69,6 +104,7 @@ class Conversion:
             "ok": self.ok,
             "text": self.verdict,
             "failures": list(self.verification.failures),
+            "doubt": self.doubt,
             "calibrated": None if self.calibration is None else list(self.calibration.nodes),
             "tuned": None if self.tuning is None else list(self.tuning.keep),
             "verification": self.verification.to_dict(),
@@ -82,7 +118,7 @@ class Conversion:
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Progress | None = None
     ) -> None:
-        """Write the rewritten model if it holds.
+        """Write the rewritten model if it holds, or fails as its rounded weights alone do.
 
         Args:
             path: The model file; external data go to a file next to it.
@@ -93,7 +129,7 @@ class Conversion:
             VerdictError: It does not hold; nothing was written.
             SaveError: It cannot be written; no new file is left behind.
         """
-        if not (arguments.switch("write_failed", write_failed) or self.ok):
+        if not (arguments.switch("write_failed", write_failed) or self.writable):
             raise VerdictError(self.verification.failures, self)
         self.result.save(path, progress=progress)
 
@@ -102,10 +138,17 @@ class Conversion:
         if report.failures:
             first, *others = report.failures
             more = f" (and {len(others)} more)" if others else ""
-            return f"does not hold: {first}{more}"
-        worst = max((output.scaled_error for output in report.outputs), default=0.0)
+            doubt = "" if self.doubt is None else f", in doubt: {self.doubt}"
+            return f"does not hold: {first}{more}{doubt}"
+        if not report.has_outputs:
+            return report.verdict
         number = "1 batch" if report.feeds == 1 else f"{report.feeds} batches"
-        return f"holds on {number}: off by at most {worst:.2g} of an output's largest magnitude"
+        left_out = f" ({len(report.left_out)} more left out)" if report.left_out else ""
+        control = f", the weights alone by {report.control_worst:.2g}" if report.control else ""
+        return (
+            f"holds on {number}{left_out}: off by at most {report.worst:.2g} of an output's "
+            f"largest magnitude{control}"
+        )
 
     def _steps(self) -> list[str]:
         steps: list[str] = []
@@ -114,7 +157,7 @@ class Conversion:
             steps.append(f"calibrated: {count} {_stay('node', count)} float32")
         if self.tuning is not None:
             count = len(self.tuning.keep)
-            kind = "" if self.tuning.minimal else ", the best set within the budget"
+            kind = "" if self.tuning.minimal else ", the best set until then"
             steps.append(f"tuned: {count} more {_stay('node', count)} float32{kind}")
         if not self.result.changed:
             steps.append(f"nothing is left in {self.result.options.precision}")

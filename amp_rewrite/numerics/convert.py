@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import Unpack, cast
 
-from amp_rewrite import arguments, targets
-from amp_rewrite.api import RewriteResult, rewrite
-from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.numerics.batches import Data, batches
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import verified
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.conversion import Conversion
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.numerics.repaint import read_lists
+from amp_rewrite.numerics.repaint.repaint import read_lists
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
-from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
 BUDGET = 600.0
 """Seconds for tuning."""
@@ -30,6 +35,7 @@ Progress = Callable[[str], None]
 """Called with what is being done, in a few words."""
 
 
+@with_option_names
 def convert(
     model: Source,
     data: Data | None = None,
@@ -38,6 +44,7 @@ def convert(
     rtol: float | None = None,
     budget: float = BUDGET,
     stress: bool | None = None,
+    output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> Conversion:
@@ -45,7 +52,9 @@ def convert(
 
     Values that overflow on the data stay float32. If the outputs are not within the tolerance
     then, or a value inside overflows, the smallest set of nodes is looked for that has to stay
-    float32 as well. Without data the model is rewritten and verified with made-up inputs.
+    float32 as well; not so if no tolerance was given and the rounded weights alone, computed in
+    float32, are as far off: then the verdict says so. Without data the model is
+    rewritten and verified with made-up inputs.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -57,26 +66,35 @@ def convert(
         budget: Seconds for tuning.
         stress: Verify with stress inputs as well; None does so without data, and if `strict` is
             set.
+        output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
+            taken for it.
         progress: Called at the beginning of each step and of its parts.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        The rewritten model and its verdict. `save` writes nothing that does not hold.
+        The rewritten model and its verdict. `save` writes nothing that does not hold, unless the
+        rounded weights alone are as far off: the verdict names that doubt.
 
     Raises:
+        VerdictError: It is to be written, and does not hold.
         StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
     """
-    chosen = changed(options, changes)
+    chosen = changed(options, **changes)
+    if isinstance(data, str | os.PathLike) and os.fspath(data).endswith(".onnx"):
+        data, output = None, data if output is None else output
     rtol = _tolerance(rtol)
     seconds = "a positive number of seconds"
     budget = arguments.number("budget", budget, low=0, above=True, expected=seconds)
     progress = arguments.function("progress", progress)
     stress = None if stress is None else arguments.switch("stress", stress)
-    kept = [*batches(data)] if isinstance(data, Iterator) else data
+    kept = cast("Data", [*data]) if isinstance(data, Iterator) else data
     stressed = data is None or chosen.strict if stress is None else stress
     job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent)
-    return job.run()
+    made = job.run()
+    if output is not None:
+        made.save(path_text(output, SaveError))
+    return made
 
 
 def judge(
@@ -130,7 +148,7 @@ class _Job:
         options = _with_rules(self.options, calibration.rules)
         options = replace(options, keep_io_types=_kept(self.options, calibration.ends))
         first = self._rewritten(options, calibration, None)
-        if not _fails_on_data(first.verification):
+        if not _fails_on_data(first.verification) or first.doubt is not None:
             return first
         tuning = self._tuned(replace(options, strict=False), self.data)
         return self._rewritten(_with_rules(options, tuning.rules), calibration, tuning)
@@ -168,7 +186,7 @@ class _Job:
             else Tolerances(rtol=0.0, atol=self.rtol, scaled=True, strict=True)
         )
         target = targets.find(self.options.target)
-        before, after = load(self.model), load(result.model)
+        before, after = TypedModel.of(self.model), TypedModel.of(result.model)
         return Verification(before, after, tolerances, target, threads=0, inside=True)
 
     def _tuned(self, options: RewriteOptions, data: Data) -> Tuning:
@@ -183,6 +201,7 @@ class _Job:
             options,
             budget=self.budget,
             progress=lambda step: self.progress(f"tuning: {step.trials} trials"),
+            warn=self.progress,
         )
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.ort.sessions import session_options
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.targets import CPU
 
 VERSION = 1

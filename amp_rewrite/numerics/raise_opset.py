@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import arguments
-from amp_rewrite.api import rewrite
+from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
-from amp_rewrite.graph.functions import inline
 from amp_rewrite.graph.invariants.structure_valid import checker_error
 from amp_rewrite.graph.io.convert_opset import convert_opset
+from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
-from amp_rewrite.report.records import RaisedOpset
-from amp_rewrite.report.rewrite_report import Report
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.records import RaisedOpset
+from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _TOLERANCE = FLOAT16.epsilon / 2
 """How far an output may depart, relative to its largest magnitude: less than a rewrite rounds."""
@@ -45,6 +46,11 @@ class RaisedModel:
     before: int
     opset: int
     unverified: str | None = None
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        doubt = "" if self.unverified is None else f", not compared: {self.unverified}"
+        return one_line(self, f"opset {self.opset}, before {self.before}{doubt}")
 
 
 def raise_opset(

@@ -1,16 +1,21 @@
-"""The built-in op lists as tools/compile_lists.py has parsed them: lists/compiled.json.
+"""The built-in op lists as they were parsed before: lists/compiled/<list>.json.
 
 Parsing a list with the places of its lines, and checking it against the schemas, takes longer than
-rewriting a small model; reading this file takes 2 ms. It is JSON, which cannot be anything but
-data. It is about the text that was parsed: a list that has changed since is parsed again.
+rewriting a small model; reading such a file takes 1 ms. It is JSON, which cannot be anything but
+data. A wheel brings the files (tools/build_backend.py makes them); a checkout keeps what it has
+parsed. A file is about one text and one parser: what has changed since is parsed again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import re
+from dataclasses import astuple
 from functools import cache
+from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from amp_rewrite import targets
 from amp_rewrite.oplists.entries import (
@@ -23,12 +28,12 @@ from amp_rewrite.oplists.entries import (
     Removal,
 )
 
-NAME = "compiled.json"
+FOLDER = "compiled"
+"""The folder of the files, beside the lists."""
 
-
-def checksum(text: str) -> int:
-    """Return what tells a list from what it was before a change."""
-    return crc32(text.encode())
+_BUILT_IN = re.compile(r"lists/(\w+)\.yaml")
+_RECORDS = ("removals", "entries", "no_kernels", "node_rules")
+_log = logging.getLogger(__name__)
 
 
 @cache
@@ -37,11 +42,98 @@ def list_file(text: str, name: str) -> ListFile:
 
     The result is shared between calls and must not be changed.
     """
-    row = _table().get(name)
-    if row is None or row["checksum"] != checksum(text):
-        from amp_rewrite.oplists import parse  # it loads a YAML parser, which few programs need
+    known = _BUILT_IN.fullmatch(name)
+    row = None if known is None else _read(known[1], _stamp(text))
+    if row is not None:
+        return _restored(name, row)
+    from amp_rewrite.oplists import parse  # it loads a YAML parser, which few programs need
 
-        return parse.parse(text, name)
+    file = parse.parse(text, name)
+    if known is not None and not file.problems and _belongs_to_a_checkout(known[1], text):
+        try:
+            _write(_lists(), known[1], text, file)
+        except OSError as error:  # a checkout that only others may write: it is parsed every time
+            _log.debug("%s is not kept as it was parsed: %s", name, error)
+    return file
+
+
+def compile_lists(folder: Path) -> None:
+    """Parse all lists of a folder, and keep what they say for those who read them.
+
+    Raises:
+        ListError: A list is wrong; tools/check_lists.py says all that is.
+    """
+    from amp_rewrite.oplists import parse
+
+    sources = sorted(folder.glob("*.yaml"))
+    for path in sources:
+        text = path.read_text("utf-8")
+        file = parse.parse(text, f"lists/{path.name}")
+        if file.problems:
+            raise file.problems[0]
+        _write(folder, path.stem, text, file)
+    names = {f"{path.stem}.json" for path in sources}
+    for path in (folder / FOLDER).glob("*.json"):
+        if path.name not in names:  # of a list that there was
+            path.unlink()
+
+
+def _lists() -> Path:
+    """Return the folder with the built-in lists, where links to it end."""
+    return Path(str(targets.DATA)).resolve()
+
+
+def _belongs_to_a_checkout(name: str, text: str) -> bool:
+    """Return whether a text is that of a list in a checkout: what pip installed stays as it is."""
+    folder = _lists()
+    source = folder / f"{name}.yaml"
+    return (
+        (folder.parent / "pyproject.toml").is_file()
+        and source.is_file()
+        and source.read_text("utf-8") == text
+    )
+
+
+@cache
+def _parser() -> bytes:
+    """Return what tells this parser, and the form in which it is kept, from those before it."""
+    here = Path(__file__).parent
+    sources = [*sorted(here.glob("*.py")), here.parent / "dtypes.py", here.parent / "targets.py"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).digest()
+
+
+def _stamp(text: str) -> str:
+    """Return what a file bears that was made of a text by this parser."""
+    return hashlib.sha256(_parser() + text.encode()).hexdigest()
+
+
+def _read(name: str, stamp: str) -> dict[str, Any] | None:
+    """Return a file's records, as arrays; None if there is none, or one of something else."""
+    try:
+        row = json.loads(targets.DATA.joinpath(FOLDER, f"{name}.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return row if isinstance(row, dict) and row.get("stamp") == stamp else None
+
+
+def _write(folder: Path, name: str, text: str, file: ListFile) -> None:
+    """Put a file in place as a whole, whoever else reads or writes it."""
+    from amp_rewrite.graph.io.atomic import Replacement  # nothing is written for most who read
+
+    row: dict[str, Any] = {
+        "stamp": _stamp(text),
+        "precision": file.precision,
+        "target": file.target,
+        "extend": file.extend,
+        **{key: [astuple(record) for record in getattr(file, key)] for key in _RECORDS},
+    }
+    (folder / FOLDER).mkdir(exist_ok=True)
+    with Replacement(str(folder / FOLDER), f"{name}.json") as output:
+        output.file.write(json.dumps(row, separators=(",", ":")).encode())
+        output.commit(f"{name}.json")
+
+
+def _restored(name: str, row: dict[str, Any]) -> ListFile:
     return ListFile(
         name,
         row["precision"],
@@ -52,12 +144,6 @@ def list_file(text: str, name: str) -> ListFile:
         [NoKernel(*values) for values in row["no_kernels"]],
         [NodeRule(node, v, ListName(n), why, at) for node, v, n, why, at in row["node_rules"]],
     )
-
-
-@cache
-def _table() -> dict[str, Any]:
-    """Return what the file holds: list -> its ListFile, records as arrays."""
-    return json.loads(targets.DATA.joinpath(NAME).read_text("utf-8"))
 
 
 def _entry(op: str, domain: str, name: str, why: str, *rest: Any) -> Entry:

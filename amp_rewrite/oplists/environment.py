@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import schemas
+from amp_rewrite.graph.traits import Called
 from amp_rewrite.oplists.entries import Entry, ListName
 
 # The older names come last: they apply after the new ones, as TensorFlow's aliases do.
@@ -40,6 +41,12 @@ def split_name(name: str) -> tuple[str, str]:
     """Return (domain, op) of a name written as "Op" or "domain::Op"."""
     domain, separator, op = name.strip().rpartition("::")
     return ("" if not separator or domain == "ai.onnx" else domain), op
+
+
+def names_of(called: Called) -> tuple[str, ...]:
+    """Return what users may call an operator."""
+    whole = f"{called.domain or 'ai.onnx'}::{called.op_type}"
+    return (whole,) if called.domain else (called.op_type, whole)
 
 
 def _names(variable: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -14,7 +14,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal, get_args
 
-from amp_rewrite import arguments, targets
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16, low_dtype
 from amp_rewrite.errors import ListError, OptionError
 from amp_rewrite.oplists import environment
@@ -53,6 +55,12 @@ class OpLists:
     level: str = "default"
     files: tuple[str, ...] = field(default=(), compare=False)
 
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        rules = f", {len(self.node_rules)} rules about nodes" if self.node_rules else ""
+        what = f"{self.precision} for {self.target}, {len(self.entries)} entries{rules}"
+        return one_line(self, f"{what}, level {self.level}")
+
     @staticmethod
     def from_names(
         *,
@@ -65,7 +73,7 @@ class OpLists:
     ) -> OpLists:
         """Return lists of unconditional entries; a name is "Op" or "domain::Op".
 
-        An operator on two of them is no error here but in `checked`, as for every other source.
+        An operator on two of them is not an error here but in `checked`, as for every other source.
 
         Raises:
             OptionError: The names are not lists of strings, or the precision or target is unknown.
@@ -85,7 +93,7 @@ class OpLists:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: which operators are on which list."""
-        from amp_rewrite.html_table import to_html
+        from amp_rewrite.base.html_table import to_html
         from amp_rewrite.oplists.lists_html import lists_tables
 
         title = f"op lists for {self.precision}, target {self.target}, level {self.level}"
@@ -162,6 +170,20 @@ class OpLists:
                 replace(e, list=ListName.DENY) if e.list == ListName.INFER else e for e in entries
             )
         return self._changed(entries, name)
+
+    def denying(self, operators: Iterable[str]) -> OpLists:
+        """Return the lists with operators, named "Op" or "domain::Op", on the deny list alone.
+
+        Raises:
+            OptionError: They are not a list of strings.
+        """
+        entries = self.entries
+        for key in map(environment.split_name, arguments.texts("operators", operators)):
+            domain, op = key
+            where = "option deny_ops"
+            denied = Entry(op, domain, ListName.DENY, "denied by deny_ops", where=where)
+            entries = (*(e for e in entries if e.key != key), denied)
+        return self._changed(entries, self.level)
 
     def configured(self, level: str | None, environ: Mapping[str, str]) -> OpLists:
         """Return the lists after environment and level, checked.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from amp_rewrite.html_table import HtmlTable
+from amp_rewrite.base.html_table import HtmlTable
 from amp_rewrite.oplists.entries import Entry, ListName, NodeRule
 
 

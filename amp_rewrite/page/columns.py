@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_rewrite.printable import printable
+from amp_rewrite.base.printable import printable
 
 NONE = -1
 """What stands in a column for nothing."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from amp_rewrite.api import RewriteResult
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.page.columns import NONE, Columns, Strings
+from amp_rewrite.rewriting.api import RewriteResult
 
 PLAIN, TO_LOW, TO_FLOAT32 = range(3)
 """What lies on an edge: nothing, a Cast to the low type, or a Cast to float32."""

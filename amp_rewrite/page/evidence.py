@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amp_rewrite.api import RewriteResult
-from amp_rewrite.emulate.evaluator import Evaluator
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.elements import FLOAT32_TYPES, element
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.infer import infer
+from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.numerics.batches import Data, Feeds, batches
+from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.file_conversion import FileConversion
+from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.ranges.histograms import Histogram, magnitude_histograms
 from amp_rewrite.numerics.search.tuning import Tuning
-from amp_rewrite.report.gains import Sizes, planned_size
-from amp_rewrite.report.next_steps import Names
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.report.file_sizes import sizes_of
+from amp_rewrite.rewriting.report.gains import Sizes
+from amp_rewrite.rewriting.report.next_steps import Names
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Evidence:
         histograms: Value -> how its magnitudes are spread in float32.
         tuning: What a search kept float32.
         remarks: What a reader has to know to read the page rightly.
+        shapes: Value -> its shape, where inference finds one that the file does not record.
     """
 
     names: Names
@@ -42,32 +48,45 @@ class Evidence:
     histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
     tuning: Tuning | None = None
     remarks: tuple[str, ...] = ()
+    shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
 
 
-def sizes_of(model: Path, result: RewriteResult, rewritten: Path | None) -> Sizes:
-    """Return how large a model is before and after.
+def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> Evidence:
+    """Return what is known of a conversion.
 
     Args:
-        model: The file before.
+        conversion: What became of a file.
+        output: Where the rewritten model goes.
+        written: Whether it is there.
+
+    Raises:
+        AmpError: The data cannot be read.
+    """
+    model, result, made = conversion.model, conversion.result, conversion.made
+    data = conversion.asked.data
+    return Evidence(
+        names=Names(model.name, output.name),
+        sizes=sizes_of(model, result.flat, result.plan, output if written else None),
+        verification=None if made is None else made.verification,
+        histograms=measured(conversion.source, result, data) if data else {},
+        tuning=None if made is None else made.tuning,
+        shapes=shapes_of(conversion.source, result),
+    )
+
+
+def shapes_of(model: Source, result: RewriteResult) -> dict[str, Shape]:
+    """Return the shapes that onnx's inference finds, if the file does not record them all.
+
+    Args:
+        model: The model before.
         result: Its rewrite.
-        rewritten: The file after; None if none was written, so that its size is computed.
-
-    Raises:
-        LoadError: A file cannot be read.
     """
-    before = size_of(model)
-    if rewritten is None:
-        return planned_size(before, result.plan)
-    return Sizes(before, size_of(rewritten), exact=True)
-
-
-def size_of(model: Path) -> int:
-    """Return the bytes of a model's file and of the data files that it names.
-
-    Raises:
-        LoadError: It cannot be read.
-    """
-    return os.path.getsize(model) + read_flat(model).files.total
+    flat = result.flat
+    if all(flat.shape(v) is not None for v in flat.outputs if flat.home[v] == MAIN):
+        return {}
+    with suppress(OptionError):  # a page without them is a page
+        return inferred_shapes(load(model), {})
+    return {}
 
 
 def measured(model: Source, result: RewriteResult, data: Data | None) -> dict[str, Histogram]:
@@ -81,7 +100,7 @@ def measured(model: Source, result: RewriteResult, data: Data | None) -> dict[st
     Raises:
         AmpError: The data do not fit the model, or ONNX Runtime cannot run it.
     """
-    feeds = batches(data) if data is not None else _made_up(model, result)
+    feeds = batches(data, load(model)) if data is not None else _made_up(model, result)
     return magnitude_histograms(model, _float_values(result), feeds)
 
 

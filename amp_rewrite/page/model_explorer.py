@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from amp_rewrite.api import RewriteResult
+from amp_rewrite.base.printable import printable
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.page.columns import Columns, Strings
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.node_table import KEPT, LOW, MIXED, cause_of, is_drawn, precision_of
 from amp_rewrite.page.pictures import error_table, histogram_table
-from amp_rewrite.printable import printable
-from amp_rewrite.report.rewrite_report import Report
-from amp_rewrite.report.write_text import write_text
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.report.rewrite_report import Report
+from amp_rewrite.rewriting.report.write_text import write_text
 
 _COLORS = {LOW: "#dce8fd", KEPT: "#fdecd2", MIXED: "#ece4fd"}
 _HEAT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e0562b"}]

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.page.columns import NONE, Columns, Strings
-from amp_rewrite.report.phrases import phrase
-from amp_rewrite.report.records import NodeRecord, VariableRecord
-from amp_rewrite.report.rewrite_report import Report
+from amp_rewrite.rewriting.report.phrases import phrase
+from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
+from amp_rewrite.rewriting.report.rewrite_report import Report
 
 OTHER, LOW, KEPT, MIXED = range(4)
 """What a node computes in: no float32 before, the low type, float32, or both."""

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from amp_rewrite.base.printable import printable
+from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
-from amp_rewrite.printable import printable
-from amp_rewrite.report.device_advice import device_lines
-from amp_rewrite.report.gains import Sizes, headline
-from amp_rewrite.report.next_steps import next_steps
-from amp_rewrite.report.phrases import plain_phrase
-from amp_rewrite.report.quantities import counted, in_bytes
-from amp_rewrite.report.report_lines import unmatched_line
-from amp_rewrite.report.rewrite_report import Report
+from amp_rewrite.page.pictures import short
+from amp_rewrite.rewriting.report.device_advice import device_lines
+from amp_rewrite.rewriting.report.gains import Sizes, headline
+from amp_rewrite.rewriting.report.next_steps import next_steps
+from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.report.quantities import counted, in_bytes
+from amp_rewrite.rewriting.report.report_lines import unmatched_line
+from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _MOST_OPERATORS = 4
 _MOST_FAILURES = 5
@@ -27,14 +29,25 @@ Fact = dict[str, str]
 def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the first screen shows."""
     verification = evidence.verification
-    holds = None if verification is None else verification.ok
+    holds = None if verification is None else verification.holds
     steps = next_steps(report, evidence.names, holds)
     return {
         "headline": headline(report, evidence.sizes),
         "holds": holds,
         "failures": _texts(() if verification is None else verification.failures[:_MOST_FAILURES]),
         "facts": [*_facts(report, evidence)],
-        "remarks": _texts((*evidence.remarks, *_remarks(report))),
+        "doubts": _texts(
+            (
+                *_doubts(evidence),
+                *evidence.remarks,
+                *_verdict_doubts(verification),
+                *_doubtful(report),
+            )
+        ),
+        "remarks": _texts(tuple(_remarks(report))),
+        "file": printable(evidence.names.output),
+        "worst": None if verification is None else short(verification.worst),
+        "size": None if evidence.sizes is None else evidence.sizes.after,
         "causes": causes(report),
         "next": [{"why": printable(s.why), "command": printable(s.command)} for s in steps],
     }
@@ -113,20 +126,40 @@ def _accuracy(evidence: Evidence) -> Fact:
     found = evidence.verification
     if found is None:
         return _fact("Accuracy", "not verified", "the first command below does so")
-    worst = max((output.scaled_error for output in found.outputs), default=0.0)
-    said = "holds" if found.ok else "does not hold"
+    where = f" on {counted(found.feeds, 'input')}" if found.has_outputs else ""
     return _fact(
         "Accuracy",
-        f"{said} on {counted(found.feeds, 'input')}",
-        printable(f"off by at most {worst:.2g} of an output's largest magnitude; {found.data}"),
+        printable(f"{found.verdict}{where}"),
+        printable(
+            f"off by at most {found.worst:.2g} of an output's largest magnitude; {found.data}"
+        ),
     )
 
 
-def _remarks(report: Report) -> Iterator[str]:
+def _doubts(evidence: Evidence) -> Iterator[str]:
+    """Say why the verdict may not hold where the model is used."""
+    if evidence.verification is None:
+        yield "Nothing was run: sizes and types say nothing of accuracy."
+    elif evidence.verification.data.startswith(MADE_UP):
+        yield "It was compared on made-up inputs alone: data of yours may lie elsewhere."
+
+
+def _verdict_doubts(found: VerifyReport | None) -> tuple[str, ...]:
+    """Return what the terminal says of a verification besides the verdict and its failures."""
+    if found is None:
+        return ()
+    doubt = () if found.doubt is None else (f"in doubt: {found.doubt}",)
+    return (*found.notes(), *doubt)
+
+
+def _doubtful(report: Report) -> Iterator[str]:
     if report.unmatched_rules:
         yield f"{unmatched_line(report.unmatched_rules)}."
     if report.likely_overflow:
         yield f"By an estimate, {report.likely_overflow}."
+
+
+def _remarks(report: Report) -> Iterator[str]:
     if report.opset_raised is not None:
         yield f"The opset was raised from {report.opset_raised.before} to {report.opset}."
     if report.alignment:

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_rewrite.api import RewriteResult
+from amp_rewrite.base.printable import printable
+from amp_rewrite.base.version import __version__
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.page.columns import NONE, Columns, Strings
+from amp_rewrite.page.comparison import Other, comparison_table
 from amp_rewrite.page.edges import tabulate_edges, tabulate_ends
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.grouping import Group, group_nodes
 from amp_rewrite.page.node_table import is_drawn, tabulate_nodes
 from amp_rewrite.page.overview import overview
 from amp_rewrite.page.pictures import error_table, histogram_table, search_table, type_range
-from amp_rewrite.printable import printable
-from amp_rewrite.report.rewrite_report import Report
-from amp_rewrite.version import __version__
+from amp_rewrite.page.value_table import (
+    tabulate_attributes,
+    tabulate_ports,
+    tabulate_values,
+    tabulate_weights,
+)
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.report.rewrite_report import Report
 
 VERSION = 1
 """Version of the data; page and data are written together, so that no reader meets another one."""
 
 
-def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict[str, Any]:
+def page_data(
+    result: RewriteResult, report: Report, evidence: Evidence, other: Other | None = None
+) -> dict[str, Any]:
     """Return what the page shows, as JSON has it; names in it are printable.
 
     Args:
         result: The rewrite, for the graph.
         report: Its report, which may know more sizes than `result.report`.
         evidence: What else is known.
+        other: What another tool made of the model.
     """
     flat, strings = result.flat, Strings()
     drawn = [is_drawn(node) for node in report.nodes]
@@ -50,10 +60,18 @@ def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict
         "level": report.level,
         "opset": report.opset,
         "overview": overview(report, evidence),
-        "nodes": {**table.nodes, "group": group_of},
+        "nodes": {
+            **table.nodes,
+            "group": group_of,
+            "attributes": tabulate_attributes(flat, drawn, strings),
+        },
         "variables": table.variables,
         "groups": groups,
         "ends": ends,
+        "values": tabulate_values(result, evidence, strings),
+        "ports": tabulate_ports(result),
+        "weights": tabulate_weights(result, strings),
+        "comparison": comparison_table(result, other, strings),
         "edges": tabulate_edges(result, drawn),
         "functions": _function_nodes(flat),
         "pictures": pictures,

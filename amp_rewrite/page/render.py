@@ -5,32 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from amp_rewrite.api import RewriteResult
+from amp_rewrite.page.comparison import Other
 from amp_rewrite.page.document import document, static
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.page_data import page_data
-from amp_rewrite.report.rewrite_report import Report
-from amp_rewrite.report.write_text import write_text
+from amp_rewrite.page.shared import PLOTS, SHARED_SCRIPTS, SHARED_STYLES
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.report.rewrite_report import Report
+from amp_rewrite.rewriting.report.write_text import write_text
 
-LIBRARY = "vendor/dagre.min.js"
-"""The layout library, as its authors built it."""
+LIBRARIES = ("vendor/dagre.min.js", PLOTS)
+"""The layout library and that of charts, as their authors built them."""
 
-STYLES = ("base.css", "page.css")
+STYLES = (*SHARED_STYLES, "page.css")
 
 SCRIPTS = (
-    *("model.js", "reasons.js", "layout.js", "drawing.js", "view.js"),
-    *("elements.js", "charts.js", "panel.js", "finder.js", "overview.js", "page.js"),
+    *("model.js", "reasons.js", "layout.js", "drawing.js", "view.js", *SHARED_SCRIPTS),
+    *("charts.js", "panel.js", "finder.js", "overview.js", "comparison.js", "page.js"),
 )
 """The page's own scripts, in the order in which they rely on each other."""
 
 
-def write_page(path: Path, result: RewriteResult, report: Report, evidence: Evidence) -> None:
+def write_page(
+    path: Path,
+    result: RewriteResult,
+    report: Report,
+    evidence: Evidence,
+    other: Other | None = None,
+) -> None:
     """Write the page of a rewrite, as a whole or not at all.
+
+    Args:
+        path: Where to.
+        result: The rewrite.
+        report: Its report.
+        evidence: What else is known of it.
+        other: What another tool made of the model.
 
     Raises:
         SaveError: The file cannot be written.
     """
-    write_text(path, render(page_data(result, report, evidence)))
+    write_text(path, render(page_data(result, report, evidence, other)))
 
 
 def render(data: dict[str, Any]) -> str:
@@ -40,7 +55,10 @@ def render(data: dict[str, Any]) -> str:
         data,
         title="amp-rewrite report",
         styles=[_source(name) for name in STYLES],
-        scripts={"library": [_source(LIBRARY)], "program": [_source(name) for name in SCRIPTS]},
+        scripts={
+            "library": [_source(name) for name in LIBRARIES],
+            "program": [_source(name) for name in SCRIPTS],
+        },
     )
 
 

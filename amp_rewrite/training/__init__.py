@@ -1,1 +1,1 @@
-"""What a model becomes while a training step is built on it."""
+"""A model with a loss in, a training step and the session that runs it out."""

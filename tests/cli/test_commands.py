@@ -100,8 +100,13 @@ OPTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "no-keep-io-types": (["--no-keep-io-types"], {"keep_io_types": False}),
     "keep-io": (["--keep-io", "x"], {"keep_io_types": ["x"]}),
     "preserve": (["--preserve", "dot"], {"preserve": ["dot"]}),
-    "deny-node": (["--deny-node", "d.*"], {"deny_nodes": ["d.*"]}),
+    "deny-node": (["--deny-node", "d*"], {"deny_nodes": ["d*"]}),
     "allow-node": (["--allow-node", "exp", "--allow-node", "last"], {"allow_nodes": ["exp|last"]}),
+    "deny-op": (["--deny-op", "Exp"], {"deny_ops": ["Exp"]}),
+    "short": (
+        ["--precision", "bf16", "--target", "SCHEMA"],
+        {"precision": "bfloat16", "target": "schema"},
+    ),
     "weights": (["--weights", "cast"], {"weights": "cast"}),
     "infer-after-allow": (["--no-infer-after-allow"], {"infer_after_allow": False}),
     "inline-functions": (["--inline-functions"], {"inline_functions": True}),
@@ -123,28 +128,30 @@ def test_an_option_means_what_the_keyword_of_rewrite_means(
 
 
 WRONG: dict[str, tuple[list[str], str]] = {
-    "precision": (["--precision", "float8"], "unknown precision; found 'float8'"),
+    "precision": (["--precision", "float8"], "pass --precision float16 or --precision bfloat16"),
     "target": (["--target", "gpu"], "unknown target; found 'gpu'"),
     "level": (["--level", "high"], "unknown level; found 'high'"),
     "weights": (["--weights", "drop"], "unknown weights; found 'drop'"),
     "lists": (["--lists", "none.yaml"], "none.yaml: the list cannot be read"),
-    "preserve": (["--preserve", "nobody"], "preserve names nothing in the model; found 'nobody'"),
-    "keep-io": (["--keep-io", "nobody"], "keep_io_types names nothing in the model"),
-    "deny-node": (["--deny-node", "("], "deny_nodes holds no regular expression; found '('"),
-    "allow-node": (["--allow-node", "nobody"], "allow_nodes matches no node; found 'nobody'"),
+    "preserve": (["--preserve", "nobody"], "--preserve names nothing in the model; found 'nobody'"),
+    "deny-op": (["--deny-op", "SoftMax"], "--deny-op names nothing in the model"),
+    "keep-io": (["--keep-io", "nobody"], "--keep-io names nothing in the model"),
+    "deny-node": (["--deny-node", "re:("], "--deny-node: not a regular expression; found 're:('"),
+    "allow-node": (["--allow-node", "nobody"], "--allow-node matches no node; found 'nobody'"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_value_is_one_line_and_status_1_and_leaves_no_file(
+def test_a_wrong_value_is_one_line_in_the_command_line_s_words_and_leaves_no_file(
     name: str, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     given, message = WRONG[name]
     status, out, err = convert(capsys, folder, *given)
-    assert (status, out) == (1, "")
+    assert (status, out) == (1 if name == "lists" else 2, "")
     assert err.startswith("amp-rewrite: ")
     assert message in err
     assert err.count("\n") == 1
+    assert "_" not in err.partition("found")[0], "options have the names of the command line"
     assert not (folder / "out.onnx").exists()
 
 
@@ -195,7 +202,7 @@ def test_the_report_may_not_overwrite_a_model(
 ) -> None:
     before = (folder / "plain.onnx").read_bytes()
     status, _, err = convert(capsys, folder, "--report", folder / report)
-    assert status == 1
+    assert status == 2
     assert "the report would overwrite a model" in err
     assert (folder / "plain.onnx").read_bytes() == before
 
@@ -239,7 +246,7 @@ def test_strict_passes_where_everything_holds(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["convert", "m.onnx"], ["frobnicate"], ["convert", "m.onnx", "-o"], ["--nope"]]
+    "arguments", [["convert"], ["frobnicate"], ["convert", "m.onnx", "-o"], ["--nope"]]
 )
 def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, *arguments)
@@ -259,7 +266,7 @@ def test_a_defect_of_the_package_is_one_line_as_well(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("line one\nline two")
 
-    monkeypatch.setattr("amp_rewrite.cli.convert.rewrite", fail)
+    monkeypatch.setattr("amp_rewrite.numerics.file_conversion.rewrite", fail)
     status, _, err = convert(capsys, folder)
     assert status == 1
     assert err.startswith("amp-rewrite: internal error: RuntimeError: line one line two;")
@@ -287,7 +294,7 @@ def test_explain_of_an_unknown_node_suggests_names(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, out, err = run(capsys, "explain", folder / "plain.onnx", "ex")
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert err == (
         "amp-rewrite: no node has this name; found 'ex'; expected 'exp'; "
         "`amp-rewrite explain MODEL` lists them\n"
@@ -390,7 +397,7 @@ def test_lengths_that_mean_nothing_are_refused(
     capsys: pytest.CaptureFixture[str], folder: Path, given: list[str], message: str
 ) -> None:
     status, out, err = convert(capsys, folder, *given)
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert message in err
     assert not (folder / "out.onnx").exists()
 
@@ -410,11 +417,71 @@ def test_a_model_is_moved_to_a_newer_opset_first(
     assert record == {"before": 11, "compute_before": 0.0, "unverified": None}
 
 
+def test_explain_moves_a_model_to_a_newer_opset_first_as_convert_does(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    text = PLAIN.replace('"" : 21', '"" : 11').replace(', "custom" : 1', "")
+    onnx.save(onnx.parser.parse_model(text), folder / "old.onnx")
+    given = ("explain", folder / "old.onnx", "dot", "--precision", "bfloat16")
+    assert run(capsys, *given, "--opset", "keep")[1].startswith("dot (MatMul) stays float32")
+    status, out, _ = run(capsys, *given, "--opset", "22")
+    assert (status, out.startswith("dot (MatMul) becomes bfloat16")) == (0, True)
+
+
+OLD_CONV = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,3,8,8] x) => (float[1,4,8,8] y)
+    <float[4,3,3,3] w = {WEIGHT}> { y = Conv<pads = [1, 1, 1, 1]>(x, w) }""".replace(
+    "WEIGHT", ", ".join(["0.125"] * 108)
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "opset"),
+    [
+        (["--precision", "bfloat16"], 22),
+        (["--precision", "bfloat16", "--opset", "keep"], 17),
+        (["--precision", "bfloat16", "--target", "schema"], 17),
+        (["--precision", "float16"], 17),
+    ],
+)
+def test_a_model_is_moved_by_itself_where_more_of_it_can_be_bfloat16(
+    capsys: pytest.CaptureFixture[str], folder: Path, given: list[str], opset: int
+) -> None:
+    onnx.save(onnx.parser.parse_model(OLD_CONV), folder / "old.onnx")
+    status, out, err = convert(capsys, folder, *given, model="old")
+    assert (status, err) == (0, "")
+    written = onnx.load(folder / "out.onnx")
+    assert written.opset_import[0].version == opset
+    said = "opset 17 raised to 22 (same outputs in float32): it converts 100.0% instead of 0.0%"
+    assert (said in out) == (opset == 22)
+    if opset == 22:
+        assert amp.verify(folder / "old.onnx", written).ok
+
+
+def test_a_model_that_cannot_be_compared_is_not_moved_by_itself(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    text = OLD_CONV.replace("{ y = Conv", "{ r = RandomNormalLike(x) s = Add(r, x) y = Conv")
+    onnx.save(onnx.parser.parse_model(text.replace("](x, w)", "](s, w)")), folder / "old.onnx")
+    status, out, _ = convert(capsys, folder, "--precision", "bfloat16", model="old")
+    assert status == 0
+    assert onnx.load(folder / "out.onnx").opset_import[0].version == 17
+    assert "opset 22 would let up to 100.0%" in out
+
+
+def test_a_word_that_is_no_opset_is_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, out, err = convert(capsys, folder, "--opset", "newest")
+    assert (status, out) == (2, "")
+    assert "--opset is no opset; found newest; expected a number, auto or keep" in err
+
+
 def test_an_opset_that_a_model_cannot_have_is_refused(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, out, err = convert(capsys, folder, "--opset", "20")
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert "the model cannot be moved to this opset; found 20; expected 21, which it has" in err
     assert not (folder / "out.onnx").exists()
 
@@ -451,8 +518,8 @@ def test_a_variable_that_is_no_input_names_the_nearest(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, _, err = convert(capsys, folder, "--variable", "X")
-    assert status == 1
-    assert "variables names nothing in the model; found 'X'; expected 'x'" in err
+    assert status == 2
+    assert "--variable names nothing in the model; found 'X'; expected 'x'" in err
 
 
 @pytest.mark.parametrize("option", ["--deny-node", "--preserve"])
@@ -460,7 +527,7 @@ def test_a_name_that_matches_nothing_names_the_nearest(
     option: str, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, _, err = convert(capsys, folder, option, "lst")
-    assert status == 1
+    assert status == 2
     assert "found 'lst'; expected 'last'" in err
 
 
@@ -468,7 +535,7 @@ def test_explain_of_a_name_that_is_not_there_names_the_nearest(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, _, err = run(capsys, "explain", folder / "plain.onnx", "ext")
-    assert status == 1
+    assert status == 2
     assert "found 'ext'; expected 'exp'" in err
 
 

@@ -12,6 +12,7 @@ import pytest
 from amp_rewrite.cli import main
 from amp_rewrite.graph.io import read_flat
 from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.ranges import calibrate
 
@@ -49,9 +50,8 @@ def test_data_give_one_verdict_and_a_model(
     report = folder / "r.json"
     assert convert(folder, "hot", "--data", folder / "large.npz", "--report", report) == 0
     out, err = capsys.readouterr()
-    assert "holds on 1 batch: off by at most" in out
-    assert "calibrated: 2 nodes stay float32" in out
-    assert out.splitlines()[-1] == f"wrote {folder / 'out.onnx'}"
+    assert "nothing was compared: output y is 0.99999" in out
+    assert f"wrote {folder / 'out.onnx'}\nnext: Compare it with the original" in out
     assert err == ""
     assert json.loads(report.read_text())["verdict"]["ok"] is True
 
@@ -79,6 +79,21 @@ def test_what_does_not_hold_is_not_written_unless_told_so(
     onnx.checker.check_model(folder / "out.onnx")
 
 
+def test_verify_verifies_on_made_up_inputs_in_the_same_step(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(folder, "good", "--verify") == 0
+    out = capsys.readouterr().out
+    assert "stress inputs, " in out
+    assert "holds on 1 batch: off by at most" in out
+    (folder / "out.onnx").unlink()
+    assert convert(folder, "risky", "--verify") == 1
+    assert "does not hold: on large constants" in capsys.readouterr().out
+    assert not (folder / "out.onnx").exists()
+    assert convert(folder, "risky", "--verify", "--no-stress", "--rtol", "0.01") == 0
+    assert "holds on 1 batch: off by at most" in capsys.readouterr().out
+
+
 def test_strict_verifies_with_stress_inputs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,16 +115,16 @@ def test_strict_reads_a_model_once_and_verifies_no_training_step(
     onnx.save(model, folder / "step.onnx")
     numbered, number_model = list[onnx.ModelProto](), read_flat.number_model
 
-    def counting(proto: onnx.ModelProto, base_dir: str | None) -> FlatProto:
+    def counting(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
         numbered.append(proto)
-        return number_model(proto, base_dir)
+        return number_model(proto, files)
 
     monkeypatch.setattr(read_flat, "number_model", counting)
     assert convert(folder, "step", "--strict") == 0
     assert len(numbered) == 1
     assert "holds" not in capsys.readouterr().out
     (folder / "out.onnx").unlink()
-    assert convert(folder, "step", "--strict", "--rtol", "0.01") == 1
+    assert convert(folder, "step", "--strict", "--rtol", "0.01") == 2
     assert "--rtol is about a verdict" in capsys.readouterr().err
     assert not (folder / "out.onnx").exists()
 
@@ -135,11 +150,11 @@ def test_a_quiet_conversion_prints_nothing(
 @pytest.mark.parametrize(
     ("options", "message", "status"),
     [
-        (("--rtol", "0.01"), "--rtol is about a verdict, and nothing is verified", 1),
-        (("--write-failed",), "--write-failed is about a verdict", 1),
+        (("--rtol", "0.01"), "--rtol is about a verdict, and nothing is verified", 2),
+        (("--write-failed",), "--write-failed is about a verdict", 2),
         (("--data", "absent.npz"), "no such data", 1),
         (("--data", "{good}"), "the data cannot be read", 1),
-        (("--stress", "--rtol", "-1"), "impossible rtol", 1),
+        (("--stress", "--rtol", "-1"), "impossible rtol", 2),
         (("--stress", "--budget", "soon"), "not a duration", 2),
     ],
 )

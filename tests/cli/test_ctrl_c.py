@@ -15,7 +15,7 @@ import onnx.parser
 import pytest
 
 from amp_rewrite.cli.main import main
-from amp_rewrite.ort.sessions import Session
+from amp_rewrite.runtimes.ort.sessions import Session
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {W}> {

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import amp_rewrite as amp
+from amp_rewrite.base.printable import printable
 from amp_rewrite.cli.main import main
-from amp_rewrite.printable import printable
 
 NAMES = {
     "escape": "\x1b[31mred\x1b[0m",
@@ -99,10 +99,10 @@ def test_errors_name_a_node_in_one_line(
     capsys: pytest.CaptureFixture[str], folder: Path, name: str
 ) -> None:
     status, text = run(capsys, "explain", folder / "in.onnx", f"nothing{name}")
-    assert status == 1
+    assert status == 2
     assert len(text.splitlines()) == 1
     deny = run(capsys, "convert", folder / "in.onnx", "-o", folder / "o.onnx", "--deny-node", "(")
-    assert deny[0] == 1
+    assert deny[0] == 2
     assert len(deny[1].splitlines()) == 1
 
 
@@ -111,7 +111,7 @@ def test_checks_and_searches_give_the_names_back(
 ) -> None:
     pytest.importorskip("onnxruntime")
     source, data, out = folder / "in.onnx", folder / "data.npz", folder / "out.onnx"
-    run(capsys, "convert", source, "-o", out, "--allow-node", "second(?s:.*)")
+    run(capsys, "convert", source, "-o", out, "--allow-node", "second*")
     assert run(capsys, "verify", source, out, "--data", data)[0] in (0, 1)
     report = folder / "localise.json"
     assert run(capsys, "localise", source, "--data", data, "--report", report)[0] in (0, 1)
@@ -151,3 +151,18 @@ def test_a_checkout_runs_without_being_installed(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, cwd=tmp_path, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out.onnx").exists()
+
+
+def test_a_name_of_thousands_of_characters_is_shortened(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    m (float[2,4] x) => (float[2,4] y) { h = Exp(x) y = Relu(h) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.node[0].name = f"begin{'n' * 5000}end"
+    onnx.save(proto, tmp_path / "m.onnx")
+    status, said = run(capsys, "explain", tmp_path / "m.onnx")
+    assert status == 0
+    assert "begin" in said
+    assert "end (Exp)" in said
+    assert max(map(len, said.splitlines())) < 1000

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from page_models import BRANCHES
-from rewriting import parse
+from rewrite_text import parse
 
 from amp_rewrite.cli.main import main
 
@@ -55,6 +55,60 @@ def test_report_takes_the_options_of_a_rewrite(
     assert data_of(page)["precision"] == "bfloat16"
 
 
+def test_another_file_is_compared_node_by_node(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    page, other = folder / "page.html", folder / "other.onnx"
+    given = ("--quiet", "--deny-node", "last")
+    run(capsys, "convert", folder / "model.onnx", "-o", other, *given)
+    status, _, err = run(
+        capsys, "report", folder / "model.onnx", "-o", page, "--compare", other, "--quiet"
+    )
+    assert (status, err) == (0, "")
+    data = data_of(page)
+    found, names = data["comparison"], [data["strings"][n] for n in data["nodes"]["name"]]
+    types = [
+        (name, data["strings"][mine], data["strings"][theirs])
+        for name, mine, theirs in zip(names, found["ours"], found["theirs"], strict=True)
+        if mine != theirs
+    ]
+    assert types == [("last", "float16", "float32")]
+    assert (found["name"], found["ok"], found["failure"]) == ("other.onnx", True, "")
+    assert found["size"] == other.stat().st_size
+    assert len(found["errors"]["node"]) > 5
+    assert data["overview"]["holds"] is True
+
+
+def test_a_file_that_cannot_be_run_is_compared_as_far_as_it_can_be_read(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    model = parse(BRANCHES)
+    model.graph.node[0].domain = "com.another"  # an operator that no runtime here has
+    model.opset_import.append(onnx.helper.make_opsetid("com.another", 1))
+    onnx.save(model, folder / "other.onnx")
+    page = folder / "page.html"
+    given = ("-o", page, "--compare", folder / "other.onnx", "--quiet")
+    status, _, err = run(capsys, "report", folder / "model.onnx", *given)
+    assert (status, err) == (0, "")
+    found = data_of(page)["comparison"]
+    assert found["failure"]
+    assert found["ok"] is None
+    assert found["errors"]["node"] == []
+
+
+def test_a_comparison_without_a_page_is_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    given = ("--compare", folder / "model.onnx", "--model-explorer", folder / "o.json")
+    status, _, err = run(capsys, "report", folder / "model.onnx", *given)
+    assert status != 0
+    assert "the page alone compares two files" in err
+    given = ("--compare", folder / "missing.onnx", "-o", folder / "p.html")
+    status, _, err = run(capsys, "report", folder / "model.onnx", *given)
+    assert status != 0
+    assert "missing.onnx: the file cannot be read" in err
+
+
 def test_data_are_measured_and_verified(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     page = folder / "page.html"
     given = ("--data", folder / "data.npz", "--quiet")
@@ -87,7 +141,7 @@ def test_a_file_that_other_options_made_is_told_apart(
     run(capsys, "convert", model, "-o", low, "--deny-node", "last")
     _, out, _ = run(capsys, "report", model, low, "-o", page, "--no-verify")
     assert "low.onnx was made with other options: 1 node of another type, first last" in out
-    assert "other options" in data_of(page)["overview"]["remarks"][0]
+    assert any("other options" in doubt for doubt in data_of(page)["overview"]["doubts"])
 
 
 def test_convert_writes_the_page_of_what_it_wrote(
@@ -121,7 +175,7 @@ def test_a_page_overwrites_no_model_and_no_report(
     status, _, err = run(
         capsys, "convert", folder / "model.onnx", "-o", folder / "low.onnx", *given
     )
-    assert status == 1
+    assert status == 2
     assert "would overwrite a model or the report" in err
     assert (folder / "model.onnx").read_bytes() == before
     assert not (folder / "low.onnx").exists()
@@ -149,7 +203,7 @@ def test_overlays_are_written_with_or_without_a_page(
 
 def test_something_has_to_be_written(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     status, _, err = run(capsys, "report", folder / "model.onnx")
-    assert (status, len(err.splitlines())) == (1, 1)
+    assert (status, len(err.splitlines())) == (2, 1)
     assert "there is nothing to write" in err
 
 
@@ -160,3 +214,36 @@ def test_convert_notes_precision_and_reason_in_the_nodes(
     node = onnx.load(folder / "low.onnx").graph.node
     notes = {n.name: {e.key for e in n.metadata_props} for n in node}
     assert notes["enc/dot"] == {"amp_rewrite.precision", "amp_rewrite.reason"}
+
+
+def test_the_page_and_the_terminal_say_the_same_of_a_file_that_was_written(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    page, low = folder / "page.html", folder / "low.onnx"
+    model = folder / "model.onnx"
+    status, out, _ = run(capsys, "convert", model, "-o", low, "--html", page, "--verify")
+    assert status == 0
+    overview = data_of(page)["overview"]
+    assert overview["headline"] == out.splitlines()[0]
+    share = low.stat().st_size / model.stat().st_size
+    assert overview["headline"].startswith(f"{share:.0%} of the size".replace("%", " %"))
+    stress = next(line for line in overview["doubts"] if line.startswith("stress inputs, "))
+    assert stress in out
+    [casts] = [fact["more"] for fact in overview["facts"] if fact["name"] == "Casts"]
+    assert casts.startswith("they move ")
+    assert "unknown size" not in out
+
+
+def test_a_report_has_the_bytes_of_casts_for_lengths_and_for_data(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    weights = ",".join(["0.5"] * 64)
+    text = f"""g (float[N,8] x) => (float[N,8] y) <float[8,8] w = {{{weights}}}> {{
+      m = MatMul(x, w) y = Exp(m) }}"""
+    onnx.save(parse(text), tmp_path / "m.onnx")
+    np.savez(tmp_path / "data.npz", x=np.ones((4, 8), np.float32))
+    page = tmp_path / "page.html"
+    for given in (("--dim", "N=4"), ("--data", tmp_path / "data.npz")):
+        assert run(capsys, "report", tmp_path / "m.onnx", "-o", page, *given)[0] == 0
+        [casts] = [f["more"] for f in data_of(page)["overview"]["facts"] if f["name"] == "Casts"]
+        assert casts == "they move 384 bytes a run"

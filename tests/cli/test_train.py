@@ -23,9 +23,9 @@ from amp_rewrite.cli.train_step import train_step
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.run_page.run_document import read_runs
-from amp_rewrite.trainer import build_step
-from amp_rewrite.trainer.session.checkpoint import read_checkpoint
+from amp_rewrite.loop.run_page.run_document import read_runs
+from amp_rewrite.training.session.checkpoint import read_checkpoint
+from amp_rewrite.training.step.build_step import build_step
 
 APP = Typer()
 APP.command()(train)
@@ -88,10 +88,9 @@ def test_quiet_prints_nothing(folder):
         (["--data", "one.npz"], "the input 't' is not fed"),
         (["--data", "more.npz"], "the step has no input 'z'"),
         (["--resume"], "nothing to resume from"),
-        (["--resume", "--checkpoint", "missing"], "cannot be read"),
         (["--batch", "0"], "impossible batch; found 0"),
         (["--metrics", "m.txt"], "unknown format of metrics"),
-        (["--checkpoint", "step.onnx"], "the output is the input"),
+        (["--output", "step.onnx"], "the output is the input"),
         (["--checkpoint", "c", "--metrics", "c"], "two outputs are one file"),
         (["--eval", "none.npz"], "the data cannot be read"),
         (["--learning-rate", "nan"], "learning rate must be finite"),
@@ -258,6 +257,10 @@ def test_numbers_that_are_not_finite_are_refused_counted_or_allowed(classes):
     result = command("--non-finite", "count", "--epochs", "2", "--batch", "5", step="scaled.onnx")
     assert "x: 2 numbers fed were not finite" in result.stdout
     assert "2 steps skipped" in result.stdout
+    classes["x"][:, 1] = np.nan
+    np.savez("data.npz", **classes)
+    with pytest.raises(AmpError, match=r"every step .* was skipped: .*; found x: \d+ not finite"):
+        command("--epochs", "2", "--batch", "5", step="scaled.onnx")
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float16, np.int64])
@@ -515,3 +518,28 @@ def test_a_learning_rate_is_searched_and_nothing_trained(folder):
         command("--find-learning-rate", "-o", "trained.onnx", "--page", "run.html")
     result = command("--find-learning-rate")
     assert "suggested learning rate" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_resuming_without_a_checkpoint_begins_afresh_and_says_so():
+    arguments = ("--epochs", "2", "--batch", "8", "--checkpoint", "c")
+    fresh = command(*arguments, "--resume")
+    assert fresh.exit_code == 0
+    assert "c is not there yet: training begins afresh" in fresh.stderr
+    before = read_checkpoint("c").tensors
+    command(*arguments[:-1], "d")
+    for name, array in read_checkpoint("d").tensors.items():
+        np.testing.assert_array_equal(before[name], array)
+    assert "afresh" not in command(*arguments, "--resume").stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_there_is_a_line_per_epoch_without_a_terminal():
+    arguments = ("--epochs", "2", "--batch", "8", "--eval", "held.npz")
+    said = command(*arguments).stderr.splitlines()
+    assert [line.partition(", loss ")[0] for line in said] == [
+        "epoch 1/2, step 5",
+        "epoch 2/2, step 10",
+    ]
+    assert all("; held out loss " in line for line in said)
+    assert command(*arguments, "--quiet").stderr == ""

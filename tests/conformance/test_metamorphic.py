@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from metamorphoses import CHANGES, Types, marked, types_of
 from onnx import numpy_helper
-from rewriting import lists_of, parse
+from rewrite_text import lists_of, parse
 
 import amp_rewrite as amp
 

@@ -13,18 +13,18 @@ import random_models
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_painter import NaivePainter
-from rewriting import lists_of
+from rewrite_text import lists_of
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import low_dtype
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.kernels import KernelTable
+from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import OpLists
-from amp_rewrite.paint.context import PaintContext
-from amp_rewrite.paint.node_rules import NodeRules
-from amp_rewrite.paint.pipeline import paint_once
-from amp_rewrite.paint.ties import kernel_ties
-from amp_rewrite.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.pipeline import paint_once
+from amp_rewrite.rewriting.paint.ties import kernel_ties
+from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 
 CASES = {c["name"]: c for c in painting_cases.document()["cases"] if "expect_error" not in c}
 CHUNKS = 6

@@ -10,11 +10,11 @@ import painting_cases as cases
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.emulate import Evaluator, evaluate
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of
+from amp_rewrite.numerics.emulate import Evaluator, evaluate
 from amp_rewrite.oplists import OpLists
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 CASES = {case["name"]: case for case in cases.document()["cases"]}
 RUNNABLE = sorted(name for name, case in CASES.items() if "expect_error" not in case)

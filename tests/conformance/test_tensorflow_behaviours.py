@@ -28,10 +28,10 @@ import amp_rewrite as amp
 from amp_rewrite import optimizers as opt
 from amp_rewrite.distributed import ShardOptions, Shards, shard_context
 from amp_rewrite.errors import AmpError, AmpWarning
-from amp_rewrite.global_state import global_state
 from amp_rewrite.loss_scaling import LossScaleState
-from amp_rewrite.loss_scaling.loss_scale import LossScale
 from amp_rewrite.optimizers import GradientDescent, IndexedSlices, Momentum, Optimizer
+from amp_rewrite.training.global_state import global_state
+from amp_rewrite.training.loss_scaling.loss_scale import LossScale
 
 _DOCS = "https://www.tensorflow.org/versions/r2.3/api_docs/python/tf/"
 OPTIMIZER = _DOCS + "compat/v1/train/Optimizer"
@@ -581,9 +581,10 @@ def restored(first: bool) -> bool:
 
 class Halved(GradientDescent):
     def apply_gradients(
-        self, grads_and_vars: Any, global_step: Any = None, name: Any = None
+        self, grads_and_vars: Any, global_step: Any = None, name: Any = None, **options: Any
     ) -> Any:
-        return super().apply_gradients([(g * 0.5, v) for g, v in grads_and_vars], global_step, name)
+        halved = [(g * 0.5, v) for g, v in grads_and_vars]
+        return super().apply_gradients(halved, global_step, name, **options)
 
 
 def grouped(feeds: Any) -> list[Any]:

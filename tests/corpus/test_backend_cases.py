@@ -1,24 +1,31 @@
 """The models of onnx's own backend tests, rewritten: one or a few of each operator."""
 
-import warnings
+import itertools
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.backend.test.case.node
 import pytest
+import rewrite_digest
 import runs
+from backend_cases import all_cases
 from releases import before
+from rewrite_digest import (
+    PRECISIONS,
+    RECORD,
+    difference,
+    digest_of_case,
+    digests_of_cases,
+    rewrite_case,
+)
 
 import amp_rewrite as amp
-from amp_rewrite.dtypes import DType, low_dtype
+from amp_rewrite.dtypes import DType, Precision, low_dtype
 from amp_rewrite.graph.invariants.check_model import verify_invariants
-from amp_rewrite.oplists import OpLists, load_lists
 
 CHUNKS = 24
-PRECISIONS = ("float16", "bfloat16")
 
 RANDOM = frozenset(
     {
@@ -37,21 +44,41 @@ small output; a floor of two elements, because some outputs have two or three.
 """
 
 
-@cache
-def all_cases() -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        return onnx.backend.test.case.node.collect_testcases(None)
+@dataclass(frozen=True)
+class Rewrite:
+    """A case, and what became of it: the result, or what was raised."""
+
+    case: Any
+    result: amp.RewriteResult | Exception
 
 
-@cache
-def lists_of(precision: str) -> OpLists:
-    """Parse the built-in lists once, not for each of thousands of models."""
-    return load_lists(None, precision=precision, target="cuda")
+def rewritten(case: Any, precision: Precision) -> Rewrite:
+    try:
+        return Rewrite(case, rewrite_case(case.model, precision))
+    except Exception as error:  # noqa: BLE001 nothing may come out, whatever it is
+        return Rewrite(case, error)
 
 
-def rewrite(model: Any, precision: Any) -> amp.RewriteResult:
-    return amp.rewrite(model, precision=precision, target="schema", lists=lists_of(precision))
+@dataclass(frozen=True)
+class Chunk:
+    """Some of the cases, rewritten once for all tests of them."""
+
+    precision: Precision
+    rewrites: list[Rewrite]
+
+    def results(self) -> Iterator[tuple[Any, amp.RewriteResult]]:
+        """Yield the cases that a rewrite took, with what it made of them."""
+        for rewrite in self.rewrites:
+            if not isinstance(rewrite.result, Exception):
+                yield rewrite.case, rewrite.result
+
+
+@pytest.fixture(
+    scope="module", params=itertools.product(PRECISIONS, range(CHUNKS)), ids="{0[0]}-{0[1]}".format
+)
+def chunk(request: pytest.FixtureRequest) -> Chunk:
+    precision, index = request.param
+    return Chunk(precision, [rewritten(case, precision) for case in all_cases()[index::CHUNKS]])
 
 
 def operators(graph: onnx.GraphProto) -> Iterator[str]:
@@ -69,25 +96,29 @@ def is_random(model: onnx.ModelProto) -> bool:
     return bool(used & RANDOM) or ("Dropout" in used and len(model.graph.input) > 2)
 
 
-def chunk(index: int) -> list[Any]:
-    return all_cases()[index::CHUNKS]
-
-
-@pytest.mark.parametrize("index", range(CHUNKS))
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_every_model_converts_and_holds_every_invariant(precision: str, index: int) -> None:
-    problems: list[str] = []
-    for case in chunk(index):
-        try:
-            result = rewrite(case.model, precision)
-        except Exception as error:  # noqa: BLE001 nothing may come out, whatever it is
-            problems.append(f"{case.name}: {type(error).__name__}: {error}")
-            continue
+def test_every_model_converts_and_holds_every_invariant(chunk: Chunk) -> None:
+    problems = [
+        f"{each.case.name}: {each.result!r}"
+        for each in chunk.rewrites
+        if isinstance(each.result, Exception)
+    ]
+    for case, result in chunk.results():
         found = verify_invariants(amp.load(case.model), result.model)
         problems += [f"{case.name}: {violation}" for violation in found]
-        if rewrite(result.model, precision).changed:
+        if rewrite_case(result.model, chunk.precision).changed:
             problems.append(f"{case.name}: a second rewrite changes it")
     assert problems == []
+
+
+def test_bytes_and_reports_are_as_they_were_recorded(chunk: Chunk) -> None:
+    if why := rewrite_digest.not_comparable():
+        pytest.skip(why)
+    known = digests_of_cases(chunk.precision)
+    found = [
+        difference(case.name, known.get(case.name), digest_of_case(result))
+        for case, result in chunk.results()
+    ]
+    assert [line for line in found if line] == [], RECORD
 
 
 def feeds_of(model: onnx.ModelProto, arrays: list[Any]) -> dict[str, Any]:
@@ -132,9 +163,8 @@ def float_mismatch(a: Any, b: Any, low: DType) -> str | None:
     )
 
 
-def compare_runs(case: Any, low: DType) -> str | None:
+def compare_runs(case: Any, result: amp.RewriteResult, low: DType) -> str | None:
     """Run a case before and after; return what is wrong, None if nothing or if it cannot run."""
-    result = rewrite(case.model, low.name)
     if not result.changed:
         return None
     feeds = [feeds_of(case.model, inputs) for inputs, _ in case.data_sets]
@@ -157,12 +187,12 @@ def compare_runs(case: Any, low: DType) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("index", range(CHUNKS))
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_what_onnx_runtime_ran_still_runs_and_agrees(precision: str, index: int) -> None:
-    low = low_dtype(precision)
+def test_what_onnx_runtime_ran_still_runs_and_agrees(chunk: Chunk) -> None:
+    low = low_dtype(chunk.precision)
     found = {
-        case.name: compare_runs(case, low) for case in chunk(index) if not is_random(case.model)
+        case.name: compare_runs(case, result, low)
+        for case, result in chunk.results()
+        if not is_random(case.model)
     }
     assert {name: message for name, message in found.items() if message is not None} == {}
 

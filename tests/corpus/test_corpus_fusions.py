@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import pytest
 from cuda_stub import needs_stub, placed
-from fusions import operators
+from fused_operators import operators
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision

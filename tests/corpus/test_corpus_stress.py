@@ -8,11 +8,11 @@ import pytest
 from catalog import REAL
 
 import amp_rewrite as amp
-from amp_rewrite.emulate import Evaluator
+from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.inputs.input_roles import roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs
-from amp_rewrite.ort.sessions import session_options
+from amp_rewrite.runtimes.ort.sessions import session_options
 
 IMAGES = {"zeros", "repeated values", "normalised image", "image 0..255"}
 SOUNDS = {"zeros", "repeated values", "sound -1..1", "sound of 16 bits"}

@@ -35,7 +35,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "samples").mkdir()
     for name in ("inputs.npz", "samples/0.npz", "samples/1.npz"):
         np.savez(folder / name, image=rng.standard_normal(IMAGE).astype(np.float32))
-    foreign = ROOT / "tests" / "inject" / "foreign" / "onnx_ad_step.onnx"
+    foreign = ROOT / "tests" / "training" / "inject" / "foreign" / "onnx_ad_step.onnx"
     shutil.copy(foreign, folder / "exported.onnx")
     digits = [sys.executable, str(ROOT / "examples" / "digits.py")]
     subprocess.run(digits, cwd=folder, check=True)

@@ -13,8 +13,8 @@ from handmade import batch, reference, train_op
 
 from amp_rewrite.cli.main import main
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.trainer import build_step
-from amp_rewrite.trainer.session.checkpoint import read_checkpoint
+from amp_rewrite.training.session.checkpoint import read_checkpoint
+from amp_rewrite.training.step.build_step import build_step
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

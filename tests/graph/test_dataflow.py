@@ -12,8 +12,8 @@ from amp_rewrite.graph.dataflow import Adjacency, TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.traits import Trait
-from amp_rewrite.kernels import KernelTable
-from amp_rewrite.paint.ties import kernel_ties
+from amp_rewrite.kernels.kernel_table import KernelTable
+from amp_rewrite.rewriting.paint.ties import kernel_ties
 
 
 def graph_of(body: str, inputs: str = "float[2] x", tie=None, opset: int = 21) -> TypeGraph:

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import GraphError, OptionError

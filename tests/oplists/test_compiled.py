@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from amp_rewrite import targets
+from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import compiled, files, load_lists, parse
 
-TOOL = Path(__file__).parents[2] / "tools" / "compile_lists.py"
+NAMES = files.builtin_names()
+SMALL = """version: 1
+precision: float16
+target: cuda
+allow: [{op: Resize, when: {mode: [nearest]}, why: fast}]
+deny: [{op: Exp, since: 13, why: it overflows}]
+nodes: [{node: first, list: deny, why: measured}]
+"""
+CHANGED = SMALL.replace("first", "second")
 
 
 def source(name: str) -> tuple[str, str]:
@@ -18,31 +31,129 @@ def source(name: str) -> tuple[str, str]:
     return targets.DATA.joinpath(f"{name}.yaml").read_text("utf-8"), f"lists/{name}.yaml"
 
 
-def test_the_file_is_current() -> None:
-    spec = importlib.util.spec_from_file_location("compile_lists", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    assert tool.FILE.read_text("utf-8") == tool.compiled(), "run python tools/compile_lists.py"
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the lists folder of a checkout with one list, whose lists the built-in ones are."""
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (folder / "small.yaml").write_text(SMALL, "utf-8")
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(targets, "DATA", folder)
+    return folder
 
 
-@pytest.mark.parametrize("name", files.builtin_names())
+def nodes(text: str) -> list[str]:
+    """Return the nodes of the rules that a process finds which reads a list for the first time."""
+    compiled.list_file.cache_clear()
+    return [rule.node for rule in compiled.list_file(text, "lists/small.yaml").node_rules]
+
+
+def kept(folder: Path) -> list[str]:
+    """Return the names of the files that are kept."""
+    return sorted(p.name for p in (folder / compiled.FOLDER).glob("*"))
+
+
+def test_what_was_kept_is_read_without_a_parser(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = parse.parse(SMALL, "lists/small.yaml")
+    assert nodes(SMALL) == ["first"]
+    assert kept(checkout) == ["small.json"]
+    monkeypatch.setattr(parse, "parse", None)
+    assert nodes(SMALL) == ["first"]
+    assert compiled.list_file(SMALL, "lists/small.yaml") == expected
+
+
+def test_a_list_that_has_changed_is_parsed_and_kept_again(checkout: Path) -> None:
+    assert nodes(SMALL) == ["first"]
+    (checkout / "small.yaml").write_text(CHANGED, "utf-8")
+    assert nodes(CHANGED) == ["second"]
+    assert "second" in (checkout / compiled.FOLDER / "small.json").read_text("utf-8")
+
+
+def test_what_another_parser_made_is_not_read(checkout: Path) -> None:
+    nodes(SMALL)
+    path = checkout / compiled.FOLDER / "small.json"
+    row = json.loads(path.read_text("utf-8"))
+    row["node_rules"] = []
+    path.write_text(json.dumps(row), "utf-8")
+    assert nodes(SMALL) == []  # it is what is read
+    path.write_text(json.dumps({**row, "stamp": "of another parser"}), "utf-8")
+    assert nodes(SMALL) == ["first"]
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"stamp": '])
+def test_a_damaged_file_is_made_again(checkout: Path, damage: str) -> None:
+    nodes(SMALL)
+    path = checkout / compiled.FOLDER / "small.json"
+    whole = path.read_text("utf-8")
+    path.write_text(damage, "utf-8")
+    assert nodes(SMALL) == ["first"]
+    assert path.read_text("utf-8") == whole
+
+
+def test_a_text_that_is_not_that_of_the_list_is_not_kept(checkout: Path) -> None:
+    assert nodes(CHANGED) == ["second"]
+    assert kept(checkout) == []
+
+
+def test_nothing_is_written_where_pip_installed_the_lists(checkout: Path) -> None:
+    (checkout.parent / "pyproject.toml").unlink()
+    assert nodes(SMALL) == ["first"]
+    assert kept(checkout) == []
+
+
+def test_lists_in_a_folder_that_cannot_be_written_are_parsed(checkout: Path) -> None:
+    (checkout / compiled.FOLDER).touch()  # no folder can be made there, not even by root
+    assert nodes(SMALL) == ["first"]
+
+
+def test_a_wrong_list_is_not_kept(checkout: Path) -> None:
+    wrong = SMALL.replace("deny: [", "never: [")
+    (checkout / "small.yaml").write_text(wrong, "utf-8")
+    assert compiled.list_file(wrong, "lists/small.yaml").problems
+    assert kept(checkout) == []
+    with pytest.raises(ListError, match="never"):
+        compiled.compile_lists(checkout)
+
+
+def test_all_lists_of_a_folder_are_compiled_and_no_others_left(checkout: Path) -> None:
+    nodes(SMALL)
+    (checkout / "small.yaml").rename(checkout / "other.yaml")
+    compiled.compile_lists(checkout)
+    assert kept(checkout) == ["other.json"]
+
+
+READ = "import sys; from amp_rewrite.oplists import load_lists; print(len(load_lists().entries))"
+
+
+def test_several_processes_that_find_nothing_kept_all_read_the_same(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for name, other in (("amp_rewrite", "lists"), ("lists", compiled.FOLDER)):
+        ignored = shutil.ignore_patterns("__pycache__", other)
+        shutil.copytree(root / name, tmp_path / name, ignore=ignored)
+    (tmp_path / "amp_rewrite" / "lists").symlink_to(tmp_path / "lists")
+    (tmp_path / "pyproject.toml").touch()
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    running = [
+        subprocess.Popen([sys.executable, "-P", "-c", READ], env=environ, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    outputs = {process.communicate()[0].strip() for process in running}
+    assert outputs == {str(len(load_lists().entries)).encode()}
+    assert kept(tmp_path / "lists") == ["float16_cuda.json"]  # and nothing half written
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_built_in_list_says_what_parsing_it_says(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compiled.list_file(*source(name))  # a checkout keeps it, a wheel has it
+    compiled.list_file.cache_clear()
     expected = parse.parse(*source(name))
     assert expected.entries
     monkeypatch.setattr(parse, "parse", None)
     assert compiled.list_file(*source(name)) == expected
-
-
-def test_a_list_that_has_changed_is_parsed_again() -> None:
-    text, name = source("float16_cuda")
-    changed = text + "\nnodes:\n  - {node: first, list: deny, why: it overflows}\n"
-    found = compiled.list_file(changed, name)
-    assert [rule.node for rule in found.node_rules] == ["first"]
-    assert len(found.entries) == len(compiled.list_file(text, name).entries)
 
 
 def test_a_file_of_the_users_own_is_parsed_and_laid_over_a_compiled_one(tmp_path: Path) -> None:

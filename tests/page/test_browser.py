@@ -13,20 +13,22 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from chromium import Opened, opened
+from chromium import WINDOWS, Opened, opened, screen
 from page_models import BRANCHES, NAMES, bare_evidence, result_of
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
+from amp_rewrite.base.printable import printable
 from amp_rewrite.cli.demo_model import demo_model
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Tuning
+from amp_rewrite.page.comparison import Other
 from amp_rewrite.page.evidence import Evidence, measured
 from amp_rewrite.page.overview import causes
 from amp_rewrite.page.render import write_page
-from amp_rewrite.printable import printable
-from amp_rewrite.report.gains import Sizes
-from amp_rewrite.report.phrases import plain_phrase
+from amp_rewrite.page.value_table import types_of
+from amp_rewrite.rewriting.report.gains import Sizes
+from amp_rewrite.rewriting.report.phrases import plain_phrase
 
 pytestmark = pytest.mark.browser
 
@@ -75,6 +77,11 @@ def inked(page: Any) -> int:
     }""")
 
 
+def drawn(page: Any) -> None:
+    """Wait until every chart is drawn."""
+    page.wait_for_function("[...plots].every((element) => element.plot)")
+
+
 def settle(page: Any) -> None:
     """Wait until what was asked for is drawn."""
     page.evaluate(
@@ -86,7 +93,8 @@ def test_the_graph_is_drawn_without_an_error_or_a_request(demo: Opened) -> None:
     settle(demo.page)
     assert inked(demo.page) > 20
     assert demo.page.title() == "model.onnx: half the size; 100 % of the arithmetic in float16"
-    assert demo.page.locator("#charts svg").count() == 2
+    drawn(demo.page)
+    assert demo.page.locator("#charts .plot canvas").count() == 2
     assert (demo.errors, demo.requests) == ([], [])
 
 
@@ -175,26 +183,171 @@ def test_a_click_on_a_box_selects_it(branches: Opened) -> None:
     assert page.locator("#panel h3").first.inner_text() == "last"
 
 
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("zoom", [1.0, 0.8])
 def test_axe_finds_no_serious_fault(
     scheme: str,
-    zoom: float,
+    window: tuple[int, int],
     chromium: Any,
     measured_result: tuple[amp.RewriteResult, Evidence],
     tmp_path: Path,
 ) -> None:
     axe = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
-    path = write(tmp_path, *measured_result)
-    window = {"width": round(1366 / zoom), "height": round(768 / zoom)}
-    settings = {"viewport": window, "device_scale_factor": zoom, "color_scheme": scheme}
-    with opened(chromium, path, **settings) as found:
+    result, evidence = measured_result
+    page = tmp_path / "page.html"
+    write_page(page, result, result.report, evidence, same_file(result, evidence))
+    with opened(chromium, page, **screen(window, scheme)) as found:
         found.page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'norm1.normalized'))")
+        drawn(found.page)
         found.page.evaluate(axe)
         faults = found.page.evaluate("axe.run().then((found) => found.violations)")
         serious = [f for f in faults if f["impact"] in ("serious", "critical")]
         assert [(f["id"], f["nodes"][0]["html"]) for f in serious] == []
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def same_file(result: amp.RewriteResult, evidence: Evidence) -> Other:
+    """Return what another tool made, where it left everything as it was."""
+    before, _ = types_of(result)
+    types = tuple(
+        "float32" if "float32" in [before[v] for v in result.flat.outputs_of(n)] else None
+        for n in range(result.flat.n_nodes)
+    )
+    return Other("other.onnx", 1_000_000, types, evidence.verification)
+
+
+def test_two_files_stand_side_by_side(
+    chromium: Any, measured_result: tuple[amp.RewriteResult, Evidence], tmp_path: Path
+) -> None:
+    result, evidence = measured_result
+    path = tmp_path / "page.html"
+    write_page(path, result, result.report, evidence, same_file(result, evidence))
+    with opened(chromium, path) as found:
+        page = found.page
+        rows = page.locator("#comparison-table tr").all_inner_texts()
+        assert rows[0].split() == ["model.fp16.onnx", "other.onnx"]
+        assert [row.split() for row in rows if row.startswith("Bytes")] == [
+            ["Bytes", "500,000", "1,000,000"]
+        ]
+        low = int(rows[-1].split()[-2])
+        assert rows[-1].split()[-1] == "0"
+        button = page.locator("#differing button")
+        assert button.inner_text() == f"{low} low here, float32 there"
+        button.click()
+        assert page.locator("#matches").inner_text() == f"1 of {low}"
+        cells = page.locator("#panel .files tbody tr")
+        assert cells.nth(0).locator("td").first.inner_text() == "float16"
+        assert cells.nth(1).locator("td").first.inner_text() == "float32"
+        counts = page.evaluate("countsOf[0].join()")
+        page.locator("#painted").select_option("theirs")
+        assert page.evaluate("countsOf[0][LOW] + countsOf[0][MIXED]") == 0
+        page.locator("#painted").select_option("ours")
+        assert page.evaluate("countsOf[0].join()") == counts
+        drawn(page)
+        assert page.locator("#charts .key").last.inner_text().split() == [
+            *("model.fp16.onnx", "other.onnx")
+        ]
+        assert (found.errors, found.requests) == ([], [])
+
+
+def test_a_node_shows_shapes_types_attributes_and_weights(branches: Opened) -> None:
+    page = branches.page
+    page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'enc/dot'))")
+    ports = page.locator("#panel .ports").all_inner_texts()
+    assert ports[0].split("\n")[:2] == ["x", "2\u00d74, float32 \u2192 float16"]
+    assert "w" in ports[0].split("\n")
+    assert "4\u00d74, float32 \u2192 float16, constant" in ports[0]
+    assert "float32 \u2192 float16" in ports[1]
+    weight = page.locator("#panel").inner_text()
+    assert "16 elements: magnitudes from 1 to 1, 12 zeros" in weight
+    drawn(page)
+    assert page.locator("#panel .plot canvas").count() == 1
+    page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'scale'))")
+    shown = page.locator("#panel").inner_text()
+    assert "constant [9.8e+07, 1, 1, 1]" in shown
+    assert "1 too large and 0 too small for float16" in shown
+
+
+def test_the_attributes_of_a_node_are_shown(chromium: Any, tmp_path: Path) -> None:
+    text = """g (float[2,4] x) => (float[4,2] y) {
+      [t] a = Transpose<perm = [1, 0]>(x) [c] y = Clip(a) [s] z = Softmax<axis = -1>(y) }"""
+    with opened(chromium, write(tmp_path, result_of(text))) as found:
+        found.page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 't'))")
+        said = found.page.locator("#panel .attributes").inner_text().split("\n")
+        assert [line for line in said if line] == ["perm", "[1, 0]"]
+        found.page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'c'))")
+        assert found.page.locator("#panel .attributes").count() == 0
+
+
+def test_escape_leaves_the_search_and_ends_it(branches: Opened) -> None:
+    page = branches.page
+    page.keyboard.press("/")
+    page.keyboard.type("inner")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.id") != "search"
+    assert page.locator("#search").input_value() == ""
+    assert page.locator("#matches").inner_text() == ""
+
+
+def test_a_count_and_what_it_counts_are_two_words(branches: Opened) -> None:
+    first = branches.page.locator("#kept button").first
+    count = first.locator(".count").inner_text()
+    assert first.evaluate("(button) => button.textContent").startswith(f"{count} ")
+
+
+def test_on_a_phone_the_graph_comes_first_and_fits(chromium: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, result_of(BRANCHES))
+    with opened(chromium, path, **screen(WINDOWS[1], "light")) as found:
+        page = found.page
+        page.evaluate("document.getElementById('graph').scrollIntoView()")
+        settle(page)
+        stage = page.locator("#stage").bounding_box()
+        filters = page.locator("aside").first.bounding_box()
+        assert stage is not None
+        assert filters is not None
+        assert stage["y"] + stage["height"] <= 844
+        assert filters["y"] > stage["y"]
+        assert page.evaluate("view.scale") >= 0.6
+        assert page.evaluate("isInView(membersOf[0][0])")
+
+
+def test_two_fingers_zoom_the_graph_about_their_middle(chromium: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, result_of(BRANCHES))
+    with opened(chromium, path, **screen(WINDOWS[1], "light")) as found:
+        page = found.page
+        page.evaluate("document.getElementById('graph').scrollIntoView()")
+        stage = page.locator("#canvas").bounding_box()
+        assert stage is not None
+        x, y = stage["x"] + 150, stage["y"] + 200
+        before = page.evaluate("[(150 - view.x) / view.scale, (200 - view.y) / view.scale]")
+        scale = page.evaluate("view.scale")
+        hands = page.context.new_cdp_session(page)
+
+        def touch(kind: str, apart: float) -> None:
+            points = [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+            shown = [] if kind == "touchEnd" else points
+            hands.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": shown})
+
+        touch("touchStart", 30)
+        for apart in (40, 50, 60):
+            touch("touchMove", apart)
+        touch("touchEnd", 60)
+        settle(page)
+        assert page.evaluate("view.scale") / scale == pytest.approx(2, rel=0.1)
+        after = page.evaluate("[(150 - view.x) / view.scale, (200 - view.y) / view.scale]")
+        assert after == pytest.approx(before, abs=6)
+        assert page.evaluate("view.selected") == -1
+        assert (found.errors, found.requests) == ([], [])
+
+
+def test_the_doubts_stand_above_the_figures(branches: Opened, demo: Opened) -> None:
+    assert branches.page.locator("#doubts").inner_text().startswith("Nothing was run")
+    doubts, facts = (demo.page.locator(place).bounding_box() for place in ("#doubts", "#facts"))
+    assert doubts is not None
+    assert facts is not None
+    assert doubts["y"] < facts["y"]
+    assert "made-up inputs" in demo.page.locator("#doubts").inner_text()
 
 
 HOSTILE = {
@@ -291,19 +444,22 @@ def test_what_tuning_tried_is_a_curve_of_the_best_trades(chromium: Any, tmp_path
     evidence = replace(bare_evidence(), tuning=tuning)
     with opened(chromium, write(tmp_path, result, evidence)) as found:
         figure = found.page.locator("#charts figure").filter(has_text="What tuning tried")
-        said = figure.locator("svg").get_attribute("aria-label")
-        assert said == (
+        picture = figure.locator(".plot")
+        assert picture.get_attribute("aria-label") == (
             "What tuning tried: 7 sets of nodes to keep float32; 2 were chosen, for a max-relative "
             "of at most 0.02"
         )
-        assert "2 nodes float32: max-relative 0.01" in figure.locator("title").all_text_contents()
-        points = figure.locator(".curve").get_attribute("points").split()
-        places = [tuple(map(float, point.split(","))) for point in points]
-        assert len(places) == 3  # of 0, 2 and 6 nodes: 1, 4 and 5 lose more than smaller sets
-        assert places == sorted(places)
-        chosen = figure.locator(".chosen")
-        assert float(chosen.get_attribute("cx")) == pytest.approx(places[1][0], abs=0.1)
-        assert float(chosen.get_attribute("cy")) == pytest.approx(places[1][1], abs=0.1)
+        drawn(found.page)
+        places, worse, front, chosen = picture.evaluate("(element) => element.plot.data")
+        assert places == [0, 1, 2, 4, 5, 6]
+        # of 0, 2 and 6 nodes: 1, 4 and 5 lose more than smaller sets; 0 lies below all others
+        assert front == [0.5, None, 0.01, None, None, 0.005]
+        assert worse == [None, 0.6, None, 0.02, None, None]
+        assert chosen == [None, None, 0.01, None, None, None]
+        picture.scroll_into_view_if_needed()
+        x = picture.evaluate("(element) => element.plot.valToPos(2, 'x')")
+        picture.locator(".u-over").hover(position={"x": x, "y": 50})
+        assert figure.locator(".readout").inner_text() == "2 nodes float32: max-relative 0.01"
         assert (found.errors, found.requests) == ([], [])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx
 import pytest
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.page.grouping import MOST, Group, group_nodes

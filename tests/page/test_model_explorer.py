@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from page_models import BRANCHES, NAMES, bare_evidence, result_of
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.page.evidence import Evidence, measured

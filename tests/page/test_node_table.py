@@ -7,7 +7,7 @@ from page_models import BRANCHES, result_of
 
 from amp_rewrite.page.columns import NONE, Strings
 from amp_rewrite.page.node_table import KEPT, LOW, MIXED, OTHER, precision_of, tabulate_nodes
-from amp_rewrite.report.records import NodeRecord, VariableRecord
+from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 
 
 def node(*types: str) -> NodeRecord:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from page_models import BRANCHES, NAMES, bare_evidence, result_of
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
+from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.overview import causes, overview
-from amp_rewrite.report.gains import Sizes
-from amp_rewrite.report.records import UnmatchedRule
+from amp_rewrite.rewriting.report.gains import Sizes
+from amp_rewrite.rewriting.report.records import UnmatchedRule
 
 
 def test_the_causes_count_every_node_with_floats_once() -> None:
@@ -45,6 +46,22 @@ def test_a_verification_that_fails_is_the_verdict() -> None:
     assert "localise" in found["next"][0]["command"]
 
 
+def test_what_is_doubtful_or_was_not_compared_is_said_as_on_the_terminal() -> None:
+    model = parse(
+        "g (float[1,3,8,8] x) => (float[1,3,8,8] y) { a = Abs(x) n = Neg(a) y = Relu(n) }"
+    )
+    verification = amp.verify(model, model, stress=False)
+    stress = StressResult("sound of 16 bits", ("x [4] 0..1",), "doubtful", "output y is away")
+    verification = replace(verification, stress=StressReport((stress,), 1.0, 2.0))
+    found = overview(amp.rewrite(model).report, Evidence(NAMES, verification=verification))
+    assert [line for line in verification.notes() if line not in found["doubts"]] == []
+    assert any(line.startswith("doubtful: on sound of 16 bits") for line in found["doubts"])
+    facts = {fact["name"]: fact["said"] for fact in found["facts"]}
+    assert facts["Accuracy"].startswith("nothing was compared: output y is 0 everywhere")
+    assert found["holds"] is None
+    assert found["next"][0]["command"].startswith("amp-rewrite verify ")
+
+
 def test_what_is_not_known_is_advised_as_a_command() -> None:
     found = overview(result_of(BRANCHES).report, bare_evidence())
     assert found["next"][0]["command"] == (
@@ -57,4 +74,4 @@ def test_a_rule_that_matches_nothing_is_remarked() -> None:
         result_of(BRANCHES).report, unmatched_rules=(UnmatchedRule("lst", None, "mine.yaml:6"),)
     )
     remark = "1 node rule without a match in the model: lst (mine.yaml:6)."
-    assert remark in overview(report, bare_evidence())["remarks"]
+    assert remark in overview(report, bare_evidence())["doubts"]

@@ -11,7 +11,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.page.pictures import search_table, short, type_range
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
 def test_what_json_has_no_number_for_is_text() -> None:

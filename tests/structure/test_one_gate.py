@@ -12,7 +12,7 @@ import pytest
 import amp_rewrite
 
 PACKAGE = Path(amp_rewrite.__file__).parent
-GATE = PACKAGE / "ort"
+GATE = PACKAGE / "runtimes" / "ort"
 OUTSIDE = sorted(p for p in PACKAGE.rglob("*.py") if GATE not in p.parents)
 
 
@@ -29,14 +29,19 @@ def names_brought_in(tree: ast.Module) -> Iterator[str]:
 
 
 def touches_the_runtime(text: str) -> bool:
+    loaders = (
+        "amp_rewrite.runtimes.ort.runtime.import_runtime",
+        "amp_rewrite.runtimes.ort.runtime.import_state",
+    )
+    if not any(word in text for word in ("onnxruntime", "import_runtime", "import_state")):
+        return False
     names = list(names_brought_in(ast.parse(text)))
-    loaders = ("amp_rewrite.ort.runtime.import_runtime", "amp_rewrite.ort.runtime.import_state")
     return any(n.partition(".")[0] == "onnxruntime" or n in loaders for n in names)
 
 
-@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_the_gate_imports_onnx_runtime(path: Path):
-    assert not touches_the_runtime(path.read_text("utf-8"))
+def test_only_the_gate_imports_onnx_runtime():
+    assert OUTSIDE
+    assert [str(p) for p in OUTSIDE if touches_the_runtime(p.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,7 @@ def test_only_the_gate_imports_onnx_runtime(path: Path):
         "import onnxruntime.capi as c",
         "def f():\n    from onnxruntime import OrtValue",
         "importlib.import_module('onnxruntime')",
-        "from amp_rewrite.ort.runtime import import_runtime",
+        "from amp_rewrite.runtimes.ort.runtime import import_runtime",
     ],
 )
 def test_every_way_to_import_it_is_seen(text: str):

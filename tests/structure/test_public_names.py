@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jedi  # pyright: ignore[reportMissingTypeStubs] with IPython, for notebooks
 import pytest
 
 import amp_rewrite as amp
@@ -21,8 +22,9 @@ NAMES: list[str] = vars(amp)["__all__"]
 def declared() -> dict[str, str]:
     """Return the names that type checkers know -> the modules that these import them from."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
-    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module != "typing"]
-    return {a.asname: str(n.module) for n in imports for a in n.names if a.asname is not None}
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    own = [n for n in imports if str(n.module).startswith("amp_rewrite")]
+    return {a.asname: str(n.module) for n in own for a in n.names if a.asname is not None}
 
 
 def test_type_checkers_know_the_names_that_there_are() -> None:
@@ -35,10 +37,35 @@ def test_a_name_denotes_what_type_checkers_take_it_for(name: str, module: str) -
 
 
 def test_the_names_are_listed_and_others_are_refused() -> None:
-    assert set(NAMES) <= set(dir(amp))
+    assert [name for name in dir(amp) if not name.startswith("__")] == [
+        name for name in NAMES if not name.startswith("__")
+    ]
     unknown: Any = amp
     with pytest.raises(AttributeError, match="module 'amp_rewrite' has no attribute 'nothing'"):
         unknown.nothing  # noqa: B018
+
+
+COMPLETED = {
+    'amp.rewrite("m.onnx", prec': "precision=",
+    'amp.rewrite("m.onnx", keep_io': "keep_io_types=",
+    'amp.convert("m.onnx", stre': "stress=",
+    'amp.convert("m.onnx", prec': "precision=",
+    'amp.calibrate("m.onnx", data, deny_n': "deny_nodes=",
+    'amp.tune("m.onnx", data, targ': "target=",
+    'amp.localise("m.onnx", None, data, stri': "strict=",
+    "amp.build_step(op, loss_s": "",
+    "amp.build_step(op, deny_n": "deny_nodes=",
+}
+
+
+@pytest.mark.parametrize("typed", COMPLETED)
+@pytest.mark.parametrize("place", ["a file", "a notebook"])
+def test_the_names_of_options_are_completed(typed: str, place: str) -> None:
+    if place == "a file":
+        found = jedi.Script(f"import amp_rewrite as amp\n{typed}").complete()
+    else:
+        found = jedi.Interpreter(typed, [{"amp": amp}]).complete()
+    assert [c.name for c in found] == list(filter(None, [COMPLETED[typed]]))
 
 
 def test_all_of_them_can_be_imported_at_once() -> None:

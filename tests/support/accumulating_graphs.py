@@ -9,7 +9,7 @@ import onnx
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.emulate.low_sums import kept_low
+from amp_rewrite.numerics.emulate.low_sums import kept_low
 
 Array = np.ndarray[Any, Any]
 

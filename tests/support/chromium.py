@@ -18,6 +18,21 @@ REQUIRED = "AMP_BROWSER"
 
 LAPTOP = {"width": 1366, "height": 768}
 
+WINDOWS = ((1400, 900), (390, 844))
+"""The windows in which pages are looked at: that of a laptop, and that of a phone."""
+
+
+def screen(window: tuple[int, int], scheme: str) -> dict[str, Any]:
+    """Return the settings of a window; a narrow one is that of a phone, which has no mouse."""
+    width, height = window
+    phone = width < height
+    return {
+        "viewport": {"width": width, "height": height},
+        "color_scheme": scheme,
+        "is_mobile": phone,
+        "has_touch": phone,
+    }
+
 
 def find_chromium() -> str | None:
     """Return the path of a Chromium, or None."""

@@ -9,7 +9,7 @@ reference evaluator of the onnx package runs the same graph).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import onnxruntime
+import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnxruntime.capi import (
@@ -28,8 +29,8 @@ from releases import needs, needs_opset
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.grad import Builder, IndexedSlices, gradients
-from amp_rewrite.training.prepare import prepare as prepare_gradients
+from amp_rewrite.training.grad import Builder, IndexedSlices, gradients
+from amp_rewrite.training.graph.prepare import prepare as prepare_gradients
 
 Array = np.ndarray[Any, Any]
 Generator = Callable[[np.random.Generator, tuple[int, ...]], npt.ArrayLike]
@@ -163,6 +164,23 @@ def over(opsets: Sequence[int], *args: Any, **kwargs: Any) -> list[Row]:
     return [Row(*args, opset=opset, **kwargs) for opset in opsets]
 
 
+def second_views(rows: Iterable[Row]) -> list[Any]:
+    """Return rows as parameters of a test that looks at them again; most of them are slow.
+
+    Each row has its difference quotient with known lengths. That unknown lengths and float32 do
+    too is a matter of how a rule makes its nodes: the fast suite looks at one row of each
+    operator, set of attributes, mode and kind of inputs, and the slow one at all.
+    """
+    seen: set[Any] = set()
+    found: list[Any] = []
+    for row in rows:
+        modes = sorted((k, v if isinstance(v, str) else "") for k, v in row.attributes.items())
+        key = (row.domain, row.op, *modes, *map(type, row.inputs))
+        found.append(pytest.param(row, marks=[pytest.mark.slow] if key in seen else []))
+        seen.add(key)
+    return found
+
+
 def _describe(given: Input) -> str:
     if isinstance(given, tuple):
         return "x".join(map(str, given)) or "scalar"
@@ -245,7 +263,7 @@ def dense(b: Builder, gradient: ir.Value | IndexedSlices) -> ir.Value:
     """Return the dense form of a gradient."""
     if isinstance(gradient, ir.Value):
         return gradient
-    from amp_rewrite.grad.scatter import scatter_rows
+    from amp_rewrite.training.grad.scatter import scatter_rows
 
     zero = np.zeros(1, b.type_of(gradient.values).numpy())
     zeros = b.op("ConstantOfShape", gradient.dense_shape, value=zero)

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 import onnx
-from rewriting import parse
+from rewrite_text import parse
 
 
 class Form(NamedTuple):

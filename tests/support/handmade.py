@@ -89,7 +89,13 @@ def train_op() -> Any:
     values = {**model.graph.initializers, **made}
     states = {
         name: SimpleNamespace(
-            name=name, value=values[value], initial=values[value].const_value, role=role, store=None
+            name=name,
+            value=values[value],
+            initial=values[value].const_value,
+            role=role,
+            store=None,
+            kept=False,
+            slot=None,
         )
         for name, (value, role) in STATES.items()
     }

@@ -111,6 +111,7 @@ LISTS: Table = {
     "knows": lambda: (lists().knows, {"domain": "", "op": "MatMul"}),
     "with_environment": lambda: (lists().with_environment, {"environ": {}}),
     "with_level": lambda: (lists().with_level, {"level": "default"}),
+    "denying": lambda: (lists().denying, {"operators": ["MatMul"]}),
     "configured": lambda: (lists().configured, {"level": "default", "environ": {}}),
 }  # fmt: skip
 

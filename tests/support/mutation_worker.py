@@ -27,7 +27,7 @@ import onnx
 import amp_rewrite as amp
 from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
-from amp_rewrite.trainer.step.step import read_step
+from amp_rewrite.training.step.step import read_step
 
 BUDGET = 1 << 30
 """Bytes that the address space may grow by."""

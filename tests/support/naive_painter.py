@@ -14,7 +14,7 @@ from onnx import TensorProto
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.oplists import ListName
-from amp_rewrite.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.context import PaintContext
 
 WRITERS = {"SequenceInsert", "SequenceConstruct", "SplitToSequence"}
 READERS = {"SequenceAt", "ConcatFromSequence"}

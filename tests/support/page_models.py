@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import onnx
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.page.evidence import Evidence
-from amp_rewrite.report.next_steps import Names
+from amp_rewrite.rewriting.report.next_steps import Names
 
 BRANCHES = """g (float[2,4] x, bool b) => (float[2,4] y)
   <float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}, float[4] big = {98000000.0,1,1,1},

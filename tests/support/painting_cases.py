@@ -1,4 +1,4 @@
-"""Builds the painting cases of painting.json as ONNX models."""
+"""Builds the painting cases of painting.json, a line each, as ONNX models."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ RECORDS = (
 HOOKS = (
     *("UpdateRule.*", "*Rule.*", "UpdateInput.*", "LossScale.*", "*LossScale.applied"),
     *("*LossScale.skipped", "*.factor", "Collective*", "OptimizerWrapper"),
-    *("*.apply_reduced", "*.apply_multiplied", "OptimizerWrapper.compute_gradients"),
-    *("OptimizerWrapper.get_gradients", "Shards.sharding", "Shards.fail"),
-    *("RewriteOptions.check_names", "RewriteResult.report_of_run", "*.member", "*.member_of"),
+    *("*.apply_reduced", "*.apply_multiplied", "Shards.sharding", "Shards.fail"),
+    *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
+    *("RewriteResult.report_of_run", "*.member", "*.member_of"),
     *("*.batches_of", "Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
     *("Best.restore", "Callback.restore", "EarlyStopping.restore", "RunPage.restore", "Rows*"),
     *("*.begin", "FunctionMean.update", "Metric.update", "Perplexity.update"),

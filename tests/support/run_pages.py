@@ -12,7 +12,7 @@ from handmade import CLASSIFIER
 from onnx import parser
 
 import amp_rewrite as amp
-from amp_rewrite.run_page.run_data import RUNNING, VERSION
+from amp_rewrite.loop.run_page.run_data import RUNNING, VERSION
 
 LENGTH = 40
 
@@ -78,6 +78,7 @@ def made_up(
         "step": steps,
         "precision": "float16",
         "accumulate": 1,
+        "settings": {"precision": "float16", "batch": 8, "learning rate": 0.001},
         "missing": [],
         "width": 1,
         "curves": columns,

@@ -34,8 +34,8 @@ from shard_models import (
 )
 
 import amp_rewrite as amp
-from amp_rewrite.distributed.collective import gather_text
-from amp_rewrite.distributed.memory import HostMemory
+from amp_rewrite.training.distributed.collective import gather_text
+from amp_rewrite.training.distributed.memory import HostMemory
 
 STEPS, BATCH = 100, 64
 

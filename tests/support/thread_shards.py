@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from amp_rewrite.distributed.collective import Array
-from amp_rewrite.distributed.shard_options import ShardOptions
-from amp_rewrite.distributed.shards import Shards
+from amp_rewrite.training.distributed.collective import Array
+from amp_rewrite.training.distributed.shard_options import ShardOptions
+from amp_rewrite.training.distributed.shards import Shards
 
 Result = TypeVar("Result")
 

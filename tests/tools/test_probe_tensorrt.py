@@ -9,7 +9,7 @@ import pytest
 import tensorrt_judge
 
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.kernels import KernelTable
+from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.targets import TENSORRT
 
 F16, F32, BF16 = "tensor(float16)", "tensor(float)", "tensor(bfloat16)"

@@ -16,7 +16,7 @@ from page_server import SECONDS, shown
 import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.emulate.low_sums import kept_low
+from amp_rewrite.numerics.emulate.low_sums import kept_low
 
 Array = np.ndarray[Any, Any]
 

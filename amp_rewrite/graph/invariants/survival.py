@@ -13,9 +13,9 @@ from amp_rewrite.graph.added import is_added, is_added_cast
 from amp_rewrite.graph.flat_model import NUMBERS_AND_STRINGS
 from amp_rewrite.graph.invariants.violation import Violation, place, scope_of
 from amp_rewrite.graph.io.read import QUANTIZATION
-from amp_rewrite.graph.io.tensorproto import SparseTensor
 from amp_rewrite.graph.io.write import ModelWriter
-from amp_rewrite.graph.step_metadata import without_precision
+from amp_rewrite.graph.step_metadata import without_rewrite
+from amp_rewrite.graph.tensors import SparseTensor
 from amp_rewrite.graph.traverse import named_subgraphs
 
 _TYPE_ATTRIBUTES = frozenset(
@@ -47,7 +47,7 @@ def check_metadata(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, 
         if field == "opset_imports" and "" not in before:
             after = {domain: version for domain, version in after.items() if domain}  # for Casts
         if field == "metadata_props":
-            before, after = without_precision(before), without_precision(after)
+            before, after = without_rewrite(before), without_rewrite(after)
         if before != after:
             found.append(Violation("metadata", field, f"was {before!r}, is {after!r}"))
     found += _described("metadata", "graph", original.graph, rewritten.graph)

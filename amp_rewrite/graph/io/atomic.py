@@ -85,7 +85,7 @@ def check_target(folder: str, name: str) -> None:
     """Refuse a target that cannot or must not be replaced.
 
     Raises:
-        SaveError: The folder is missing, or the target is no regular file or write-protected.
+        SaveError: The folder is missing, or the target is not a regular file or write-protected.
     """
     target = os.path.join(folder, name)
     if not os.path.isdir(folder):

@@ -36,8 +36,8 @@ class AttributeReader:
         self._files = files
         self._graphs = graphs
         self.nested = False
-        """Whether anything read holds a graph or external data: then the message of the node does
-        not tell whether the node has changed."""
+        """Whether anything read holds a graph, or a tensor whose data are not in the message: then
+        the message of the node does not tell whether the node has changed."""
         self._values: dict[ir.AttributeType, Callable[[Any, str], Any]] = {
             _Kind.STRING: lambda p, w: string(p.s),
             _Kind.STRINGS: lambda p, w: [string(entry) for entry in p.strings],
@@ -72,6 +72,5 @@ class AttributeReader:
         return next(self._graphs)
 
     def _tensor(self, proto: onnx.TensorProto, place: str) -> ir.TensorProtocol:
-        tensor = read_tensor(proto, self._files, place)
-        self.nested = self.nested or isinstance(tensor, ir.ExternalTensor)
-        return tensor
+        self.nested = self.nested or proto.data_location == onnx.TensorProto.EXTERNAL
+        return read_tensor(proto, self._files, place)

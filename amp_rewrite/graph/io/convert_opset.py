@@ -15,7 +15,7 @@ import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
 
-from amp_rewrite import arguments
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.slim import slim_proto

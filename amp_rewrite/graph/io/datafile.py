@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT
-from amp_rewrite.graph.io.tensorproto import SparseTensor
-from amp_rewrite.graph.tensors import ConvertedTensor
+from amp_rewrite.graph.tensors import ConvertedTensor, SparseTensor
 
 _WORTH_MOVING = 1 << 10
 

@@ -301,7 +301,7 @@ def _check_attributes(called: Operator, signature: _Signature, schema: Schema, p
                 expected=" or ".join(sorted(schema.attributes)) or "none",
                 remedy=_REMEDY,
             )
-        if known is not None and type_ != known.type:
+        if known is not None and type_ != known.type != AttributeProto.UNDEFINED:
             raise _wrong_type(name, type_, known.type, place)
     for name, known in sorted(schema.attributes.items()):
         if known.required and name not in present:

@@ -9,7 +9,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
 
-from amp_rewrite import arguments
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.slim import slim_proto
 from amp_rewrite.graph.proto.messages import shape_of

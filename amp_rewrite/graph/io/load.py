@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Protocol
 
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.gate import admit
@@ -14,7 +16,17 @@ from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.paused_gc import paused_gc
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+class HasModel(Protocol):
+    """What has a model, such as what `rewrite`, `convert` and `raise_opset` return."""
+
+    @property
+    def model(self) -> ir.Model:
+        """The model."""
+        ...
+
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model | HasModel
 
 
 def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -24,7 +36,8 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     referred to, not copied, so change it only when the model is no longer needed.
 
     Args:
-        source: A path, the bytes of a file, a ModelProto or an onnx_ir Model.
+        source: A path, the bytes of a file, a ModelProto or an onnx_ir Model; or what has one, such
+            as the result of `rewrite`.
         base_dir: The folder that external data of a ModelProto or of bytes are relative to; a file
             has them in its own folder.
 
@@ -33,9 +46,30 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
         GraphError: It is one, but the graph is not valid.
         StepError: It describes itself as a training step in another way than steps do.
     """
+    given = unwrapped(source)
     with paused_gc():
-        if isinstance(source, ir.Model):
-            copied = clone(source)
-            admit(FlatModel.of(copied))
+        if isinstance(given, ir.Model):
+            copied = clone(given)
+            check(copied)
             return copied
-        return read_model(read_flat(source, base_dir)).model
+        return read_model(read_flat(given, base_dir))
+
+
+def check(model: ir.Model) -> None:
+    """Refuse an object that is not a valid model.
+
+    Raises:
+        GraphError: It is not one.
+        StepError: It describes itself as a training step in another way than steps do.
+    """
+    try:
+        flat = FlatModel.of(model)
+    except KeyError as error:
+        raise GraphError("a graph output is not produced in the graph", found=error) from error
+    admit(flat)
+
+
+def unwrapped(source: Any) -> Any:
+    """Return the model of what has one; anything else as it is."""
+    held = getattr(source, "model", None)
+    return held if isinstance(held, ir.Model) else source

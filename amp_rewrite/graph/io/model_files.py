@@ -54,6 +54,13 @@ class Place(NamedTuple):
     length: int
 
 
+def refer(message: onnx.TensorProto, place: Place) -> None:
+    """Let the message of a tensor name the place of its data."""
+    message.data_location = onnx.TensorProto.EXTERNAL
+    for key, entry in place._asdict().items():
+        message.external_data.add(key=key, value=str(entry))
+
+
 class Written(NamedTuple):
     """How far saving is: bytes of weights that have been written, and all that there are."""
 
@@ -156,7 +163,13 @@ class Meter:
     """Counts the bytes of a model's tensors as they are written, and tells of it."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
-        """Begin with nothing written of `total` bytes."""
+        """Begin with nothing written of `total` bytes.
+
+        Raises:
+            SaveError: `progress` cannot be called.
+        """
+        if progress is not None and not callable(progress):
+            raise SaveError("progress must be callable", found=repr(progress))
         self._total = total
         self._done = 0
         self._progress = progress
@@ -181,7 +194,7 @@ def check_writable(path: Path) -> None:
     """Refuse an output that could not be written in the end.
 
     Raises:
-        SaveError: Its folder is missing, or it is no regular file or write-protected.
+        SaveError: Its folder is missing, or it is not a regular file or write-protected.
     """
     check_target(*os.path.split(os.path.abspath(os.fspath(path))))
 

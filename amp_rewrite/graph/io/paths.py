@@ -15,7 +15,7 @@ def path_text(given: object, error: type[AmpError]) -> str:
         error: What to raise.
 
     Raises:
-        AmpError: `error`: it is no path, or no path can be so.
+        AmpError: `error`: it is not a path, or no path can be so.
     """
     path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(path, str):

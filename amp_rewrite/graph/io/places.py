@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.io.model_files import Place
+from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.wire import to_bytes
 
 
@@ -34,9 +34,7 @@ def fill_tensor(
     for key, entry in tensor.metadata_props.items():
         proto.metadata_props.add(key=key, value=entry)
     if place is not None:
-        proto.data_location = onnx.TensorProto.EXTERNAL
-        for key, entry in place._asdict().items():
-            proto.external_data.add(key=key, value=str(entry))
+        refer(proto, place)
     elif tensor.dtype is ir.DataType.STRING:
         proto.string_data.extend(to_bytes(entry) for entry in tensor.numpy().reshape(-1))
     elif data:

@@ -7,32 +7,29 @@ builds what was read and checked before, and notes every message in an `Origin`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
-from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.io.attributes import AttributeReader
-from amp_rewrite.graph.io.tensorproto import SparseTensor, read_tensor
+from amp_rewrite.graph.io.tensorproto import read_tensor
 from amp_rewrite.graph.io.typeproto import read_info
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
+from amp_rewrite.graph.proto.external import Held
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import props, text
+from amp_rewrite.graph.tensors import SparseTensor
 
 QUANTIZATION = "quant_parameter_tensor_names"
 """The key of Value.meta under which onnx_ir keeps quantization annotations."""
 
 
-def read_model(flat: FlatProto) -> FlatModel:
-    """Build the model that a flat graph describes; it refers to the messages.
-
-    Returns:
-        The flat graph of the model, with the same numbers.
-    """
+def read_model(flat: FlatProto) -> ir.Model:
+    """Return the model that a flat graph describes; it refers to the messages."""
     proto, origin = flat.proto, Origin(flat.proto)
     builder = _Builder(flat, origin)
     graph = builder.graph(MAIN)
@@ -54,16 +51,7 @@ def read_model(flat: FlatProto) -> FlatModel:
         metadata_props=dict(flat.metadata_props) or None,
     )
     origins.attach(model, origin)
-    shared = {f.name: getattr(flat, f.name) for f in fields(FlatGraph)}
-    number = {value: i for i, value in enumerate(builder.values)}
-    return FlatModel(
-        **shared,
-        model=model,
-        nodes=builder.nodes,
-        values=builder.values,
-        graphs=builder.graphs,
-        number=number,
-    )
+    return model
 
 
 def _optional(proto: Any, field: str) -> Any:
@@ -80,8 +68,6 @@ class _Builder:
     def __init__(self, flat: FlatProto, origin: Origin) -> None:
         self._flat, self._origin = flat, origin
         self.values = [ir.Value(name=name) for name in flat.value_names]
-        self.nodes: list[ir.Node] = [None] * flat.n_nodes  # pyright: ignore[reportAttributeAccessIssue] all are made
-        self.graphs: list[ir.Graph] = [None] * len(flat.bodies)  # pyright: ignore[reportAttributeAccessIssue] all are made
 
     def graph(self, number: int) -> ir.Graph:
         """Build a graph and everything in it."""
@@ -90,7 +76,7 @@ class _Builder:
         initializers = [self._initializer(value) for value in body.initializers]
         nodes = [self._node(node) for node in body.nodes]
         self._declare(body.outputs)
-        graph = self.graphs[number] = ir.Graph(
+        graph = ir.Graph(
             [self.values[v] for v in body.inputs],
             [self.values[v] for v in body.outputs],
             nodes=nodes,
@@ -108,7 +94,7 @@ class _Builder:
         """Build a function."""
         flat, body = self._flat, self._flat.main
         self._declare(body.inputs)
-        graph = self.graphs[MAIN] = ir.Graph(
+        graph = ir.Graph(
             [self.values[v] for v in body.inputs],
             [self.values[v] for v in body.outputs],
             nodes=[self._node(node) for node in body.nodes],
@@ -141,7 +127,7 @@ class _Builder:
         outputs = flat.outputs_of(number)
         self._declare(outputs)
         doc, overload, metadata = proto.doc_string, proto.overload, proto.metadata_props
-        node = self.nodes[number] = ir.Node(
+        node = ir.Node(
             proto.domain,
             proto.op_type,
             [None if v == ABSENT else values[v] for v in flat.inputs_of(number)],
@@ -167,7 +153,10 @@ class _Builder:
         if number in flat.sparse:
             tensor: ir.TensorProtocol = SparseTensor(flat.sparse[number])
         else:
-            tensor = read_tensor(flat.tensors[number].proto, flat.files, f"value {value.name!r}")
+            proto = flat.tensors[number].proto
+            tensor = read_tensor(proto, flat.files, f"value {value.name!r}")
+            if isinstance(flat.tensors[number].location, Held):
+                tensor = copy.copy(tensor)  # saving may rename it
         value.const_value = tensor
         if not flat.is_input(number):
             self._declare((number,))

@@ -11,6 +11,7 @@ from amp_rewrite.errors import AmpError, GraphError, LoadError
 from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.magic import describe
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.versions import check_versions
@@ -34,12 +35,12 @@ def read_flat(
     """
     folder = None if base_dir is None else path_text(base_dir, LoadError)
     if isinstance(source, onnx.ModelProto):
-        return _checked(source, folder, "model")
+        return checked(source, ExternalFiles(folder), "model")
     if isinstance(source, bytes):
-        return _checked(_parse(source, "model"), folder, "model")
+        return checked(_parse(source, "model"), ExternalFiles(folder), "model")
     path = path_text(source, LoadError)
     proto = _parse(_read_file(path), path)
-    return _checked(proto, folder or os.path.dirname(os.path.abspath(path)), path)
+    return checked(proto, ExternalFiles(folder or os.path.dirname(os.path.abspath(path))), path)
 
 
 def _read_file(path: str) -> bytes:
@@ -85,11 +86,17 @@ def _parse(content: bytes, where: str) -> onnx.ModelProto:
     return proto
 
 
-def _checked(proto: onnx.ModelProto, folder: str | None, where: str) -> FlatProto:
-    """Check a model; errors say which file they are about."""
+def checked(proto: onnx.ModelProto, files: ExternalFiles, where: str) -> FlatProto:
+    """Return the flat graph of a model; errors say which file they are about.
+
+    Raises:
+        LoadError: External data of the model are not usable.
+        GraphError: The graph is not valid.
+        StepError: It describes itself as a training step in another way than steps do.
+    """
     try:
         check_versions(proto)
-        flat = number_model(proto, folder)
+        flat = number_model(proto, files)
         admit(flat)
     except AmpError as error:
         raise type(error)(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
@@ -11,7 +12,7 @@ from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.datafile import all_tensors, choose, source_file
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.load import HasModel, load
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
     Inline,
@@ -32,7 +33,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     """Return the model as a ModelProto; external tensors stay references to their files.
 
     Raises:
-        SaveError: It is no model, or the weights held in memory are too large for a protobuf
+        SaveError: It is not a model, or the weights held in memory are too large for a protobuf
             message.
     """
     _check_model(model)
@@ -45,20 +46,17 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
             remedy="save it to a file instead",
         )
     with paused_gc():
-        writer = ModelWriter(model)
-        proto = writer.header()
-        writer.graph(proto.graph, model.graph)
-        return proto
+        return ModelWriter(model).message()
 
 
 def save(
-    model: ir.Model | onnx.ModelProto, path: Path, *, progress: Progress | None = None
+    model: ir.Model | onnx.ModelProto | HasModel, path: Path, *, progress: Progress | None = None
 ) -> None:
     """Write the model to `path`; external tensors go to one data file next to it.
 
     Args:
-        model: The model, or what `write_training_info` returned; it is not changed. Weights that it
-            reads from files are streamed.
+        model: The model, or what `rewrite`, `convert` or `write_training_info` returned; it is not
+            changed. Weights that it reads from files are streamed.
         path: The model file. An existing one is replaced in one step.
         progress: Called every few MiB.
 
@@ -66,19 +64,22 @@ def save(
         SaveError: It cannot be written; no new file is left behind.
         LoadError: External data of the model have become unreadable.
     """
-    if isinstance(model, onnx.ModelProto):
-        model = load(model)
+    if not isinstance(model, ir.Model) and isinstance(getattr(model, "model", None), ir.Model):
+        saved: Any = model
+        if hasattr(model, "save"):  # a conversion writes only what holds
+            saved.save(path, progress=progress)
+            return
+        model = saved.model
+    given = load(model) if isinstance(model, onnx.ModelProto) else cast("ir.Model", model)
     output = os.path.abspath(path_text(path, SaveError))
-    _check_model(model)
-    if progress is not None and not callable(progress):
-        raise SaveError("progress must be callable", found=repr(progress))
-    tensors = {id(tensor): tensor for tensor in all_tensors(model)}
+    _check_model(given)
+    tensors = {id(tensor): tensor for tensor in all_tensors(given)}
     sources = {file for file in map(source_file, tensors.values()) if file is not None}
     external = choose(list(tensors.values()))
     meter = Meter(sum(tensor.nbytes for tensor in tensors.values()), progress)
 
     def parts(places: Sequence[Place]) -> Parts:
-        return _parts(model, dict(zip(map(id, external), places, strict=True)))
+        return _parts(given, dict(zip(map(id, external), places, strict=True)))
 
     try:
         with paused_gc():
@@ -91,7 +92,7 @@ def save(
 
 
 def _check_model(given: object) -> None:
-    """Refuse what is no model.
+    """Refuse what is not a model.
 
     Raises:
         SaveError: It is none.

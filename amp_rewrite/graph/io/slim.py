@@ -26,7 +26,9 @@ def slim_proto(model: ir.Model) -> onnx.ModelProto:
         if tensor is None:
             continue
         if tensor.nbytes <= _INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
-            writer.tensor(proto.graph.initializer.add(), tensor)
+            entry = proto.graph.initializer.add()
+            writer.tensor(entry, tensor)
+            entry.name = value.name or ""
         elif not value.is_graph_input():
             shape = list(tensor.shape.numpy())
             proto.graph.input.append(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.proto.external import ExternalFiles
+from amp_rewrite.graph.proto.external import ExternalFiles, Held
 from amp_rewrite.graph.proto.messages import props, text
 from amp_rewrite.graph.proto.stored import check_tensor
 
@@ -41,45 +40,18 @@ class ProtoTensor(ir.TensorProtoTensor):
         return renamed
 
 
-class SparseTensor(ir.LazyTensor):
-    """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was.
-
-    Attributes:
-        proto: The SparseTensorProto.
-    """
-
-    __slots__ = ("proto",)
-
-    def __init__(self, proto: onnx.SparseTensorProto) -> None:
-        """Refer to the message, which must have been checked."""
-        super().__init__(
-            lambda: ir.Tensor(_dense(proto)),
-            ir.DataType(proto.values.data_type),
-            ir.Shape(proto.dims, frozen=True),
-            name=proto.values.name,
-        )
-        self.proto = proto
-
-
-def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
-    values = ir.TensorProtoTensor(proto.values).numpy()
-    indices = ir.TensorProtoTensor(proto.indices).numpy()
-    dense = np.zeros(tuple(proto.dims), values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
-    return dense
-
-
 def read_tensor(proto: onnx.TensorProto, files: ExternalFiles, where: str) -> ir.TensorProtocol:
-    """Return a tensor that refers to `proto` or to a file; no data are copied or read.
+    """Return a tensor that refers to `proto` or to a file, or the one in memory that it refers to.
+
+    No data are copied or read.
 
     Raises:
         GraphError: Type, dimensions and stored data do not agree.
         LoadError: Its external data are missing, too short or outside the model's folder.
     """
     stored = check_tensor(proto, files, where)
+    if isinstance(stored.location, Held):
+        return stored.location.tensor
     if stored.location is None and stored.dtype != onnx.TensorProto.STRING:
         return ProtoTensor(proto)
     doc_string = text(proto.doc_string) if proto.HasField("doc_string") else None

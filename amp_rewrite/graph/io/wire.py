@@ -9,21 +9,17 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.io.typeproto import write_type
-from amp_rewrite.graph.proto.messages import text, varint
+from amp_rewrite.graph.proto.messages import copy_text, text
 
 
 def write_doc(proto: Any, source: Any, doc: str | None) -> None:
     """Write a doc string; an unchanged one as the bytes that it was."""
     if doc is None:
         return
-    original = source.doc_string
-    if text(original) != doc:
-        proto.doc_string = doc
-    elif isinstance(original, str):
-        proto.doc_string = original
+    if text(source.doc_string) == doc and source.HasField("doc_string"):
+        copy_text(proto, source, "doc_string")
     else:
-        tag = type(proto).DESCRIPTOR.fields_by_name["doc_string"].number << 3 | 2
-        proto.MergeFromString(varint(tag) + varint(len(original)) + original)
+        proto.doc_string = doc
 
 
 def write_props(entries: Any, current: Mapping[str, str], source: Iterable[Any]) -> None:

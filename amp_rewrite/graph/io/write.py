@@ -13,7 +13,6 @@ from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.model_files import Place
 from amp_rewrite.graph.io.places import fill_tensor
 from amp_rewrite.graph.io.read import QUANTIZATION
-from amp_rewrite.graph.io.tensorproto import SparseTensor
 from amp_rewrite.graph.io.typeproto import write_info
 from amp_rewrite.graph.io.wire import (
     to_bytes,
@@ -24,6 +23,7 @@ from amp_rewrite.graph.io.wire import (
 )
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.proto.messages import props, text
+from amp_rewrite.graph.tensors import SparseTensor
 
 _KINDS = ir.AttributeType
 _FIELDS: dict[ir.AttributeType, str] = {_KINDS.INT: "i", _KINDS.FLOAT: "f"}
@@ -49,6 +49,12 @@ class ModelWriter:
         self.model = model
         self.places = places or {}
         self.origin = origins.of(model) or Origin(onnx.ModelProto(), annotated=True)
+
+    def message(self) -> onnx.ModelProto:
+        """Return the whole model."""
+        proto = self.header()
+        self.graph(proto.graph, self.model.graph)
+        return proto
 
     def header(self) -> onnx.ModelProto:
         """Return everything of the model except its main graph."""
@@ -205,10 +211,10 @@ class ModelWriter:
             sparse.CopyFrom(tensor.proto)
             sparse.values.name = value.name or ""
             return
-        if tensor.name != value.name:
-            tensor.name = value.name
         if deferred is None or id(tensor) in self.places:
-            self.tensor(proto.initializer.add(), tensor)
+            entry = proto.initializer.add()
+            self.tensor(entry, tensor)
+            entry.name = value.name or ""
         else:
             deferred.append(value)
 

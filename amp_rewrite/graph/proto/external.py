@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import os
 import stat
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import onnx
 
 from amp_rewrite.errors import LoadError
 from amp_rewrite.graph.elements import bits
 from amp_rewrite.graph.proto.messages import props
+from amp_rewrite.graph.streams import Stream
+
+HELD = "\0"
+"""The location of data that the process holds: no file has it, for `locate` refuses it there."""
 
 
 class Location(NamedTuple):
@@ -35,33 +40,59 @@ class Location(NamedTuple):
         return os.path.join(self.folder, self.location)
 
 
-class ExternalFiles:
-    """The data files of one model; each is looked at once."""
+class Held(NamedTuple):
+    """A tensor of a model in memory, whose message only refers to it.
 
-    def __init__(self, base_dir: str | None) -> None:
-        """Resolve locations against `base_dir`; None refuses every external tensor."""
+    Attributes:
+        stream: What ONNX stores for it.
+        tensor: The tensor, an object of onnx_ir.
+    """
+
+    stream: Stream
+    tensor: Any
+
+
+class ExternalFiles:
+    """The data files of one model, each looked at once, and what it has in memory instead."""
+
+    def __init__(self, base_dir: str | None, held: Iterable[Held] = ()) -> None:
+        """Note where data are.
+
+        Args:
+            base_dir: The folder that locations are relative to; None refuses every data file.
+            held: What messages refer to by the location `HELD` and a number, its offset.
+        """
         self.base_dir = None if base_dir is None else os.path.abspath(base_dir)
+        self.held = tuple(held)
         self._sizes: dict[str, int] = {}
+
+    def holding(self, more: Iterable[Held]) -> ExternalFiles:
+        """Return the same files with more in memory."""
+        found = ExternalFiles(self.base_dir, (*self.held, *more))
+        found._sizes = self._sizes
+        return found
 
     @property
     def total(self) -> int:
         """How many bytes the files have that were looked at."""
         return sum(self._sizes.values())
 
-    def locate(self, proto: onnx.TensorProto, size: int, where: str) -> Location:
+    def locate(self, proto: onnx.TensorProto, size: int, where: str) -> Location | Held:
         """Return where the data of a tensor of `size` elements lie.
 
         Raises:
             LoadError: The file is missing, too short or outside the folder, or the reference is
                 malformed.
         """
+        entries = props(proto.external_data)
+        if self.held and entries.get("location") == HELD:
+            return self.held[int(entries["offset"])]
         if self.base_dir is None:
             raise LoadError(
                 "the tensor is external data, but it is unknown of which folder",
                 where=where,
                 remedy="load the model from its file, or pass base_dir",
             )
-        entries = props(proto.external_data)
         location = entries.get("location", "")
         if not location or "\0" in location:
             raise LoadError("external data without a location", where=where, found=repr(location))

@@ -81,7 +81,7 @@ class FlatProto(FlatGraph):
         sparse: Initializer -> its message, of sparse ones.
         unused: Graph -> entries of value_info that name nothing in it.
         given: The nodes that had no name and were given one.
-        external_attributes: Whether a tensor in an attribute of a node has its data in a file.
+        external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.
     """
 
     proto: onnx.ModelProto = field(kw_only=True)
@@ -126,6 +126,11 @@ class FlatProto(FlatGraph):
     def initializer(self, value: int) -> Tensor | None:
         """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
         return self.tensors.get(value)
+
+    def keep_names(self, names: Sequence[str]) -> None:
+        """Let nodes that had no name have other given ones: `names` has one for each node."""
+        for node in self.given:
+            self.node_names[node] = names[node] or self.node_names[node]
 
     def messages_of(self, value: int) -> list[onnx.ValueInfoProto]:
         """Return what declares a value; of what they say twice, the last one counts.

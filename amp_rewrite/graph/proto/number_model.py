@@ -34,18 +34,17 @@ from amp_rewrite.graph.versions import opset_imports
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
 
 
-def number_model(proto: onnx.ModelProto, base_dir: str | None) -> FlatProto:
+def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
     """Return the flat graph of a model, checked.
 
     Args:
         proto: The model; left alone.
-        base_dir: The folder that external data are relative to; None refuses them.
+        files: Where the data of its tensors are that are not in messages.
 
     Raises:
         GraphError: The graph is not valid ONNX.
-        LoadError: External data are missing, too short or outside `base_dir`.
+        LoadError: External data are missing, too short or outside the model's folder.
     """
-    files = ExternalFiles(base_dir)
     functions: dict[Operator, FlatFunction] = {}
     flat = FlatProto(
         opset_imports(proto.opset_import, "model"),

@@ -59,7 +59,7 @@ class Scope:
         """Add a value.
 
         Raises:
-            GraphError: The name is no text, taken, or was used for an outer value before.
+            GraphError: The name is not a text, taken, or was used for an outer value before.
         """
         if type(name) is not str:
             raise GraphError("a name is not UTF-8", where=self.place(), found=repr(name))

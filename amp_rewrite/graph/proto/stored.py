@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import bits
 from amp_rewrite.graph.flat import Array
-from amp_rewrite.graph.proto.external import ExternalFiles, Location
+from amp_rewrite.graph.proto.external import ExternalFiles, Held, Location
 from amp_rewrite.graph.proto.messages import check_element
 from amp_rewrite.graph.streams import FileRange, Stream
 
@@ -48,14 +48,14 @@ class StoredTensor:
         dtype: The element type, a number of TensorProto.DataType.
         dims: The lengths of its axes.
         size: How many elements it has.
-        location: Where its data lie, or None if they are in the message.
+        location: Where its data lie, in a file or in memory; None if they are in the message.
     """
 
     proto: TensorProto
     dtype: int
     dims: tuple[int, ...]
     size: int
-    location: Location | None = None
+    location: Location | Held | None = None
 
     @property
     def nbytes(self) -> int:
@@ -68,6 +68,8 @@ class StoredTensor:
         """Return the elements; what is in a file is read."""
         if self.location is None:
             return numpy_helper.to_array(self.proto)
+        if isinstance(self.location, Held):
+            return self.location.tensor.numpy()
         if bits(self.dtype) < 8:
             return numpy_helper.to_array(self.proto, self.location.folder)
         # onnx reads up to the end of a file where no length is recorded
@@ -76,15 +78,19 @@ class StoredTensor:
 
     @property
     def stored(self) -> Stream:
-        """What ONNX stores for a tensor whose data are in a file."""
+        """What ONNX stores for a tensor whose data are not in its message."""
         if self.location is None:
             raise ValueError("the data are in the message")
+        if isinstance(self.location, Held):
+            return self.location.stream
         place = FileRange(self.location.path, self.location.offset)
         return Stream(self.nbytes, np.dtype(np.uint8), place, name=self.proto.name)
 
     @property
     def stream(self) -> Stream:
         """The elements, which are read when they are needed; whole bytes only."""
+        if isinstance(self.location, Held):
+            return self.location.stream
         numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
         if self.location is not None:
             place = FileRange(self.location.path, self.location.offset)

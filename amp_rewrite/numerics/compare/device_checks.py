@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import onnx_ir as ir
-
-from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.errors import RunError
-from amp_rewrite.numerics.batches import Feeds
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.verify_report import DeviceComparison
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Feeds
 
 Outputs = Mapping[str, Any]
 
@@ -55,8 +54,8 @@ class DeviceChecks:
 
     def __init__(
         self,
-        before: ir.Model,
-        after: ir.Model,
+        before: TypedModel,
+        after: TypedModel,
         providers: tuple[str, ...],
         tolerances: Tolerances,
         *,
@@ -80,7 +79,7 @@ class DeviceChecks:
             "providers": providers,
             "threads": threads,
         }
-        names = [value.name or "" for value in before.graph.outputs]
+        names = [value.name or "" for value in before.model.graph.outputs]
         self._emulated = Comparison(names, tolerances)
         self._original = Comparison(names, tolerances)
         self._itself = Comparison(names, tolerances)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite import arguments
+from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.numerics.batches import Array
+from amp_rewrite.numerics.inputs.batches import Array
 
 COSINE = 0.999
 """How alike the directions of two outputs must be if no tolerance is given."""
@@ -80,6 +80,12 @@ class OutputComparison:
             like class scores: floating-point, shape (rows, classes), at least two classes.
         shape_differs: Whether a feed gave another shape.
         ok: Whether it holds; see Tolerances.
+        constant: The one number that all elements are in both models, if it is 0 or there are
+            several elements: that they agree in it says nothing. None if they are not.
+        apart: How many elements lie in rows that are masked whole; they count for nothing above
+            but NaN and infinities.
+        apart_error: The largest difference among these, relative to the largest magnitude of the
+            original.
     """
 
     name: str
@@ -96,6 +102,14 @@ class OutputComparison:
     top1: float | None
     shape_differs: bool
     ok: bool
+    constant: float | None = None
+    apart: int = 0
+    apart_error: float = 0.0
+
+    @property
+    def compared(self) -> bool:
+        """Whether there was anything in it that could have differed."""
+        return self.elements > 0 and self.constant is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +156,22 @@ class Comparer:
     same_rows: int = 0
     shape_differs: bool = False
     is_float: bool = False
+    least: float = math.inf
+    most: float = -math.inf
+    apart: int = 0
+    apart_worst: float = 0.0
+    apart_largest: float = 0.0
     products: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     """Sums over the finite elements: original^2, rewritten^2, their product, difference^2."""
 
-    def add(self, original: Any, rewritten: Any) -> None:
-        """Take one feed's results into account; sequences are compared item by item."""
+    def add(self, original: Any, rewritten: Any, apart: Array | None = None) -> None:
+        """Take one feed's results into account; sequences are compared item by item.
+
+        Args:
+            original: The original's output.
+            rewritten: The rewritten model's.
+            apart: Which rows (elements of the first axes) must only stay finite.
+        """
         if isinstance(original, list):
             self.shape_differs |= len(original) != len(rewritten)
             for a, b in zip(original, rewritten, strict=False):
@@ -160,12 +185,27 @@ class Comparer:
         if a.shape != b.shape:
             self.shape_differs = True
             return
-        self.elements += a.size
         if is_float(a) and is_float(b):
             self.is_float = True
-            self._add_floats(a.astype(np.float64), b.astype(np.float64))
+            a, b = a.astype(np.float64), b.astype(np.float64)
+            if apart is not None:
+                self._add_apart(a[apart], b[apart])
+                a, b = a[~apart], b[~apart]
+            self.elements += a.size
+            self._add_floats(a, b, classes=a.ndim == 2 and apart is None)
         else:
+            self.elements += a.size
             self._add_others(a, b)
+
+    def merge(self, other: Comparer) -> None:
+        """Take what another comparer of the same output has seen into account."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _MAXIMA:
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        self.least = min(self.least, other.least)
+        self.dtype = other.dtype or self.dtype
+        self.products = [a + b for a, b in zip(self.products, other.products, strict=True)]
 
     def result(self) -> OutputComparison:
         """Return the comparison over all feeds so far."""
@@ -184,7 +224,10 @@ class Comparer:
             inf=self.inf,
             top1=self.same_rows / self.rows if self.rows else None,
             shape_differs=self.shape_differs,
-            ok=not self.shape_differs and (self._holds() or self.fitting == self.elements),
+            ok=not self.shape_differs and (self._holds() or self._fits()),
+            constant=self._constant(),
+            apart=self.apart,
+            apart_error=self._apart_error(),
         )
 
     @property
@@ -202,16 +245,45 @@ class Comparer:
         same_class = self.usual is not None or self.same_rows >= AGREEMENT * self.rows
         return distance <= DISTANCE and same_class
 
-    def _add_floats(self, a: Array, b: Array) -> None:
+    def _fits(self) -> bool:
+        """Tell whether every element is within the tolerance."""
+        return self.fitting == self.elements and not (self.nan or self.inf)
+
+    def _constant(self) -> float | None:
+        """Return the number that all elements are in both models, if that says nothing."""
+        differs = self.max_abs or self.nan or self.inf or self.unequal or self.least != self.most
+        if differs or self.finite < self.elements or not (self.finite > 1 or self.least == 0):
+            return None
+        return self.least
+
+    def _apart_error(self) -> float:
+        largest = max(self.largest, self.apart_largest)
+        return self.apart_worst / largest if largest else self.apart_worst
+
+    def _add_lost(self, a: Array, b: Array) -> Array:
+        """Count what became NaN or infinite; return where the original is finite."""
         finite = np.isfinite(a)
         self.nan += int(np.count_nonzero(np.isnan(b) & finite))
         self.inf += int(np.count_nonzero(np.isinf(b) & finite))
+        return finite
+
+    def _add_apart(self, a: Array, b: Array) -> None:
+        """Take rows into account that count only if they lose finite numbers."""
+        both = self._add_lost(a, b) & np.isfinite(b)
+        self.apart += a.size
+        if both.any():
+            a, b = a[both], b[both]
+            self.apart_worst = max(self.apart_worst, float(np.abs(b - a).max()))
+            self.apart_largest = max(self.apart_largest, float(np.abs(a).max()))
+
+    def _add_floats(self, a: Array, b: Array, *, classes: bool) -> None:
+        finite = self._add_lost(a, b)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         self.fitting += int(np.count_nonzero(same & ~finite))
         self.unequal += int(np.count_nonzero(~same & ~finite))
         both = finite & np.isfinite(b)
         self._add_finite(a[both], b[both])
-        if a.ndim == 2 and a.shape[1] > 1:
+        if classes and a.shape[1] > 1:
             self.rows += a.shape[0]
             known = ~(np.isnan(b) & finite).any(1)
             self.same_rows += int(np.count_nonzero((a.argmax(1) == b.argmax(1)) & known))
@@ -221,6 +293,7 @@ class Comparer:
             return
         error, magnitude = np.abs(b - a), np.abs(a)
         largest = float(magnitude.max())
+        self.least, self.most = min(self.least, float(a.min())), max(self.most, float(a.max()))
         self.largest, self.finite = max(self.largest, largest), self.finite + a.size
         scale = largest if self.usual is None else max(largest, self.usual.largest)
         atol = self.tolerances.atol * (scale if self.tolerances.scaled else 1.0)
@@ -257,6 +330,14 @@ class Comparer:
             both_zero = self.products[0] == self.products[1]
             return None if both_zero or not self.is_float else 0.0
         return self.products[2] / math.sqrt(squares)
+
+
+_SUMS = ("elements", "fitting", "finite", "nan", "inf", "unequal", "rows", "same_rows", "apart")
+_MAXIMA = (
+    *("max_abs", "max_rel", "largest", "scaled_error", "shape_differs", "is_float", "most"),
+    *("apart_worst", "apart_largest"),
+)
+"""The fields of a Comparer that are sums over feeds, and those that are the largest over them."""
 
 
 def is_float(array: Array) -> bool:

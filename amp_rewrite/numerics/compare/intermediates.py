@@ -18,12 +18,13 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.added import origin
-from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.batches import Array
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.compare.distance import DISTANCE, is_float
 from amp_rewrite.numerics.compare.stress_report import Departure
 from amp_rewrite.numerics.compare.verify_report import Infinity, NodeGrowth, ValueDistance
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Array
 
 BUDGET_BYTES = 1 << 28
 """About how many bytes of values are held at once."""
@@ -45,17 +46,27 @@ class _Deviation:
     norm: float = 0.0
     inf: int = 0
     nan: int = 0
+    positive: int = 0
+    is_filled: bool = False
+    """Whether the original holds minus infinities itself."""
 
     def add(self, original: Array, rewritten: Array) -> None:
         """Take one feed into account."""
         a, b = original.astype(np.float64), rewritten.astype(np.float64)
         finite = np.isfinite(a)
+        self.is_filled |= bool(np.isneginf(a).any())
         self.inf += int(np.count_nonzero(finite & np.isinf(b)))
+        self.positive += int(np.count_nonzero(finite & np.isposinf(b)))
         self.nan += int(np.count_nonzero(finite & np.isnan(b)))
         both = finite & np.isfinite(b)
         a, b = a[both], b[both]
         self.norm += float(a @ a)
         self.error += float((b - a) @ (b - a))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether elements that are finite in the original are not any more."""
+        return bool(self.inf or self.nan)
 
     @property
     def relative(self) -> float:
@@ -106,9 +117,9 @@ class IntermediateComparer:
         shapes: Name in the original -> the shape of the value for the first feed.
     """
 
-    def __init__(self, original: ir.Model, rewritten: ir.Model) -> None:
+    def __init__(self, original: TypedModel, rewritten: TypedModel) -> None:
         """Find what can be compared."""
-        self._graph = rewritten.graph
+        self._graph = rewritten.model.graph
         self.pairs = counterparts(original, rewritten)
         self.sizes: dict[str, int] = {}
         self.shapes: dict[str, Shape] = {}
@@ -168,8 +179,7 @@ class IntermediateComparer:
     def departure(self) -> Departure | None:
         """Return the first value with new infinities or NaNs, else the first that is far off."""
         far = (n for n, d in self._deviations.items() if d.relative > DISTANCE)
-        lost = (n for n, d in self._deviations.items() if d.inf or d.nan)
-        name = next(lost, None) or next(far, None)
+        name = next(iter(self._overflows()), None) or next(far, None)
         if name is None:
             return None
         found, node = self._deviations[name], self._producers.get(name)
@@ -179,12 +189,35 @@ class IntermediateComparer:
     def infinities(self) -> tuple[Infinity, ...]:
         """Return the values with new infinities or NaNs, in topological order."""
         found: list[Infinity] = []
-        for name, deviation in self._deviations.items():
-            if deviation.inf or deviation.nan:
-                node = self._producers.get(name)
-                place = ("", "") if node is None else (node.name or "", node.op_type)
-                found.append(Infinity(name, *place, deviation.inf, deviation.nan))
+        producers = self._producers
+        for name in self._overflows():
+            deviation, node = self._deviations[name], producers.get(name)
+            place = ("", "") if node is None else (node.name or "", node.op_type)
+            found.append(Infinity(name, *place, deviation.inf, deviation.nan))
         return tuple(found)
+
+    def _overflows(self) -> list[str]:
+        """Return the values with new infinities or NaNs, but for the fill of a mask elsewhere.
+
+        A router that keeps the best groups fills the others with minus infinity. Where a rounding
+        chooses another group, what was finite is filled now: by an operator that moves numbers and
+        so cannot overflow, and on from there.
+        """
+        producers = self._producers
+        filled: set[str] = set()
+        found: list[str] = []
+        for name, deviation in self._deviations.items():
+            if not deviation.is_lost:
+                continue
+            node = producers.get(name)
+            read = () if node is None else tuple(v.name for v in node.inputs if v is not None)
+            moves = node is not None and has(node, Trait.MOVES) and deviation.is_filled
+            only_fill = not (deviation.nan or deviation.positive)
+            if only_fill and (moves or not filled.isdisjoint(read)):
+                filled.add(name)
+            else:
+                found.append(name)
+        return found
 
     def distances(self) -> tuple[ValueDistance, ...]:
         """Return how far every value is from the original, in topological order."""
@@ -220,16 +253,16 @@ def _nbytes(values: Mapping[str, Any]) -> int:
     return sum(int(np.asarray(value).nbytes) for value in values.values())
 
 
-def counterparts(original: ir.Model, rewritten: ir.Model) -> dict[str, str]:
+def counterparts(original: TypedModel, rewritten: TypedModel) -> dict[str, str]:
     """Return value name in the rewritten main graph -> that of the same value in the original.
 
     Only floating-point tensors that a node or an input makes are in it, in topological order.
     """
-    types_before, types_after = infer_types(original), infer_types(rewritten)
-    known = {v.name for v in _values(original.graph) if types_before.get(v) in _FLOATS}
+    types = original.types
+    known = {v.name for v in _values(original.model.graph) if types.get(v) in _FLOATS}
     pairs: dict[str, str] = {}
-    for value in _values(rewritten.graph):
-        if value.name and types_after.get(value) in _FLOATS:
+    for value in _values(rewritten.model.graph):
+        if value.name and rewritten.types.get(value) in _FLOATS:
             match = _counterpart(value, known)
             if match is not None:
                 pairs[value.name] = match

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from amp_rewrite.numerics.batches import Feeds
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.verification import Verification
+from amp_rewrite.numerics.inputs.batches import Feeds
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 from amp_rewrite.numerics.inputs.lengths import Growth, candidate_lengths
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
@@ -39,7 +39,7 @@ def long_feeds(
     """
     short = FreeSizes(attempt).length
     growth, per_byte = _measured(run, inside, plausible, attempt, short)
-    for length in candidate_lengths(run.before, above=short):
+    for length in candidate_lengths(run.before.model, above=short):
         held = growth.nbytes(length)
         if held <= MEMORY_BYTES and held * per_byte <= seconds:
             yield plausible.feeds(FreeSizes(attempt, length))

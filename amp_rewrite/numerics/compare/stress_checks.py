@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import DataError, RunError
-from amp_rewrite.numerics.batches import Feeds
-from amp_rewrite.numerics.compare.distance import DISTANCE, Comparer, OutputComparison, is_float
+from amp_rewrite.numerics.compare.distance import (
+    DISTANCE,
+    Comparer,
+    OutputComparison,
+    OutputSize,
+    is_float,
+)
 from amp_rewrite.numerics.compare.long_feeds import long_feeds
 from amp_rewrite.numerics.compare.stress_report import Departure, StressReport, StressResult
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_report import failure_of
+from amp_rewrite.numerics.compare.weights_alone import is_as_far
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.inputs.free_sizes import has_length
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs
@@ -98,13 +105,19 @@ class StressChecks:
         return StressResult(kind, (), "left out", why)
 
     def _compared(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
-        outputs = self._outputs(expected, self.run.run_rewritten(feeds))
+        found, apart = self.run.compare(
+            feeds, expected, self.run.run_rewritten(feeds), self._usual()
+        )
+        outputs = _results(found)
         failures = [failure_of(output) for output in outputs if not output.ok]
         changed = tuple(
             _described(n, a) for n, a in feeds.items() if a is not self.inputs.base.get(n)
         )
-        if failures and self._is_sensitive(feeds, expected, outputs):
+        if failures and self._is_sensitive(feeds, expected, apart, outputs):
             why = "the original itself goes as far where its inputs are rounded"
+            return StressResult(kind, changed, "left out", why, outputs)
+        if failures and self._owes_it_to_weights(feeds, expected, apart, outputs):
+            why = "the weights alone, rounded and computed in float32, are as far off"
             return StressResult(kind, changed, "left out", why, outputs)
         if not failures and self._is_finite_inside(kind, feeds):
             return StressResult(kind, changed, "held", "", outputs)
@@ -114,36 +127,50 @@ class StressChecks:
         why = "; ".join(failures) or "values inside overflow, though the outputs do not show it"
         return StressResult(kind, changed, "failed", why, outputs, first)
 
-    def _outputs(
-        self, expected: Mapping[str, Any], found: Mapping[str, Any]
-    ) -> tuple[OutputComparison, ...]:
-        """Compare outputs; what is small on these inputs is held to its usual size."""
-        comparisons: list[OutputComparison] = []
-        for name, value in expected.items():
-            usual = self.run.outputs[name].size.at_least(self.run.low.smallest_normal)
-            comparer = Comparer(name, self.run.tolerances, usual)
-            comparer.add(value, found[name])
-            comparisons.append(comparer.result())
-        return tuple(comparisons)
+    def _usual(self) -> dict[str, OutputSize]:
+        """Return the usual sizes of outputs: what is smaller here is held to them."""
+        least = self.run.low.smallest_normal
+        return {name: seen.size.at_least(least) for name, seen in self.run.outputs.items()}
 
     def _is_sensitive(
-        self, feeds: Feeds, expected: Mapping[str, Any], outputs: tuple[OutputComparison, ...]
+        self,
+        feeds: Feeds,
+        expected: Mapping[str, Any],
+        apart: Mapping[str, Array],
+        outputs: Sequence[OutputComparison],
     ) -> bool:
         """Tell whether the original itself is off as far if its inputs are off by the tolerance.
 
         A spectrum of a constant is one line and the rest next to nothing: nothing that rounds can
         be right there.
         """
-        moved = self._outputs(expected, self.run.run_original(self._rounded(feeds)))
+        moved = self.run.run_original(self._rounded(feeds))
+        there = self.run.compared(expected, moved, self._usual(), apart)
         return all(
             here.ok or (_is_far(there) and _off(here) <= _SENSITIVE * _off(there))
-            for here, there in zip(outputs, moved, strict=True)
+            for here, there in zip(outputs, _results(there), strict=True)
+        )
+
+    def _owes_it_to_weights(
+        self,
+        feeds: Feeds,
+        expected: Mapping[str, Any],
+        apart: Mapping[str, Array],
+        outputs: Sequence[OutputComparison],
+    ) -> bool:
+        """Tell whether the rounded weights alone are as far off in all outputs that do not hold."""
+        control = _results(self.run.compare_control(feeds, expected, apart, self._usual()))
+        limits = self.run.tolerances
+        return bool(control) and all(
+            here.ok or is_as_far(here, there, limits)
+            for here, there in zip(outputs, control, strict=True)
         )
 
     def _rounded(self, feeds: Feeds) -> Feeds:
         """Return feeds whose floats are off by the relative tolerance of the precision."""
         rng = np.random.default_rng(self.inputs.seed)
-        return {name: _moved(rng, value, self.run.low.rtol) for name, value in feeds.items()}
+        base, step = self.inputs.base, self.run.low.rtol
+        return {name: _moved(rng, value, base.get(name), step) for name, value in feeds.items()}
 
     def _is_finite_inside(self, kind: str, feeds: Feeds) -> bool:
         inside = self.run.inside
@@ -189,6 +216,10 @@ def _doubts(results: Sequence[StressResult]) -> tuple[StressResult, ...]:
     )
 
 
+def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
+    return tuple(comparer.result() for comparer in comparers.values())
+
+
 def _is_far(output: OutputComparison) -> bool:
     return output.distance is not None and output.distance > DISTANCE
 
@@ -199,10 +230,23 @@ def _off(output: OutputComparison) -> float:
     return math.inf if lost or output.distance is None else output.distance
 
 
-def _moved(rng: np.random.Generator, array: Any, step: float) -> Any:
+def _moved(rng: np.random.Generator, array: Any, usual: Any, step: float) -> Any:
+    """Return floats that are off by a relative step; zeros by the same step of their usual size.
+
+    By a factor a zero stays one, and what divides by the deviation of an image of zeros would seem
+    to be exact.
+    """
     if not isinstance(array, np.ndarray) or not is_float(array):
         return array
-    return (array * (1 + step * rng.choice([-1.0, 1.0], array.shape))).astype(array.dtype)
+    size = np.where(array == 0, _size(usual), np.abs(array))
+    return (array + step * size * rng.choice([-1.0, 1.0], array.shape)).astype(array.dtype)
+
+
+def _size(usual: Any) -> float:
+    """Return the root of the mean square of what an input usually holds."""
+    numbers = np.asarray(usual if isinstance(usual, np.ndarray) else 0.0, np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
 
 
 def _has_nan(values: Mapping[str, Any]) -> bool:

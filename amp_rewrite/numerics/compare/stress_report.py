@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from amp_rewrite.numerics.compare.distance import OutputComparison
+from amp_rewrite.numerics.compare.distance import DISTANCE, OutputComparison
 
 Outcome = Literal["held", "failed", "doubtful", "left out"]
 
@@ -48,7 +48,8 @@ class StressResult:
         inputs: The inputs of the model that differ from plausible ones: name, shape and range.
         outcome: "held"; "failed"; "doubtful", if the numbers are those of another scale than the
             model may be meant for, and it holds for that; or "left out", because the original
-            itself fails on it, or for lack of time or memory.
+            itself fails on it, the rounded weights alone are as far off, or for lack of time or
+            memory.
         why: What does not hold, or why it was left out; "" if it held.
         outputs: One comparison per output; errors are relative to the output's size on plausible
             inputs where it is smaller than that.
@@ -67,6 +68,16 @@ class StressResult:
         """What does not hold on which input, in one line."""
         place = "" if self.first is None else f"; first wrong: {self.first}"
         return f"on {self.name} ({', '.join(self.inputs)}): {self.why}{place}"
+
+    @property
+    def apart_lines(self) -> tuple[str, ...]:
+        """What became of rows that are masked whole, where that is not what the original gives."""
+        return tuple(
+            f"apart: {self.name}: output {o.name} is off by {o.apart_error:.2g} of its largest "
+            "magnitude in rows that are masked whole"
+            for o in self.outputs
+            if o.apart_error > DISTANCE
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +108,6 @@ class StressReport:
             f"stress inputs, {self.seconds:.1f} s of at most {self.budget:.0f} s: "
             + (tried or "none fits the model"),
             *(f"left out: {r.name}: {r.why}" for r in left_out),
+            *(line for r in self.results for line in r.apart_lines),
             *(f"doubtful: {r.failure}; calibrate if the model is fed such" for r in doubtful),
         ]

@@ -12,39 +12,52 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.emulated_feeds import FeedSpec, widened
-from amp_rewrite.emulate.evaluator import Evaluator
-from amp_rewrite.emulate.low_sums import kept_low
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.names import names_in
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.batches import Feeds
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.distance import (
+    Comparer,
+    OutputComparison,
+    OutputSize,
+    Tolerances,
+)
+from amp_rewrite.numerics.compare.finite_feeds import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
+from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.raised_for_sums import raised_for_sums
+from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
+from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.emulate.low_sums import kept_low
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.repaint.raised_for_sums import raised_for_sums
 
 
 class Verification:
     """One call of `verify`: models, one session for each, and running comparisons.
 
     Attributes:
-        before: The original.
+        target: The name of the target whose kernels are emulated.
+        before: The original, which nobody changes.
         low: The lowest precision of the rewritten model.
         outputs: A comparison for each output, over all feeds.
         inside: The comparison of the values inside, or None if none of them can be fetched.
         seconds: How long the two models took on the last feed, their outputs alone.
+        control: The same comparisons of what the rounded weights alone bring.
+        weights_alone: Computes that.
+        left_out: Feeds that do not count, with the reasons.
     """
 
     def __init__(
         self,
-        before: ir.Model,
-        after: ir.Model,
+        before: TypedModel,
+        after: TypedModel,
         tolerances: Tolerances,
         target: targets.Target,
         *,
@@ -65,10 +78,11 @@ class Verification:
             OptionError: The models have different inputs or outputs.
             RunError: ONNX Runtime cannot load one of them.
         """
+        self.target = target.name
         self.before, self.after, self.threads = before, after, threads
-        self.low = lowest_precision(after)
+        self.low = lowest_precision(after.types)
         self.tolerances = tolerances
-        names, found = _output_names(before), _output_names(after)
+        names, found = _output_names(before.model), _output_names(after.model)
         _check_same("outputs", names, found)
         self.outputs = {name: Comparer(name, self.tolerances) for name in names}
         self.inside = IntermediateComparer(before, after) if inside else None
@@ -79,11 +93,17 @@ class Verification:
         self.rewritten = Evaluator(
             emulated,
             outputs=fetched,
-            accumulate_low=kept_low(target, self.low, emulated.graph.opset_imports.get("", 0)),
+            accumulate_low=kept_low(
+                target, self.low, emulated.model.graph.opset_imports.get("", 0)
+            ),
             threads=threads,
         )
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None
+        self.control = {name: Comparer(name, self.tolerances) for name in names}
+        self.weights_alone = WeightsAlone(before, after.model, threads)
+        self._masked = MaskedRows(before.model, set(pairs.values()))
+        self.left_out: list[str] = []
         self.count = 0
         self.seconds = 0.0
         self._ends: dict[str, Shape] = {}
@@ -131,13 +151,72 @@ class Verification:
         expected, found = self.run_original(feeds), self.run_rewritten(feeds)
         self.seconds = time.perf_counter() - start
         self._note_shapes({**feeds, **expected})
+        compared, apart = self.compare(feeds, expected, found)
+        lost = lost_in(expected, apart)
+        if lost is not None:
+            cause = nonfinite_input(feeds)
+            self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
+            return
         for name, comparer in self.outputs.items():
-            comparer.add(expected[name], found[name])
+            comparer.merge(compared[name])
+        for name, comparer in self.compare_control(feeds, expected, apart).items():
+            self.control[name].merge(comparer)
         if inside and self.inside is not None:
             self.inside.add(partial(self.run_original, feeds), partial(self.run_rewritten, feeds))
         if self.on_device is not None:
             fitted = _fitted(feeds, self.rewritten.inputs)
             self.on_device.add(feeds, fitted, expected, found)
+
+    def compare(
+        self,
+        feeds: Feeds,
+        expected: Mapping[str, Any],
+        found: Mapping[str, Any],
+        usual: Mapping[str, OutputSize] | None = None,
+    ) -> tuple[dict[str, Comparer], dict[str, Array]]:
+        """Compare the outputs of one feed; rows that are masked whole are looked for if they fail.
+
+        Args:
+            feeds: The feed, of the original's types.
+            expected: What the original makes of it.
+            found: What is compared with that.
+            usual: The size that outputs have on other feeds.
+
+        Returns:
+            A comparer for each output, and the rows of outputs that are masked whole.
+        """
+        compared = self.compared(expected, found, usual or {}, {})
+        holds = all(comparer.result().ok for comparer in compared.values())
+        if holds and lost_in(expected, {}) is None:
+            return compared, {}
+        masked = self._masked.find(partial(self.run_original, feeds))
+        rows = {name: rows_of(v, masked) for name, v in expected.items() if _is_tensor(v)}
+        apart = {name: found for name, found in rows.items() if found is not None}
+        return (self.compared(expected, found, usual or {}, apart) if apart else compared), apart
+
+    def compare_control(
+        self,
+        feeds: Feeds,
+        expected: Mapping[str, Any],
+        apart: Mapping[str, Array],
+        usual: Mapping[str, OutputSize] | None = None,
+    ) -> dict[str, Comparer]:
+        """Compare what the rounded weights alone make of a feed; nothing if they do not run."""
+        noisy = self.weights_alone.run(feeds, self.outputs)
+        return {} if noisy is None else self.compared(expected, noisy, usual or {}, apart)
+
+    def compared(
+        self,
+        expected: Mapping[str, Any],
+        found: Mapping[str, Any],
+        usual: Mapping[str, OutputSize],
+        apart: Mapping[str, Array],
+    ) -> dict[str, Comparer]:
+        """Compare the outputs of one feed; rows in `apart` must only stay finite."""
+        comparers = {n: Comparer(n, self.tolerances, usual.get(n)) for n in self.outputs}
+        for name, comparer in comparers.items():
+            comparer.add(expected[name], found[name], apart.get(name))
+        return comparers
 
     def _note_shapes(self, ends: Mapping[str, Any]) -> None:
         """Remember the shapes of inputs and outputs; sequences have none."""
@@ -156,7 +235,8 @@ class Verification:
         comparer = self.inside if inside else None
         return VerifyReport(
             precision=self.low.name,
-            feeds=self.count,
+            target=self.target,
+            feeds=self.count - len(self.left_out),
             data=data,
             tolerances=self.tolerances,
             outputs=_results(self.outputs),
@@ -165,28 +245,38 @@ class Verification:
             device=None if self.on_device is None else self.on_device.report(),
             stress=stress,
             inside=() if comparer is None else comparer.distances(),
+            left_out=tuple(self.left_out),
+            shapes=self.shapes,
+            control=tuple(o for o in _results(self.control) if o.elements),
         )
 
 
 def _raised_for_sums(
-    model: ir.Model, fetched: Iterable[str], target: targets.Target, low: DType
-) -> ir.Model:
+    model: TypedModel, fetched: Iterable[str], target: targets.Target, low: DType
+) -> TypedModel:
     """Return a model in which the target's sums can be emulated; itself if that loses a fetch."""
-    raised = raised_for_sums(model, target, low)
-    return raised if set(names_in(raised.graph)).issuperset(fetched) else model
+    raised = raised_for_sums(model.model, target, low)
+    if raised is model.model or not set(names_in(raised.graph)).issuperset(fetched):
+        return model
+    return TypedModel(raised)
 
 
 def _output_names(model: ir.Model) -> list[str]:
     return [value.name or "" for value in model.graph.outputs]
 
 
+def _is_tensor(value: Any) -> bool:
+    """Tell an output from a sequence, and from an optional one that is not there."""
+    return value is not None and not isinstance(value, list)
+
+
 def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
     return tuple(comparer.result() for comparer in comparers.values())
 
 
-def lowest_precision(model: ir.Model) -> DType:
-    """Return the type of a model's values with the largest epsilon: float32 if none is low."""
-    members = {elements.element(type_) for type_ in infer_types(model).values()}
+def lowest_precision(types: Types) -> DType:
+    """Return the type among those of values with the largest epsilon: float32 if none is low."""
+    members = {elements.element(type_) for type_ in types.values()}
     used = [low for low in dtypes.LOW.values() if low.number in members]
     return max(used, key=lambda low: low.epsilon, default=FLOAT32)
 

@@ -9,21 +9,27 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from amp_rewrite import arguments, targets
+import onnx_ir as ir
+
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.step_metadata import step_description
-from amp_rewrite.numerics.batches import Data, Feeds, batches
 from amp_rewrite.numerics.compare.distance import Tolerances
+from amp_rewrite.numerics.compare.finite_feeds import lost_in
 from amp_rewrite.numerics.compare.stress_checks import StressChecks
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
-from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.inputs.input_roles import InputRole, roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import StressInputs
-from amp_rewrite.ort.providers import available_providers, has_provider
-from amp_rewrite.rewriting.input_ranges import InputRanges
-from amp_rewrite.rewriting.input_ranges import input_ranges as parsed_ranges
+from amp_rewrite.rewriting.apply.written_metadata import recorded_target
+from amp_rewrite.rewriting.plan.input_ranges import InputRanges
+from amp_rewrite.rewriting.plan.input_ranges import input_ranges as parsed_ranges
+from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.targets import CUDA
 
 Progress = Callable[[str], None]
@@ -62,9 +68,11 @@ def verify(
     The original runs in float32 (a low-precision part of it is emulated), the rewritten model is
     emulated: rounded wherever it is low, on a CPU. It holds if every output does and no value
     inside becomes infinite or NaN that is finite in the original, even if the outputs do not show
-    it. With a tolerance every element of an output must be within `atol + rtol * |original|`;
-    without one an output holds if its Euclidean distance is at most 4.5 % of its size (cosine
-    0.999) and, for class scores, 99 % of the rows have the same top-1 class.
+    it. Feeds on which the original gives NaN or infinity do not count. With a tolerance every
+    element of an output must be within `atol + rtol * |original|`; without one an output holds if
+    its Euclidean distance is at most 4.5 % of its size (cosine 0.999) and, for class scores, 99 %
+    of the rows have the same top-1 class. Rows of attention that are masked whole must only stay
+    finite. What the rounded weights bring alone, computed in float32, is measured beside it.
 
     Stress inputs are extremes of what the inputs of the model may be: late positions, long
     sequences, masked rows, bytes of images, zeros and the like. What an input is shows in what
@@ -92,7 +100,8 @@ def verify(
             was from it. None does so on CUDA where ONNX Runtime has it, as information only.
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
         target: Whose kernels the emulation is of: it keeps partial sums in the type that they do.
-            None is that of the first of `providers`, or "cuda".
+            None is that of the first of `providers`, else what the model says that it was
+            rewritten for, else "cuda".
         progress: Called with what begins: each feed, each kind of stress input.
 
     Raises:
@@ -104,9 +113,9 @@ def verify(
     stress = None if stress is None else arguments.switch("stress", stress)
     providers = None if providers is None else arguments.texts("providers", providers)
     progress = arguments.function("progress", progress)
-    before, after = load(original), load(rewritten)
-    tolerances = Tolerances.of(lowest_precision(after), rtol, atol)
-    kernels = _target(target, providers)
+    before, after = TypedModel.of(original), TypedModel.of(rewritten)
+    tolerances = Tolerances.of(lowest_precision(after.types), rtol, atol)
+    kernels = _target(target, providers, after.model)
     inside = intermediates or stress is True or (stress is None and data is None)
     run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
     run.device(_device_providers(providers), asked=providers is not None)
@@ -122,14 +131,18 @@ def verify(
     )
 
 
-def _target(name: str | None, providers: Sequence[str] | None) -> targets.Target:
-    """Return the target called `name`, by default the first provider's.
+def _target(
+    name: str | None, providers: Sequence[str] | None, rewritten: ir.Model
+) -> targets.Target:
+    """Return the target called `name`, by default the first provider's, or that of the rewrite.
 
     Raises:
         OptionError: There is none.
     """
     known = targets.of_provider(providers[0]) if name is None and providers else None
-    return targets.find(targets.DEFAULT if name is None else name) if known is None else known
+    if known is not None:
+        return known
+    return targets.find(name or recorded_target(rewritten) or targets.DEFAULT)
 
 
 def verified(
@@ -150,7 +163,7 @@ def verified(
     """
     start = time.perf_counter()
     _check_budget(stress_budget)
-    plausible = PlausibleInputs.of(run.before, seed, input_ranges)
+    plausible = PlausibleInputs.of(run.before.model, seed, input_ranges, types=run.before.types)
     attempt, feeds = _feeds(run, plausible, data)
     first = next(feeds, None)
     if first is None:
@@ -159,7 +172,7 @@ def verified(
         progress(f"verifying: feed {number}")
         run.add(each, inside=intermediates)
     found = None
-    if stress and not step_description(run.before):
+    if stress and not step_description(run.before.model):
         inputs = StressInputs(first, _roles(run, plausible), seed)
         budget = _budget(time.perf_counter() - start) if stress_budget is None else stress_budget
         found = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
@@ -168,7 +181,7 @@ def verified(
 
 def _roles(run: Verification, plausible: PlausibleInputs) -> dict[str, InputRole]:
     """Return the roles of the inputs, with the ranges that the user gave them."""
-    roles = roles_of(run.before, plausible.specs, plausible.limits)
+    roles = roles_of(run.before.model, plausible.specs, plausible.limits)
     return {name: replace(role, range=plausible.ranges.get(name)) for name, role in roles.items()}
 
 
@@ -177,9 +190,23 @@ def _feeds(
 ) -> tuple[int | None, Iterator[Feeds]]:
     """Return the feeds, and the attempt at sizes that runs where they are made up."""
     if data is not None:
-        return None, batches(data)
-    attempt, feeds = plausible.runnable(run.run_original)
+        return None, batches(data, run.before.model)
+    attempt, feeds = _made_up(run, plausible)
     return attempt, iter([feeds])
+
+
+def _made_up(run: Verification, plausible: PlausibleInputs) -> tuple[int, Feeds]:
+    """Return the attempt at sizes that runs, and its feed: without negative numbers if need be.
+
+    A square root or a logarithm of normal numbers is NaN, on which nothing can be compared.
+    """
+    outputs: dict[str, Any] = {}
+    attempt, feeds = plausible.runnable(lambda made: outputs.update(run.run_original(made)))
+    if lost_in(outputs, {}) is None:
+        return attempt, feeds
+    positive = plausible.without_signs(feeds)
+    is_finite = lost_in(run.run_original(positive), {}) is None
+    return attempt, positive if is_finite else feeds
 
 
 def _budget(elapsed: float) -> float:
@@ -213,5 +240,5 @@ def _device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
 
 def _origin(data: Data | None, seed: int) -> str:
     if data is None:
-        return f"made-up inputs, seed {seed}"
+        return f"{MADE_UP}, seed {seed}"
     return os.fspath(data) if isinstance(data, str | os.PathLike) else "given data"

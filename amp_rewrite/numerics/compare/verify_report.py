@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from amp_rewrite import arguments
-from amp_rewrite.html_table import HtmlTable, to_html
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
+from amp_rewrite.base.html_table import HtmlTable, to_html
+from amp_rewrite.base.printable import one_line, printable
+from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.stress_report import StressReport
-from amp_rewrite.printable import printable
-from amp_rewrite.report.plain_console import printed
+from amp_rewrite.numerics.compare.weights_alone import is_as_far
+from amp_rewrite.rewriting.report.plain_console import printed
 
 VERSION = 1
+
+MADE_UP = "made-up inputs"
+"""How `VerifyReport.data` begins where no data were given."""
 
 _OUTPUT_COLUMNS = (
     *("output", "max abs", "max rel", "cosine", "distance", "within", "NaN", "Inf", "top-1", ""),
@@ -145,6 +152,11 @@ class VerifyReport:
         device: The comparison with real hardware, or None if there is none.
         stress: What was found on stress inputs, or None if none were asked for.
         inside: How far the values inside are from the original, in topological order.
+        left_out: Feeds that do not count, because the original is not finite on them.
+        target: Whose kernels were emulated.
+        shapes: The shapes of the original's values for the first feed, by name; not in `to_dict`.
+        control: How far the outputs are off that the model's rounded weights bring alone, computed
+            in float32; empty if no weight is low, or the model does not run so.
     """
 
     precision: str
@@ -157,16 +169,93 @@ class VerifyReport:
     device: DeviceComparison | None = None
     stress: StressReport | None = None
     inside: tuple[ValueDistance, ...] = ()
+    left_out: tuple[str, ...] = ()
+    control: tuple[OutputComparison, ...] = ()
+    target: str = targets.DEFAULT
+    shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        fails = self.failures
+        verdict = f"does not hold: {fails[0]}" if fails else "holds"
+        return one_line(self, f"{self.precision} {verdict}; {self.feeds} feeds ({self.data})")
 
     @property
     def ok(self) -> bool:
-        """Whether every output is within tolerance and nothing became infinite or NaN."""
+        """Whether every output is within tolerance and nothing became infinite or NaN.
+
+        Feeds on which the original is not finite do not count; with no other one nothing is ok.
+        """
         return not self.failures
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it holds; None where nothing was compared, so that nobody knows."""
+        return self.ok if self.compared else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether it holds, in a few words, or why that is not known."""
+        if self.failures:
+            return "does not hold"
+        if self.compared and not self.has_outputs:
+            return "holds on stress inputs; on the others nothing was compared"
+        return self.uncompared or "holds"
+
+    @property
+    def compared(self) -> bool:
+        """Whether anything could have differed: an output that is no constant, on any input."""
+        stress = () if self.stress is None else self.stress.results
+        tried = (o for r in stress if r.outcome != "left out" for o in r.outputs)
+        return any(output.compared for output in (*self.outputs, *tried))
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether anything was compared on the feeds themselves, stress inputs aside."""
+        return any(output.compared for output in self.outputs)
+
+    @property
+    def uncompared(self) -> str | None:
+        """Why nothing was compared, in one line; None if something was."""
+        if self.compared:
+            return None
+        if self.left_out:
+            return f"nothing was compared: {self.left_out[0]}"
+        constant = [f"{o.name} is {o.constant:g}" for o in self.outputs if o.constant is not None]
+        why = f"output {constant[0]} everywhere, in both models" if constant else "no elements"
+        return f"nothing was compared: {why}"
+
+    @property
+    def doubt(self) -> str | None:
+        """Why a model that does not hold may be as good as it can be, or None.
+
+        That is where all outputs that do not hold are about as far off if the weights alone are
+        rounded, and everything else holds.
+        """
+        failed = [output for output in self.outputs if not output.ok]
+        control = {output.name: output for output in self.control}
+        if (
+            not failed
+            or self._failures_elsewhere()
+            or not all(
+                o.name in control and is_as_far(o, control[o.name], self.tolerances) for o in failed
+            )
+        ):
+            return None
+        return (
+            f"the weights alone, rounded to {self.precision} and computed in float32, are as far "
+            f"off: {failure_of(control[failed[0].name])}"
+        )
 
     @property
     def failures(self) -> tuple[str, ...]:
         """What does not hold, one line each."""
         lines = [failure_of(output) for output in self.outputs if not output.ok]
+        return (*lines, *self._failures_elsewhere())
+
+    def _failures_elsewhere(self) -> tuple[str, ...]:
+        """Return what does not hold besides the outputs: values inside, stress, a device."""
+        lines = [] if self.feeds or self.uncompared is None else [self.uncompared]
         if self.infinities:
             first = self.infinities[0]
             kind = "infinite" if first.inf else "NaN"
@@ -180,10 +269,44 @@ class VerifyReport:
         lines += () if self.stress is None else self.stress.failures
         return (*lines, *(() if self.device is None else self.device.failures))
 
+    def notes(self) -> tuple[str, ...]:
+        """Return what to know of the verdict besides failures, one line each.
+
+        That is what was tried as stress, what was left out, and what the weights alone bring.
+        """
+        return (
+            *(() if self.stress is None else self.stress.lines()),
+            *(f"left out: {line}" for line in self.left_out),
+            *(_constant_line(o) for o in self.outputs if o.constant is not None),
+            *(_apart_line(o) for o in self.outputs if o.apart),
+            *((self.control_line,) if self.control else ()),
+        )
+
+    @property
+    def worst(self) -> float:
+        """How far the outputs are off at most, relative to their largest magnitude."""
+        return _worst(self.outputs)
+
+    @property
+    def control_worst(self) -> float:
+        """The same for what the rounded weights alone bring."""
+        return _worst(self.control)
+
+    @property
+    def control_line(self) -> str:
+        """What the rounded weights alone bring, which no choice of operators mends."""
+        return (
+            f"the weights alone, rounded to {self.precision} and computed in float32: off by at "
+            f"most {self.control_worst:.2g} of an output's largest magnitude, the model by "
+            f"{self.worst:.2g}"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data; NaN and infinities are None."""
         content = {"version": VERSION, "ok": self.ok, "failures": list(self.failures)}
-        return content | _plain(asdict(self))
+        fields = asdict(replace(self, shapes={}))
+        del fields["shapes"]
+        return content | _plain(fields)
 
     def to_json(self) -> str:
         """Return the report as JSON, version 1: keys may be added, never renamed."""
@@ -201,13 +324,14 @@ class VerifyReport:
     def _repr_html_(self) -> str:
         """Return what notebooks show: the verdict, and the outputs and nodes that it is about."""
         lines = [
-            f"{self.precision}, emulated, against the original: {self.feeds} feeds ({self.data})",
-            *(() if self.stress is None else self.stress.lines()),
+            f"{self.precision}, emulated for {self.target}, against the original: "
+            f"{self.feeds} feeds ({self.data})",
+            *self.notes(),
             *(f"failed: {failure}" for failure in self.failures),
         ]
         outputs = HtmlTable(_OUTPUT_COLUMNS, [_output_row(output) for output in self.outputs])
         growth = HtmlTable(_GROWTH_COLUMNS, [_growth_row(node) for node in self.growth])
-        return to_html("holds" if self.ok else "does not hold", lines, (outputs, growth))
+        return to_html(self.verdict, lines, (outputs, growth))
 
 
 def _plain(value: Any) -> Any:
@@ -236,6 +360,24 @@ def failure_of(output: OutputComparison) -> str:
     )
 
 
+def _constant_line(output: OutputComparison) -> str:
+    return (
+        f"output {output.name} is {output.constant:g} everywhere, in both models: nothing was "
+        "compared in it"
+    )
+
+
+def _apart_line(output: OutputComparison) -> str:
+    return (
+        f"output {output.name}: {output.apart} elements in rows that are masked whole are apart, "
+        f"off by at most {output.apart_error:.2g} of its largest magnitude"
+    )
+
+
+def _worst(outputs: tuple[OutputComparison, ...]) -> float:
+    return max((output.scaled_error for output in outputs), default=0.0)
+
+
 def _far(output: OutputComparison) -> str:
     return "far" if output.distance is None else f"{output.distance:.2g} of its size away"
 
@@ -246,20 +388,23 @@ def print_verify(report: VerifyReport, console: Console) -> None:
     unit = " of the largest magnitude" if limits.scaled else ""
     plural = "" if report.feeds == 1 else "s"
     console.print(
-        f"{report.precision}, emulated, against the original: {report.feeds} feed{plural} "
-        f"({report.data}); within: rtol {limits.rtol:.3g}, atol {limits.atol:.3g}{unit}",
+        f"{report.precision}, emulated for {report.target}, against the original: {report.feeds} "
+        f"feed{plural} ({report.data}); within: rtol {limits.rtol:.3g}, "
+        f"atol {limits.atol:.3g}{unit}",
     )
     console.print(_output_table(report.outputs))
     if report.growth:
         console.print(_growth_table(report.growth))
     if report.device is not None:
         _print_device(report.device, console)
-    for line in () if report.stress is None else report.stress.lines():
+    for line in report.notes():
         console.print(line)
     for failure in report.failures:
         console.print(f"failed: {failure}")
+    if report.failures and report.doubt is not None:
+        console.print(f"in doubt: {report.doubt}")
     if report.ok:
-        console.print("holds", style="green")
+        console.print(report.verdict, style="green" if report.compared else "yellow")
 
 
 def _print_device(device: DeviceComparison, console: Console) -> None:
@@ -299,7 +444,7 @@ def _output_row(o: OutputComparison) -> tuple[str, ...]:
         str(o.nan),
         str(o.inf),
         "-" if o.top1 is None else f"{o.top1:.1%}",
-        "ok" if o.ok else "failed",
+        ("ok" if o.compared else "-") if o.ok else "failed",
     )
 
 

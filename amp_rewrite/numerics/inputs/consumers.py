@@ -68,7 +68,7 @@ def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 
 def _into_bodies(node: ir.Node, index: int) -> list[ir.Value]:
-    """Return what an input of a Loop or Scan is in its body; the first of a Loop is no value."""
+    """Return what an input of a Loop or Scan is in its body; the first of a Loop is not a value."""
     if not has(node, Trait.LOOPS):
         return []
     skipped = 1 if node.op_type == "Loop" else 0

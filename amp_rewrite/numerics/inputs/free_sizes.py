@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from amp_rewrite.emulate.emulated_feeds import FeedSpec
+from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
 
 FREE_SIZES = (16, 1, 32, 64, 128, 256, 512, 576, 1024)
 """What a free dimension that no rule knows is tried with, in order."""
+
+ATTEMPTS = 2 * len(FREE_SIZES)
+"""How many sizes there are to try."""
 
 IMAGE_CHANNELS = (1, 3, 4)
 
@@ -28,6 +31,14 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
+def attempts(*, cached: bool) -> Iterator[int]:
+    """Yield the numbers of attempts, for models with caches those that fit masks to them too."""
+    for attempt in range(ATTEMPTS):
+        yield attempt
+        if cached:
+            yield attempt + ATTEMPTS
+
+
 class FreeSizes:
     """The sizes of free dimensions, the same for one name everywhere.
 
@@ -39,13 +50,20 @@ class FreeSizes:
         """Choose the sizes.
 
         Args:
-            attempt: Another number gives other sizes.
+            attempt: Another number gives other sizes; from ATTEMPTS on the same ones again, with
+                masks over the past as well.
             length: A length in place of the attempt's.
         """
+        self.cached, attempt = attempt >= ATTEMPTS, attempt % ATTEMPTS
         self.length = FREE_SIZES[attempt % len(FREE_SIZES)] if length is None else length
         self._side = _IMAGE_SIZES[attempt % len(_IMAGE_SIZES)]
         self._inner = self.length if attempt < len(FREE_SIZES) else 1
         self._named: dict[str, int] = {}
+
+    def keep_length(self, dimension: int | str | None) -> None:
+        """Give a named dimension the length, though it is the first one of an input."""
+        if isinstance(dimension, str) and dimension and self._computed(dimension) is None:
+            self._named.setdefault(dimension, self.length)
 
     def shape_of(self, spec: FeedSpec) -> tuple[int, ...]:
         """Return the shape of an input."""

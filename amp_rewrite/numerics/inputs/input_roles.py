@@ -14,9 +14,9 @@ from enum import StrEnum
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.emulate.emulated_feeds import FeedSpec
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import ancestors
+from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
 from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
 from amp_rewrite.numerics.inputs.free_sizes import IMAGE_CHANNELS, is_float
 

@@ -5,25 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
-from amp_rewrite.emulate.emulated_feeds import FeedSpec, feed_specs
 from amp_rewrite.errors import DataError, OptionError, RunError
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.rounding import to_low
-from amp_rewrite.numerics.batches import Array
+from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, feed_specs
+from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.inputs.free_sizes import (
-    FREE_SIZES,
     IMAGE_CHANNELS,
     FreeSizes,
+    attempts,
     image_sides,
     is_float,
 )
 from amp_rewrite.numerics.inputs.index_limits import index_limits
+from amp_rewrite.numerics.inputs.linked_sizes import LinkedSizes
 
 _SAMPLE_RATE = 16000
 _SMALL = 2  # exclusive bound of integers that no table bounds: ids that every vocabulary has
@@ -43,23 +44,29 @@ class PlausibleInputs:
         limits: How many rows there are to choose from, for inputs that are indices.
         ranges: The least and the greatest number of inputs, as the user says.
         seed: Where random numbers begin.
+        links: What inputs take from each other.
     """
 
     specs: Mapping[str, FeedSpec]
     limits: Mapping[str, int]
     ranges: Mapping[str, tuple[float, float]]
     seed: int
+    links: LinkedSizes
 
     @staticmethod
     def of(
-        model: ir.Model, seed: int = 0, ranges: Mapping[str, tuple[float, float]] | None = None
+        model: ir.Model,
+        seed: int = 0,
+        ranges: Mapping[str, tuple[float, float]] | None = None,
+        *,
+        types: Types | None = None,
     ) -> PlausibleInputs:
-        """Look at a model, which is not changed.
+        """Look at a model, which is not changed; `types` are those of its values, if known.
 
         Raises:
             OptionError: A range is for no input of the model.
         """
-        specs = feed_specs(model, infer_types(model))
+        specs = feed_specs(model, infer_types(model) if types is None else types)
         wanted = {name: spec for name, spec in specs.items() if not spec.optional}
         for name in ranges or {}:
             if name not in specs:
@@ -68,17 +75,36 @@ class PlausibleInputs:
                     found=repr(name),
                     expected=" or ".join(map(repr, specs)) or "a model with inputs",
                 )
-        return PlausibleInputs(wanted, index_limits(model), ranges or {}, seed)
+        return PlausibleInputs(
+            wanted, index_limits(model), ranges or {}, seed, LinkedSizes.of(model, wanted)
+        )
 
     def feeds(self, sizes: FreeSizes) -> dict[str, Any]:
         """Return a feed for every input: the same one for the same sizes."""
         rng = np.random.default_rng(self.seed)
+        shapes = self.links.shapes(sizes)
+        lengths = Lengths(sizes.length, self.links.total(shapes, sizes))
+        limits = self.links.limits(shapes)
+        for name, limit in self.limits.items():
+            limits[name] = min(limit, limits.get(name, limit))
         made = {
-            name: _feed(rng, spec, sizes, self.limits.get(name))
+            name: _feed(rng, spec, shapes[name], lengths, limits.get(name))
             for name, spec in self.specs.items()
         }
         fitted = {n: _fitted(made[n], ends) for n, ends in self.ranges.items() if n in made}
         return {**made, **fitted}
+
+    def without_signs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Return feeds whose floats are not negative, but for those of which the range is known."""
+        return {
+            name: typed(np.abs(value.astype(np.float32)), value.dtype)
+            if name in self.specs
+            and is_float(self.specs[name])
+            and name not in self.ranges
+            and isinstance(value, np.ndarray)
+            else value
+            for name, value in feeds.items()
+        }
 
     def runnable(self, run: Run) -> tuple[int, dict[str, Any]]:
         """Return the first attempt at sizes on which `run` succeeds, and its feeds.
@@ -87,7 +113,7 @@ class PlausibleInputs:
             DataError: The model runs on none of them; the user has to say what it is fed.
         """
         error: RunError | None = None
-        for attempt in range(2 * len(FREE_SIZES)):
+        for attempt in attempts(cached=bool(self.links.caches)):
             feeds = self.feeds(FreeSizes(attempt))
             try:
                 run(feeds)
@@ -118,8 +144,25 @@ def plausible_feeds(model: ir.Model, seed: int = 0, attempt: int = 0) -> dict[st
     return PlausibleInputs.of(model, seed).feeds(FreeSizes(attempt))
 
 
-def _feed(rng: np.random.Generator, spec: FeedSpec, sizes: FreeSizes, limit: int | None) -> Any:
-    shape = sizes.shape_of(spec)
+class Lengths(NamedTuple):
+    """What integers that are lengths hold.
+
+    Attributes:
+        free: The length of free dimensions.
+        total: That of the past and the new tokens together, where there is a cache.
+    """
+
+    free: int
+    total: int
+
+
+def _feed(
+    rng: np.random.Generator,
+    spec: FeedSpec,
+    shape: tuple[int, ...],
+    sizes: Lengths,
+    limit: int | None,
+) -> Any:
     if spec.type.startswith(("seq(", "optional(seq(")):
         return [_array(rng, spec, shape, sizes, limit) for _ in range(_SEQUENCE_LENGTH)]
     return _array(rng, spec, shape, sizes, limit)
@@ -129,14 +172,14 @@ def _array(
     rng: np.random.Generator,
     spec: FeedSpec,
     shape: tuple[int, ...],
-    sizes: FreeSizes,
+    sizes: Lengths,
     limit: int | None,
 ) -> Array:
     dtype = np.dtype(np.float32) if spec.dtype is None else spec.dtype
     if is_float(spec):
         return typed(_floats(rng, spec.name, shape), dtype)
     if dtype.kind in "iu":
-        return _integers(rng, spec.name, shape, limit, sizes.length, dtype)
+        return _integers(rng, spec.name, shape, limit, sizes, dtype)
     if dtype.kind == "b":
         return np.ones(shape, dtype)
     if dtype.kind == "c":
@@ -188,10 +231,10 @@ def _integers(
     name: str,
     shape: tuple[int, ...],
     limit: int | None,
-    free: int,
+    sizes: Lengths,
     dtype: np.dtype[Any],
 ) -> Array:
-    for pattern, value in _named_integers(free):
+    for pattern, value in _named_integers(sizes):
         if re.search(pattern, name, re.IGNORECASE):
             return np.full(shape, value).astype(dtype)
     if "position" in name.lower() and shape:
@@ -204,9 +247,11 @@ def _integers(
     return rng.integers(0, limit or _SMALL, shape).astype(dtype)
 
 
-def _named_integers(free: int) -> Iterator[tuple[str, int]]:
+def _named_integers(sizes: Lengths) -> Iterator[tuple[str, int]]:
     """Yield what integers of a telling name are."""
     yield "mask", 1
     yield r"(^|_)(sr|sample_?rate|sampling_?rate)$", _SAMPLE_RATE
     yield "token_type|segment", 0
-    yield r"(^|[_\W])len(gth)?s?($|[_\W])", free
+    yield "total_sequence_length", sizes.total
+    yield "seqlens_k", sizes.total - 1  # the last place, as GroupQueryAttention counts
+    yield r"(^|[_\W])len(gth)?s?($|[_\W])", sizes.free

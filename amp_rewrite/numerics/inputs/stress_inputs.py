@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.numerics.batches import Array
+from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.inputs.free_sizes import image_sides
 from amp_rewrite.numerics.inputs.input_roles import InputRole, Role, Scale
 from amp_rewrite.numerics.inputs.plausible import smooth_image, typed

@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Unpack
 
-from amp_rewrite import arguments, targets
-from amp_rewrite.accumulation import operators_adding_in
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.numerics.batches import Data, batches, count
-from amp_rewrite.numerics.overlay import overlay_text, write_overlay
+from amp_rewrite.kernels.accumulation import operators_adding_in
+from amp_rewrite.numerics.inputs.batches import Data, batches, count
 from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, POOLS, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
-from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
 MARGIN = 1.5
 """Unseen data reach further than seen ones: half a bit of headroom."""
@@ -58,6 +60,14 @@ class Calibration:
     options: RewriteOptions
     model: str
 
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(
+            self,
+            f"{len(self.nodes)} nodes stay float32; {len(self.ranges)} values measured over "
+            f"{self.batches} batches",
+        )
+
     @property
     def nodes(self) -> tuple[str, ...]:
         """The names of the nodes concerned, in execution order."""
@@ -84,6 +94,7 @@ class Calibration:
         write_overlay(path, self.to_yaml())
 
 
+@with_option_names
 def calibrate(
     model: Source,
     data: Data,
@@ -123,11 +134,11 @@ def calibrate(
     progress = arguments.function("progress", progress)
     if accumulate_low is not None:
         accumulate_low = arguments.texts("accumulate_low", accumulate_low)
-    painter = Repainter.of(model, changed(options, changes))
+    painter = Repainter.of(model, changed(options, **changes))
     sums = _sums(painter.options) if accumulate_low is None else accumulate_low
     meter = RangeMeter.of(painter, sums)
     total = count(data)
-    for feeds in batches(data):
+    for feeds in batches(data, painter.model):
         meter.add(feeds)
         if progress is not None:
             progress(meter.batches, total)

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amp_rewrite.emulate.evaluator import Evaluator
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.numerics.batches import Array, Feeds
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.compare.intermediates import Chunks
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
 
 _LEAST = -149
 """The exponent of float32's smallest number."""
@@ -39,10 +39,11 @@ class Histogram(NamedTuple):
     largest: float
 
 
-class _Tally:
+class Tally:
     """Running counts of one value."""
 
     def __init__(self) -> None:
+        """Begin without an element."""
         self.bins = np.zeros(_BINS, np.int64)
         self.zeros = self.nonfinite = 0
         self.smallest, self.largest = np.inf, 0.0
@@ -89,7 +90,7 @@ def magnitude_histograms(
     """
     wanted = list(dict.fromkeys(names))
     evaluator = Evaluator(load(model), outputs=wanted)
-    tallies: dict[str, _Tally] = {}
+    tallies: dict[str, Tally] = {}
     for feeds in data:
         chunks = Chunks(wanted)
         for chunk in chunks:
@@ -97,5 +98,5 @@ def magnitude_histograms(
             chunks.held = sum(int(np.asarray(v).nbytes) for v in values.values())
             for name, value in values.items():
                 if is_float(value):
-                    tallies.setdefault(name, _Tally()).add(value)
+                    tallies.setdefault(name, Tally()).add(value)
     return {name: tallies[name].histogram() for name in wanted if name in tallies}

@@ -16,11 +16,11 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.numerics.batches import Array, Feeds
-from amp_rewrite.numerics.float32_session import Float32Session
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.ranges.bounds import partial_sum, same_elements, sensitive_values
 from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name, reaches_out
-from amp_rewrite.numerics.repaint import Repainter
+from amp_rewrite.numerics.repaint.float32_session import Float32Session
+from amp_rewrite.numerics.repaint.repaint import Repainter
 
 _FIRST_WHERE = 9
 

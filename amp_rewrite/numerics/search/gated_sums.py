@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.low_sums import Sums, accumulates_low, accumulation, kept_low
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.ports import opset_of
+from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, accumulation, kept_low
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.emulate.exact import is_exact
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import constant_tensor
@@ -27,14 +26,15 @@ from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, elements
-from amp_rewrite.graph.weight_stats import measure
-from amp_rewrite.numerics.batches import Array, Feeds
-from amp_rewrite.numerics.float32_session import Float32Session
-from amp_rewrite.numerics.raised_for_sums import places_of, raised_for_sums
-from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.emulate.exact import is_exact
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.repaint.float32_session import Float32Session
+from amp_rewrite.numerics.repaint.raised_for_sums import places_of, raised_for_sums
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
 from amp_rewrite.numerics.search.gated_sums import GatedSums
-from amp_rewrite.rewriting.saturation import saturation
+from amp_rewrite.rewriting.plan.saturation import saturation
+from amp_rewrite.values.weight_stats import measure
 
 _GATES = "amp-rewrite.gates"
 _FIRST_WHERE = 9

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from amp_rewrite.base.printable import one_line
+
 
 @dataclass(frozen=True, slots=True)
 class NodeError:
@@ -57,6 +59,13 @@ class Localisation:
     outputs: Mapping[str, float]
     tolerance: float
     tried: int
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        found = [f"first {self.first.node}"] if self.first is not None else []
+        found += [f"most {self.most.node}"] if self.most is not None else []
+        verdict = "holds" if self.holds else "departs"
+        return one_line(self, "; ".join([verdict, *found, f"{self.tried} nodes tried"]))
 
     @property
     def holds(self) -> bool:

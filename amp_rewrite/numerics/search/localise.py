@@ -17,16 +17,16 @@ from typing import Unpack
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import arguments
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
-from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.painted import painted_slots, precision_of
-from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
 TOLERANCE = 4.0
 """A distance above this many times the low type's rtol is a departure."""
@@ -41,6 +41,7 @@ Progress = Callable[[int, int], None]
 """Called with how many candidates were tried, and how many there are."""
 
 
+@with_option_names
 def localise(
     original: Source,
     rewritten: Source | None,
@@ -75,8 +76,8 @@ def localise(
     if tolerance is not None:
         expected = "a number of at least 0"
         tolerance = arguments.number("tolerance", tolerance, low=0, expected=expected)
-    painter, low = _painting(original, rewritten, changed(options, changes))
-    feeds = list(batches(data))
+    painter, low = _painting(original, rewritten, changed(options, **changes))
+    feeds = list(batches(data, painter.model))
     return localise_slots(
         painter, low, feeds, tolerance=tolerance, budget=budget, progress=progress
     )

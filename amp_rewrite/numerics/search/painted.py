@@ -11,7 +11,7 @@ from amp_rewrite.errors import DataError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import Types, infer_types
-from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 
 
 def precision_of(rewritten: ir.Model) -> Precision:

@@ -7,20 +7,20 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import onnx_ir as ir
 
-from amp_rewrite import arguments
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph.io.datafile import all_tensors
 from amp_rewrite.graph.tensors import byte_chunks
-from amp_rewrite.numerics.batches import Array, Feeds
-from amp_rewrite.numerics.repaint import Repainter
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.numerics.search.tolerance import Tolerance
-from amp_rewrite.report.write_text import write_text
+from amp_rewrite.rewriting.report.write_text import write_text
 
 VERSION = 1
 _SECONDS_BETWEEN_WRITES = 1.0
@@ -44,13 +44,20 @@ def fingerprint(painter: Repainter, data: Sequence[Feeds], tolerance: Tolerance)
             continue
         for chunk in byte_chunks(tensor):
             digest.update(chunk)
-    digest.update(repr((painter.options, tolerance.metric)).encode())
+    digest.update(repr((_contents(painter.options), tolerance.metric)).encode())
     for feeds in data:
         for name in sorted(feeds):
             digest.update(name.encode())
             for array in _arrays(name, feeds[name]):
                 digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _contents(thing: object) -> object:
+    """Return the fields of options and lists, whose own text is one line; other things as is."""
+    if not is_dataclass(thing) or isinstance(thing, type):
+        return thing
+    return [(f.name, _contents(getattr(thing, f.name))) for f in fields(thing)]
 
 
 def _arrays(name: str, given: object) -> list[Array]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_rewrite import arguments
-from amp_rewrite.numerics.batches import Array
+from amp_rewrite.base import arguments
+from amp_rewrite.numerics.inputs.batches import Array
 
 METRICS = ("max-relative", "cosine", "top1")
 

@@ -20,19 +20,22 @@ from functools import cached_property
 from itertools import combinations
 from typing import Unpack
 
-from amp_rewrite import arguments
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, OptionError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.numerics.batches import Array, Data, Feeds, batches
-from amp_rewrite.numerics.repaint import Repainter, Slot
+from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.localise import count_nonfinite, localise_slots
 from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.tolerance import Tolerance
-from amp_rewrite.numerics.search.tuning import Step, Tuning
+from amp_rewrite.numerics.search.tuning import Step, Tuning, beyond_control
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.rewriting.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
 EXHAUSTIVE = 2000
 """How many smaller sets a search tries to see whether one of them holds."""
@@ -42,8 +45,10 @@ _RANKING_SHARE = 0.3
 
 
 Progress = Callable[[Step], None]
+Warn = Callable[[str], None]
 
 
+@with_option_names
 def tune(
     model: Source,
     data: Data,
@@ -54,6 +59,7 @@ def tune(
     output: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    warn: Warn | None = None,
     **changes: Unpack[Changes],
 ) -> Tuning:
     """Find the smallest set of nodes to keep float32.
@@ -68,6 +74,8 @@ def tune(
             appended, what was tried.
         resume: Read that state and continue.
         progress: Called after each trial.
+        warn: Called first, if at all: with what the weights alone say of a tolerance that no
+            choice of arithmetic meets.
         **changes: Single options by name, as for `rewrite`.
 
     Raises:
@@ -76,10 +84,11 @@ def tune(
     _check_tolerance(tolerance)
     budget = arguments.number("budget", budget, expected="a number of seconds")
     progress = arguments.function("progress", progress)
+    warn = arguments.function("warn", warn)
     output = None if output is None else path_text(output, SaveError)
     resume = arguments.switch("resume", resume)
-    painter = Repainter.of(model, changed(options, changes))
-    feeds = list(batches(data))
+    painter = Repainter.of(model, changed(options, **changes))
+    feeds = list(batches(data, painter.model))
     if not feeds:
         raise DataError("the data hold no batch", remedy="pass at least one")
     state = SearchState.open(
@@ -88,7 +97,7 @@ def tune(
         resume=resume,
     )
     try:
-        found = _Search(painter, feeds, tolerance, budget, output, state, progress).run()
+        found = _Search(painter, feeds, tolerance, budget, output, state, progress, warn).run()
     finally:
         state.write()
     if output is not None:
@@ -114,12 +123,14 @@ class _Search:
     output: str | os.PathLike[str] | None
     state: SearchState
     progress: Progress | None
+    warn: Warn | None
     best: tuple[str, ...] | None = None
     paintable: frozenset[Slot] = frozenset()
     gated: GatedModel = field(init=False)
     nonfinite: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
     references: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])
     contributions: dict[str, float] = field(default_factory=dict[str, float])
+    control: float | None = None
     started: float = field(default_factory=time.monotonic)
     by_painting: dict[frozenset[Slot], float] = field(default_factory=dict[frozenset[Slot], float])
 
@@ -131,6 +142,8 @@ class _Search:
         self.gated = GatedModel.of(self.painter, self.paintable)
         self.references = [self.gated.run(feeds, ()) for feeds in self.data]
         before = self.loss(())
+        if before > self.tolerance.limit:
+            self._say_what_weights_bring(result)
         if before <= self.tolerance.limit:
             self._note(())
             return self._tuning(before, minimal=True, smallest=True)
@@ -140,6 +153,20 @@ class _Search:
         minimal = self._shrink(shortest)
         smallest = minimal and self._smaller(ranking)
         return self._tuning(before, minimal=minimal, smallest=smallest)
+
+    def _say_what_weights_bring(self, result: RewriteResult) -> None:
+        """Measure the control, and say at once if the tolerance is beyond it."""
+        control = WeightsAlone(TypedModel(self.painter.model), result.model, 0)
+        losses: list[float] = []
+        for feeds, reference in zip(self.data, self.references, strict=True):
+            found = control.run(feeds, tuple(reference))
+            if found is None:
+                return
+            losses.append(self.tolerance.worst(reference, found))
+        self.control = max(losses)
+        beyond = beyond_control(self.control, self.tolerance, self.painter.options.precision)
+        if beyond is not None and self.warn is not None:
+            self.warn(beyond)
 
     @property
     def left(self) -> float:
@@ -277,6 +304,8 @@ class _Search:
             rules=self._rules(keep),
             options=self.painter.options,
             tried=tuple((len(names), loss) for names, loss in self.state.losses.items()),
+            control=self.control,
+            seconds=self.budget,
         )
 
     def _rules(self, keep: Iterable[str]) -> tuple[NodeRule, ...]:

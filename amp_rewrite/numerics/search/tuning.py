@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from amp_rewrite.numerics.overlay import overlay_text, write_overlay
+from amp_rewrite.base.printable import one_line
+from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.oplists import NodeRule
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Tuning:
         rules: `keep` as node rules, with reasons.
         options: The options of the rewrite that it is for.
         tried: What was run: how many nodes were kept float32, and the loss.
+        control: The loss that the rounded weights alone bring, computed in float32; None if that
+            cannot be measured. If it is beyond the tolerance, only nodes whose weights stay
+            float32 mend anything.
+        seconds: The budget.
     """
 
     keep: tuple[str, ...]
@@ -38,6 +43,33 @@ class Tuning:
     rules: tuple[NodeRule, ...]
     options: RewriteOptions
     tried: tuple[tuple[int, float], ...] = ()
+    control: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def unmet(self) -> str | None:
+        """What the search did not reach, and what the weights alone say of it; None if it did."""
+        if self.minimal:
+            return None
+        return "; ".join(
+            (
+                f"the budget of {self.seconds:.0f} s ended before the set was known to be minimal",
+                *((beyond,) if (beyond := self.beyond) is not None else ()),
+            )
+        )
+
+    @property
+    def beyond(self) -> str | None:
+        """Why arithmetic in float32 alone cannot meet the tolerance; None if it might."""
+        return beyond_control(self.control, self.tolerance, self.options.precision)
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(
+            self,
+            f"{len(self.keep)} nodes stay float32: {self.tolerance.metric} {self.loss:.3g} of at "
+            f"most {self.tolerance.limit:.3g}, {self.trials} trials",
+        )
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
@@ -71,3 +103,25 @@ class Step:
     trials: int
     best: int | None
     seconds_left: float
+
+    def __str__(self) -> str:
+        """Return how the search goes, for a line of progress."""
+        best = "none holds yet" if self.best is None else f"best {self.best} nodes"
+        return f"{self.trials} trials, {best}, {self.seconds_left:.0f} s left"
+
+
+def beyond_control(control: float | None, tolerance: Tolerance, precision: str) -> str | None:
+    """Return what to know before a search whose tolerance the rounded weights alone exceed.
+
+    Args:
+        control: The loss that they bring; None if it is not known.
+        tolerance: What has to hold.
+        precision: What they are rounded to.
+    """
+    if control is None or control <= tolerance.limit:
+        return None
+    return (
+        f"the weights alone, rounded to {precision} and computed in float32, bring "
+        f"{tolerance.metric} {control:.3g} of at most {tolerance.limit:.3g}: what holds keeps "
+        "weights in float32"
+    )

@@ -1,9 +1,11 @@
-// Pictures of numbers, as SVG: every one has a sentence that says the same.
+// Pictures of what was measured, and of weights.
 
 /** Return what a power of two is called. */
 function power(exponent) {
-  return `2^${exponent}`;
+  return `2${[...String(Math.round(exponent))].map((digit) => RAISED[digit]).join("")}`;
 }
+
+const RAISED = { "-": "\u207b", 0: "\u2070", 1: "\u00b9", 2: "\u00b2", 3: "\u00b3", 4: "\u2074", 5: "\u2075", 6: "\u2076", 7: "\u2077", 8: "\u2078", 9: "\u2079" };
 
 /** Return the rows of a node's measured values. */
 function histogramsOf(node) {
@@ -13,110 +15,203 @@ function histogramsOf(node) {
 /** By node, its error; undefined where verify did not look. */
 const errorOf = new Map(data.pictures.errors.node.map((node, row) => [node, data.pictures.errors.distance[row]]));
 
-/** Return how many elements of a measured value the low type cannot hold: too large, too small. */
-function lostOf(row) {
-  const { first, counts } = data.pictures.histograms, { largest, smallest } = data.pictures.range;
+/** Return how many of some elements, counted by power of two, the low type cannot hold: too large, too small. */
+function lostAmong(first, counts) {
+  const { largest, smallest } = data.pictures.range;
   let over = 0, under = 0;
-  counts[row].forEach((count, bin) => {
-    const exponent = first[row] + bin;
+  counts.forEach((count, bin) => {
+    const exponent = first + bin;
     over += exponent >= largest ? count : 0;
     under += exponent < smallest - 1 ? count : 0;
   });
   return { over, under };
 }
 
-/** Return the histogram of one value against the range of the low type. */
-function histogramChart(row) {
-  const { first, counts, value } = data.pictures.histograms, { largest, normal, smallest } = data.pictures.range;
-  const width = 320, height = 130, floor = height - 22;
-  const least = Math.min(first[row], Math.floor(Math.max(smallest, -40))) - 1;
-  const most = Math.max(first[row] + counts[row].length, Math.min(Math.ceil(largest), 40)) + 1;
-  const place = (exponent) => 8 + ((width - 16) * (exponent - least)) / (most - least);
-  const tallest = Math.max(1, ...counts[row]);
-  const bars = counts[row].map((count, bin) => {
-    const exponent = first[row] + bin, outside = exponent >= largest || exponent < normal;
-    const tall = count ? Math.max(2, ((floor - 16) * Math.log1p(count)) / Math.log1p(tallest)) : 0;
-    return shape("rect", {
-      class: outside ? "outside" : "bin", x: place(exponent), y: floor - tall,
-      width: Math.max(1, place(exponent + 1) - place(exponent) - 0.5), height: tall,
-    });
-  });
-  const limits = [largest, normal, smallest].filter((limit) => limit >= least && limit <= most).map((limit) =>
-    shape("line", { class: "limit", x1: place(limit), x2: place(limit), y1: 10, y2: floor }));
-  const { over, under } = lostOf(row);
-  const said = `Magnitudes of ${text(value[row])} by power of two, from ${power(first[row])} to ${power(first[row] + counts[row].length)}; ${over} too large for ${data.precision}, ${under} too small`;
-  return chart(width, height, said, ...bars, ...limits,
-    shape("line", { class: "axis", x1: 8, x2: width - 8, y1: floor, y2: floor }),
-    label(8, height - 7, power(least)), label(width - 8, height - 7, power(most), "end"));
+/** Return counts by power of two against the range of the low type, as a picture. */
+function histogramChart(first, counts, name) {
+  const { largest, normal, smallest } = data.pictures.range;
+  const least = Math.min(first, Math.floor(Math.max(smallest, -40))) - 1;
+  const most = Math.max(first + counts.length, Math.min(Math.ceil(largest), 40)) + 1;
+  const exponents = Array.from({ length: most - least }, (_, bin) => least + bin);
+  const count = (exponent) => counts[exponent - first] || null;
+  const isOutside = (exponent) => exponent >= largest || exponent < normal;
+  const columns = [exponents, exponents.map((at) => (isOutside(at) ? null : count(at))), exponents.map((at) => (isOutside(at) ? count(at) : null))];
+  const bars = (color) => ({ fill: () => colorNamed(color), width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [1, Infinity, 1], align: 1, gap: 1 }) });
+  const { over, under } = lostAmong(first, counts);
+  const said = `Magnitudes of ${name} by power of two, from ${power(first)} to ${power(first + counts.length)}; ${over} too large for ${data.precision}, ${under} too small`;
+  const readout = make("p", { className: "readout" });
+  const tell = (at) => {
+    readout.textContent = at === null || !count(at) ? `dashed: the range of ${data.precision}` : `${power(at)} to ${power(at + 1)}: ${count(at).toLocaleString("en")} elements`;
+  };
+  tell(null);
+  const picture = plotOf(said, {
+    height: 150,
+    scales: { x: { time: false, range: () => [least, most] }, y: { ...logarithmic(), range: [0.7, 2 * Math.max(1, ...counts)] } },
+    axes: [axisNamed("magnitude", power, { size: 28, space: 44, incrs: [1, 2, 4, 8, 16, 32, 64] }), sideAxis("elements", brief)],
+    series: [{}, bars("low"), bars("kept")],
+    padding: [8, 10, 0, 0],
+    cursor: { drag: { x: false, y: false }, y: false, points: { show: false } },
+    hooks: {
+      setCursor: [(plot) => tell(pointed(plot) === null ? null : Math.floor(pointed(plot)))],
+      draw: [(plot) => [largest, normal, smallest].forEach((limit) => drawLimit(plot, "x", limit, ""))],
+    },
+  }, columns);
+  return make("figure", {}, picture, readout);
 }
 
-/** Return all measured values, one column each, against the range of the low type. */
+/** Draw a limit across a picture, with its name at the end. */
+function drawLimit(plot, scale, limit, name, color = "bad") {
+  const { ctx, bbox } = plot, { min, max } = plot.scales[scale];
+  if (limit < min || limit > max) {
+    return;
+  }
+  const at = plot.valToPos(limit, scale, true), ratio = devicePixelRatio;
+  ctx.save();
+  ctx.strokeStyle = colorNamed(color);
+  ctx.lineWidth = ratio;
+  ctx.setLineDash([4 * ratio, 3 * ratio]);
+  ctx.beginPath();
+  if (scale === "x") {
+    ctx.moveTo(at, bbox.top);
+    ctx.lineTo(at, bbox.top + bbox.height);
+  } else {
+    ctx.moveTo(bbox.left, at);
+    ctx.lineTo(bbox.left + bbox.width, at);
+  }
+  ctx.stroke();
+  if (name) {
+    ctx.font = `${11 * ratio}px system-ui, "DejaVu Sans", sans-serif`;
+    ctx.textAlign = "right";
+    ctx.textBaseline = "bottom";
+    ctx.setLineDash([]);
+    ctx.lineWidth = 4 * ratio;
+    ctx.strokeStyle = colorNamed("raised");
+    ctx.strokeText(name, bbox.left + bbox.width - 4 * ratio, at - 2 * ratio);
+    ctx.fillStyle = colorNamed("ink");
+    ctx.fillText(name, bbox.left + bbox.width - 4 * ratio, at - 2 * ratio);
+  }
+  ctx.restore();
+}
+
+/** Return a legend: samples of colors, and what they mean. */
+function legendOf(...entries) {
+  return make("ul", { className: "key" }, ...entries.map(([kind, said]) => make("li", {}, make("span", { className: `sample ${kind}` }), said)));
+}
+
+/** Return a figure: a caption, a legend, the picture, and a line for what is under the pointer. */
+function figureOf(caption, legend, picture, readout) {
+  return make("figure", { className: "chart" }, make("figcaption", {}, caption), legend, picture, readout);
+}
+
+/** Let a picture tell what is under the pointer, and lead to its node when it is clicked. */
+function reader(hint, tell, nodeAt) {
+  const readout = make("p", { className: "readout" }, hint);
+  return {
+    readout,
+    hook: (plot) => {
+      const at = pointed(plot);
+      readout.replaceChildren(...(at === null ? [hint] : tell(at)));
+    },
+    listen: (element) => element.addEventListener("drawn", () => onPlotClick(element.plot, (at) => {
+      const node = nodeAt(at);
+      if (node !== undefined) {
+        showNode(node);
+      }
+    })),
+  };
+}
+
+const POINT_AND_CLICK = "Point to read, click to see the node.";
+
+/** Return all measured values, one bar each, against the range of the low type. */
 function spreadChart() {
   const { first, counts, node } = data.pictures.histograms, { largest, normal, smallest } = data.pictures.range;
-  const width = 640, height = 300, floor = height - 24, side = 44;
   const filled = node.map((_, row) => row).filter((row) => counts[row].length);
   const least = Math.max(-60, Math.min(...filled.map((row) => first[row]), normal - 2));
   const most = Math.min(60, Math.max(...filled.map((row) => first[row] + counts[row].length), Math.min(largest, 60) + 1));
-  const y = (exponent) => floor - ((floor - 8) * (Math.max(least, Math.min(most, exponent)) - least)) / (most - least);
-  const columns = Math.min(filled.length, 400);
-  const bars = [];
-  for (let column = 0; column < columns; column++) {
-    const rows = filled.slice(Math.floor((column * filled.length) / columns), Math.floor(((column + 1) * filled.length) / columns));
-    const bottom = Math.min(...rows.map((row) => first[row]));
-    const top = Math.max(...rows.map((row) => first[row] + counts[row].length));
-    const x = side + ((width - side - 8) * column) / columns;
-    const outside = top > largest || bottom < normal;
-    const bar = shape("rect", {
-      class: outside ? "outside" : "bin", x, y: y(top), width: Math.max(1, (width - side - 8) / columns - 0.4), height: Math.max(1, y(bottom) - y(top)),
-    });
-    bar.append(shape("title", {}, `${nameOf(node[rows[0]])}: ${power(bottom)} to ${power(top)}`));
-    bar.addEventListener("click", () => showNode(node[rows[0]]));
-    bars.push(bar);
-  }
-  const limits = [["largest", largest], ["least normal", normal], ["least", smallest]].filter(([, limit]) => limit >= least && limit <= most).flatMap(([name, limit]) => [
-    shape("line", { class: "limit", x1: side, x2: width - 8, y1: y(limit), y2: y(limit) }),
-    label(width - 10, y(limit) - 3, `${name} of ${data.precision}`, "end"),
-  ]);
+  const bounds = filled.map((row) => [first[row], first[row] + counts[row].length]);
+  const isOutside = ([bottom, top]) => top > largest || bottom < normal;
+  const nearest = (at) => Math.min(filled.length - 1, Math.max(0, Math.floor(at)));
   const said = `The magnitudes of ${filled.length} values in execution order, as powers of two, against the range of ${data.precision}`;
-  return chart(width, height, said, ...bars, ...limits, label(side - 4, y(most) + 10, power(Math.round(most)), "end"),
-    label(side - 4, floor, power(Math.round(least)), "end"), label(side, height - 8, "execution order \u2192"));
+  const { readout, hook, listen } = reader(POINT_AND_CLICK, (at) => {
+    const [bottom, top] = bounds[nearest(at)];
+    return [named(nameOf(node[filled[nearest(at)]])), ` ${power(bottom)} to ${power(top)}`];
+  }, (at) => node[filled[nearest(at)]]);
+  const picture = plotOf(said, {
+    height: 300,
+    scales: { x: { time: false, range: () => [0, filled.length] }, y: { range: () => [least, most] } },
+    axes: [axisNamed("value, in execution order", brief, { size: 28, incrs: WHOLE }), sideAxis("magnitude", power, { incrs: [5, 10, 20, 40] })],
+    series: [{}, { show: true, stroke: "transparent", width: 0, points: { show: false } }],
+    padding: [8, 14, 0, 0],
+    cursor: { drag: { x: false, y: false }, points: { show: false } },
+    hooks: {
+      setCursor: [hook],
+      draw: [(plot) => {
+        drawBounds(plot, bounds.map(([bottom, top]) => [Math.max(least, bottom), Math.min(most, top)]), (row) => (isOutside(bounds[row]) ? "kept" : "low"));
+        [[largest, "largest"], [normal, "least normal"], [smallest, "least"]].forEach(([limit, name]) => drawLimit(plot, "y", limit, `${name} of ${data.precision}`));
+      }],
+    },
+  }, [filled.map((_, place) => place), bounds.map(([, top]) => top)]);
+  listen(picture);
+  return figureOf("Magnitudes of the values in float32, from the smallest to the largest",
+    legendOf(["low", `within the normal range of ${data.precision}`], ["kept", "leaves it"]), picture, readout);
 }
 
-/** Return a scale for numbers from 0 on whose ratios count. */
-function logScale(numbers, top, bottom) {
-  const positive = numbers.filter((number) => typeof number === "number" && number > 0);
-  const least = Math.log10(Math.min(...positive, 1e-1)), most = Math.log10(Math.max(...positive, 1e-3));
-  const span = Math.max(1e-9, most - least);
-  const place = (number) => {
-    const at = number === 0 ? least : typeof number === "number" ? Math.log10(number) : most;
-    return bottom - ((bottom - top) * (Math.max(least, at) - least)) / span;
-  };
-  return { place, least: 10 ** least, most: 10 ** most };
-}
+const WHOLE = Array.from({ length: 8 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat();
 
-/** Return the errors of the nodes in execution order. */
-function errorChart() {
-  const { node, distance } = data.pictures.errors;
-  const width = 640, height = 300, floor = height - 24, side = 56;
-  const scale = logScale(distance, 12, floor);
-  const x = (row) => side + ((width - side - 8) * (row + 0.5)) / node.length;
-  const points = distance.map((error, row) => `${x(row).toFixed(1)},${scale.place(error).toFixed(1)}`);
-  const step = Math.max(1, Math.ceil(node.length / 800));
-  const dots = [];
-  for (let start = 0; start < node.length; start += step) {
-    let worst = start;
-    for (let row = start; row < Math.min(node.length, start + step); row++) {
-      worst = scale.place(distance[row]) < scale.place(distance[worst]) ? row : worst;
-    }
-    const dot = shape("circle", { class: "dot", cx: x(worst), cy: scale.place(distance[worst]), r: node.length > 200 ? 2 : 3.5 });
-    dot.append(shape("title", {}, `${nameOf(node[worst])}: ${distance[worst]}`));
-    dot.addEventListener("click", () => showNode(node[worst]));
-    dots.push(dot);
+/** Draw a bar from a least to a most for each row. */
+function drawBounds(plot, bounds, colorOf) {
+  const { ctx } = plot, colors = { low: colorNamed("low"), kept: colorNamed("kept") };
+  for (const [row, [bottom, top]] of bounds.entries()) {
+    const left = plot.valToPos(row, "x", true), right = plot.valToPos(row + 1, "x", true);
+    const high = plot.valToPos(top, "y", true), low = plot.valToPos(bottom, "y", true);
+    ctx.fillStyle = colors[colorOf(row)];
+    ctx.fillRect(left, high, Math.max(devicePixelRatio, right - left - (right - left > 4 ? 1 : 0)), Math.max(devicePixelRatio, low - high));
   }
-  const said = `The error of the results of ${node.length} nodes in execution order, relative to their size, from ${scale.least.toPrecision(2)} to ${scale.most.toPrecision(2)}`;
-  return chart(width, height, said, shape("polyline", { class: "curve", points: points.join(" ") }), ...dots,
-    label(side - 4, 16, scale.most.toPrecision(2), "end"), label(side - 4, floor, scale.least.toPrecision(2), "end"),
-    label(side, height - 8, "execution order \u2192"));
+}
+
+/** Return numbers for a scale on which ratios count: 0 lies below all others, infinity nowhere. */
+function forRatios(numbers) {
+  const positive = numbers.filter((number) => typeof number === "number" && number > 0);
+  const least = positive.length ? Math.min(...positive) / 2 : 1e-9;
+  return numbers.map((number) => (typeof number !== "number" ? null : number > 0 ? number : least));
+}
+
+/** Return the errors of the nodes in execution order, those of another file beside them. */
+function errorChart() {
+  const tables = [["low", data.overview.file, data.pictures.errors], ...(data.comparison ? [["kept", data.comparison.name, data.comparison.errors]] : [])]
+    .filter(([, , table]) => table.node.length);
+  const all = [...new Set(tables.flatMap(([, , { node }]) => node))].sort((a, b) => a - b);
+  const errors = tables.map(([, , { node, distance }]) => {
+    const of = new Map(node.map((number, row) => [number, distance[row]]));
+    return all.map((number) => of.get(number) ?? null);
+  });
+  const flat = forRatios(errors.flat()), count = all.length;
+  const nearest = (at) => Math.min(count - 1, Math.max(0, Math.round(at)));
+  const said = `The error of the results of ${count} nodes in execution order, relative to their size: ${tables.map(([, name], file) => `${name} up to ${largestOf(errors[file])}`).join(", ")}`;
+  const { readout, hook, listen } = reader(`${POINT_AND_CLICK} An error of 0 lies at the bottom.`, (at) => {
+    const row = nearest(at);
+    return [named(nameOf(all[row])), ` ${tables.map(([, name], file) => `${tables.length > 1 ? `${name} ` : ""}${errors[file][row] ?? "not measured"}`).join(", ")}`];
+  }, (at) => all[nearest(at)]);
+  const line = (color) => ({ stroke: () => colorNamed(color), width: 1.5, spanGaps: true, points: { show: count <= 60, size: 5, fill: () => colorNamed(color) } });
+  const picture = plotOf(said, {
+    height: 300,
+    scales: { x: { time: false, range: () => [-0.5, count - 0.5] }, y: logarithmic() },
+    axes: [axisNamed("node, in execution order", brief, { size: 28, incrs: WHOLE }), sideAxis("relative error", brief)],
+    series: [{}, ...tables.map(([color]) => line(color))],
+    padding: [8, 14, 0, 0],
+    cursor: { drag: { x: false, y: false } },
+    hooks: { setCursor: [hook] },
+  }, [all.map((_, row) => row), ...tables.map((_, file) => flat.slice(file * count, (file + 1) * count))]);
+  listen(picture);
+  return figureOf("Relative error of every result along the graph; a step up is where it arises",
+    legendOf(...tables.map(([color, name]) => [color, named(name)])), picture, readout);
+}
+
+/** Return the largest of numbers, among which JSON has no infinity: that is a text. */
+function largestOf(numbers) {
+  const odd = numbers.find((number) => typeof number === "string");
+  return odd ?? Math.max(0, ...numbers.filter((number) => number !== null));
 }
 
 /** Return the sets that lose less than all smaller ones: [nodes, loss], the smallest set first. */
@@ -133,39 +228,46 @@ function frontOf(best) {
 /** Return what a search tried: nodes kept float32 against the loss, and the curve of the best trades. */
 function searchChart() {
   const { kept, loss, limit, chosen, metric } = data.pictures.search;
-  const width = 640, height = 300, floor = height - 30, side = 56;
-  const scale = logScale([...loss, limit], 12, floor), most = Math.max(1, ...kept);
-  const x = (count) => side + 6 + ((width - side - 24) * count) / most;
-  const best = new Map();
+  const size = (found) => (typeof found === "number" ? found : Infinity), best = new Map();
   kept.forEach((count, trial) => {
-    if (!best.has(count) || scale.place(loss[trial]) > scale.place(best.get(count))) {
+    if (!best.has(count) || size(loss[trial]) < size(best.get(count))) {
       best.set(count, loss[trial]);
     }
   });
-  const dots = [...best].map(([count, found]) => {
-    const dot = shape("circle", { class: "dot", cx: x(count), cy: scale.place(found), r: 3.5 });
-    dot.append(shape("title", {}, `${count} nodes float32: ${metric} ${found}`));
-    return dot;
-  });
-  const front = frontOf(best).map(([count, found]) => `${x(count).toFixed(1)},${scale.place(found).toFixed(1)}`);
-  const picked = best.has(chosen) ? [shape("circle", { class: "chosen", cx: x(chosen), cy: scale.place(best.get(chosen)), r: 7 })] : [];
+  const places = [...best.keys()].sort((a, b) => a - b), most = Math.max(1, ...places);
+  const front = new Set(frontOf(best).map(([count]) => count));
+  const drawn = forRatios([...places.map((count) => best.get(count)), limit]).slice(0, -1);
   const said = `What tuning tried: ${kept.length} sets of nodes to keep float32; ${chosen} were chosen, for a ${metric} of at most ${limit}`;
-  return chart(width, height, said, shape("line", { class: "limit", x1: side, x2: width - 8, y1: scale.place(limit), y2: scale.place(limit) }),
-    shape("polyline", { class: "curve", points: front.join(" ") }), ...dots, ...picked, label(side - 4, 16, scale.most.toPrecision(2), "end"), label(side - 4, floor, scale.least.toPrecision(2), "end"),
-    label(side, height - 8, "0"), label(width - 8, height - 8, `${most} nodes stay float32`, "end"));
+  const nearest = (at) => places.reduce((a, b) => (Math.abs(b - at) < Math.abs(a - at) ? b : a));
+  const { readout, hook } = reader("Point to read.", (at) => [`${nearest(at)} nodes float32: ${metric} ${best.get(nearest(at))}`], () => undefined);
+  const dots = (color) => ({ show: true, size: 7, fill: () => colorNamed(color), stroke: () => colorNamed(color) });
+  const picture = plotOf(said, {
+    height: 300,
+    scales: { x: { time: false, range: () => [-0.04 * most, 1.04 * most] }, y: { ...logarithmic(), range: (plot, low, high) => uPlot.rangeLog(Math.min(low ?? limit, limit), Math.max(high ?? limit, limit), 10, true) } },
+    axes: [axisNamed("nodes that stay float32", brief, { size: 28, incrs: WHOLE }), sideAxis(metric, brief)],
+    series: [{}, { paths: () => null, points: dots("other") },
+      { stroke: () => colorNamed("low"), width: 1.5, spanGaps: true, points: dots("low") },
+      { paths: () => null, points: { ...dots("found"), size: 14, fill: "transparent", width: 2 } }],
+    padding: [8, 14, 0, 0],
+    cursor: { drag: { x: false, y: false }, points: { show: false } },
+    hooks: { setCursor: [hook], draw: [(plot) => drawLimit(plot, "y", limit, "limit")] },
+  }, [places, drawn.map((found, row) => (front.has(places[row]) ? null : found)), drawn.map((found, row) => (front.has(places[row]) ? found : null)),
+    drawn.map((found, row) => (places[row] === chosen ? found : null))]);
+  return figureOf(`What tuning tried: the best ${metric} for each number of nodes kept float32`,
+    legendOf(["low", "the best trades"], ["other", "worse than a smaller set"], ["found", "chosen"]), picture, readout);
 }
 
 /** Show the pictures for which there are data. */
 function showCharts() {
   const { histograms, errors, search } = data.pictures, place = document.getElementById("charts");
   if (histograms.counts.some((counts) => counts.length)) {
-    place.append(figure(`Magnitudes of the values in float32, from the smallest to the largest; orange leaves the normal range of ${data.precision}`, spreadChart()));
+    place.append(spreadChart());
   }
-  if (errors.node.length) {
-    place.append(figure("Relative error of every result along the graph; a step up is where it arises", errorChart()));
+  if (errors.node.length || data.comparison?.errors.node.length) {
+    place.append(errorChart());
   }
   if (search) {
-    place.append(figure(`What tuning tried: the best ${search.metric} for each number of nodes kept float32; the line is the limit`, searchChart()));
+    place.append(searchChart());
   }
   document.getElementById("no-pictures").hidden = place.children.length > 0;
 }

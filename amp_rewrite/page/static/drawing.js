@@ -42,7 +42,7 @@ function drawLayout(context, layout, left, top, scene) {
     if (box.inner) {
       drawFolder(context, item, place, scene);
       context.globalAlpha = 1;
-      drawLayout(context, box.inner, place.x + SIZE.padding, place.y + SIZE.header + SIZE.padding, scene);
+      drawLayout(context, box.inner, place.x + box.inset, place.y + SIZE.header + SIZE.padding, scene);
     } else {
       drawBox(context, item, place, scene);
     }
@@ -58,8 +58,7 @@ function drawFolder(context, item, place, scene) {
   context.fillStyle = colors.ink;
   context.font = BOLD;
   context.textBaseline = "middle";
-  const [label, inside] = linesOf(item);
-  const said = fitted(context, `\u25be ${label}  (${inside})`, place.width - 20);
+  const said = fitted(context, headerOf(item), place.width - 20);
   context.fillText(said, place.x + 10, place.y + SIZE.header / 2 + 2);
 }
 
@@ -85,7 +84,8 @@ function drawBox(context, item, place, scene) {
 
 function outline(context, item, scene, color, width) {
   const selected = item === scene.selected;
-  const isFound = scene.found && scene.found[item];
+  // Only what is looked for has the color of what is found: frames of all folders around it hide it.
+  const isFound = scene.found && scene.found[item] && !open.has(item);
   context.strokeStyle = selected ? colors.ink : isFound ? colors.found : color;
   context.lineWidth = selected ? 3.5 : isFound ? 3 : width;
   context.stroke();
@@ -128,6 +128,7 @@ function drawEdge(context, edge, left, top, scene) {
     || Math.min(...ys) > scene.bottom || Math.max(...ys) < scene.top) {
     return;
   }
+  context.globalAlpha = scene.found ? 0.35 : 1;
   const touches = edge.from === scene.selected || edge.to === scene.selected;
   context.strokeStyle = touches ? colors.ink : colors.soft;
   context.lineWidth = touches ? 2.2 : Math.min(3, 0.9 + Math.log2(edge.count) / 3);
@@ -144,6 +145,7 @@ function drawEdge(context, edge, left, top, scene) {
   if (edge.toLow || edge.toFloat32) {
     drawCast(context, edge, points[Math.floor((points.length - 1) / 2)], scene);
   }
+  context.globalAlpha = 1;
 }
 
 function drawArrow(context, before, end) {

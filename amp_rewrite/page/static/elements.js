@@ -18,18 +18,3 @@ function shape(name, attributes, ...inside) {
   element.append(...inside);
   return element;
 }
-
-function label(x, y, said, anchor = "start") {
-  return shape("text", { x, y, "text-anchor": anchor }, said);
-}
-
-function chart(width, height, said, ...inside) {
-  return shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said }, ...inside);
-}
-
-function figure(caption, picture) {
-  const element = document.createElement("figure"), said = document.createElement("figcaption");
-  said.textContent = caption;
-  element.append(said, picture);
-  return element;
-}

@@ -4,11 +4,11 @@ const finder = { found: [], at: NONE, cause: NONE };
 const searchBox = document.getElementById("search");
 
 /** Mark nodes as found, in the graph and in the folders around them. */
-function mark(found) {
+function mark(found, chosen = false) {
   finder.found = found.filter((item) => parentOf[itemAt(item)] !== NONE);
   finder.at = NONE;
   view.found = null;
-  if (found.length || searchBox.value || finder.cause !== NONE) {
+  if (found.length || searchBox.value || finder.cause !== NONE || chosen) {
     view.found = new Int32Array(itemCount);
     for (const item of finder.found) {
       view.found[itemAt(item)]++;
@@ -87,8 +87,8 @@ function filterBy(number) {
 function causeButton(number, action) {
   const cause = data.overview.causes[number];
   const element = make("button", { type: "button", onclick: action },
-    make("span", { className: "count" }, cause.count.toLocaleString("en")),
-    make("span", {}, `${cause.said} (${cause.reason})`),
+    make("span", { className: "count" }, cause.count.toLocaleString("en")), " ",
+    make("span", {}, `${cause.said} (${cause.reason})`), " ",
     make("span", { className: "operators" }, cause.operators));
   element.dataset.cause = String(number);
   element.setAttribute("aria-pressed", "false");
@@ -110,6 +110,9 @@ function listenToFinder() {
   document.addEventListener("keydown", (event) => {
     const typing = event.target instanceof HTMLInputElement;
     if (event.key === "Escape") {
+      if (event.target === searchBox) {
+        searchBox.blur();
+      }
       searchBox.value = "";
       press(NONE);
       mark([]);

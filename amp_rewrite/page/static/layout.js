@@ -48,6 +48,17 @@ function boxOf(item) {
   return { width: Math.min(SIZE.most, Math.max(SIZE.least, Math.ceil(width) + room)), height: SIZE.height };
 }
 
+/** Return what is written above an open folder. */
+function headerOf(item) {
+  const [label, inside] = linesOf(item);
+  return `\u25be ${label}  (${inside})`;
+}
+
+function headerWidth(item) {
+  measuring.font = BOLD;
+  return Math.min(SIZE.most * 1.5, Math.ceil(measuring.measureText(headerOf(item)).width) + 24);
+}
+
 /**
  * Return the layout of a folder: boxes and edges, whose origin is its own upper left corner.
  *
@@ -59,7 +70,9 @@ function layoutOf(folder) {
   for (const item of members) {
     if (open.has(item)) {
       const inner = layoutOf(item);
-      boxes.set(item, { width: inner.width + 2 * SIZE.padding, height: inner.height + SIZE.header + 2 * SIZE.padding, inner });
+      const width = Math.max(inner.width + 2 * SIZE.padding, headerWidth(item));
+      const height = inner.height + SIZE.header + 2 * SIZE.padding;
+      boxes.set(item, { width, height, inner, inset: (width - inner.width) / 2 });
     } else {
       boxes.set(item, boxOf(item));
     }
@@ -111,7 +124,7 @@ function placesOf(layout, left = 0, top = 0, found = new Map()) {
     const place = { x: left + box.x, y: top + box.y, width: box.width, height: box.height };
     found.set(item, place);
     if (box.inner) {
-      placesOf(box.inner, place.x + SIZE.padding, place.y + SIZE.header + SIZE.padding, found);
+      placesOf(box.inner, place.x + box.inset, place.y + SIZE.header + SIZE.padding, found);
     }
   }
   return found;

@@ -3,7 +3,7 @@
 const MOST_CAUSES = 6;
 
 function showOverview() {
-  const { headline, holds, facts, failures, remarks, next } = data.overview;
+  const { headline, holds, facts, failures, doubts, remarks, next } = data.overview;
   document.title = `${data.model}: ${headline}`;
   document.getElementById("model-name").textContent = data.model;
   document.getElementById("rewrite").textContent = `to ${data.precision} for ${data.target}, opset ${data.opset}`;
@@ -16,6 +16,7 @@ function showOverview() {
       make("dd", { className: "main" }, fact.said), make("dd", { className: "more" }, fact.more)));
   }
   showLines("failures", failures);
+  showLines("doubts", doubts);
   showLines("remarks", remarks);
   showKept();
   for (const step of next) {

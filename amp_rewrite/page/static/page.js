@@ -16,6 +16,7 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   readColors();
   redraw();
+  redrawPlots();
 }
 
 function startTheme() {
@@ -36,6 +37,7 @@ view.onSelect = describe;
 startView();
 describe(NONE);
 showCharts();
+showComparison();
 document.getElementById("fold").onclick = foldAll;
 document.getElementById("fit").onclick = fit;
 document.getElementById("zoom-in").onclick = () => zoom(SCALES.step);

@@ -24,7 +24,7 @@ function showNode(node) {
 
 /** Describe an item in the panel, and say it to those who do not see the graph. */
 function describe(item) {
-  panel.replaceChildren();
+  removePlots(panel);
   panel.scrollTop = 0;
   if (item === NONE) {
     panel.append(make("p", { className: "hint" }, "Select a box to see why it has its precision."));
@@ -62,9 +62,99 @@ function describeNode(node) {
   for (const row of variablesOf(node)) {
     describeChain(row);
   }
+  describeOther(node);
+  describeAttributes(node);
+  describePorts("Reads", inputsOf(node));
+  describePorts("Makes", outputsOf(node));
   describeNumbers(node);
+  describeWeights(node);
   describeAround("Fed by", producersOf[node]);
   describeAround("Feeds", consumersOf[node]);
+}
+
+/** Return the values that a node reads: [value, its type as it is read], NONE for one left out. */
+function inputsOf(node) {
+  const { inputs, inputStart } = data.ports, found = [];
+  for (let slot = inputStart[node]; slot < inputStart[node + 1]; slot++) {
+    const value = inputs[slot], cast = readThroughCast.get(slot);
+    found.push([value, value === NONE ? "" : cast === undefined ? text(data.values.after[value]) : cast ? data.precision : FLOAT32]);
+  }
+  return found;
+}
+
+/** Return the values that a node makes: [value, its type after]. */
+function outputsOf(node) {
+  const { outputs, outputStart } = data.ports;
+  return outputs.slice(outputStart[node], outputStart[node + 1]).map((value) => [value, text(data.values.after[value])]);
+}
+
+/** By place among the inputs of all nodes: whether a Cast makes it low (1) or float32 (0). */
+const readThroughCast = new Map(data.ports.cast);
+/** By value: the row of the weights. */
+const weightOf = new Map(data.weights.value.map((value, row) => [value, row]));
+
+function describeOther(node) {
+  if (!data.comparison) {
+    return;
+  }
+  const { name, ours, theirs, errors } = data.comparison, row = errors.node.indexOf(node);
+  const line = (file, type, error) => make("tr", {}, make("th", { scope: "row" }, named(file)), make("td", {}, type === NONE ? "\u2013" : text(type)),
+    make("td", {}, error === undefined ? "\u2013" : String(error)));
+  panel.append(make("h3", {}, "Beside the other file"), make("table", { className: "files" },
+    make("thead", {}, make("tr", {}, ...["File", "Result", "Error"].map((said) => make("th", { scope: "col" }, said)))),
+    make("tbody", {}, line("this one", ours[node], errorOf.get(node)), line(name, theirs[node], row < 0 ? undefined : errors.distance[row]))));
+}
+
+function describeAttributes(node) {
+  const known = nodes.attributes[node];
+  if (!known.length) {
+    return;
+  }
+  const list = make("dl", { className: "attributes" });
+  for (let at = 0; at < known.length; at += 2) {
+    list.append(make("dt", {}, named(text(known[at]))), make("dd", {}, named(text(known[at + 1]))));
+  }
+  panel.append(make("h3", {}, "Attributes"), list);
+}
+
+/** Show what a node reads or makes: name, shape, type before and after. */
+function describePorts(title, ports) {
+  const shown = ports.slice(0, MOST_LISTED).map(([value, after]) => {
+    if (value === NONE) {
+      return make("li", { className: "hint" }, "left out");
+    }
+    const { before, shape } = data.values, was = text(before[value]), row = weightOf.get(value);
+    const isSame = was === after || !was;
+    const type = isSame ? after || was || "unknown type" : `${was} \u2192 ${after}`;
+    const size = shape[value] === NONE ? "shape unknown" : text(shape[value]) || "scalar";
+    const few = row !== undefined && data.weights.said[row] !== NONE ? ` ${text(data.weights.said[row])}` : "";
+    return make("li", {}, named(text(data.values.name[value]) || "\u2013"),
+      make("div", {}, `${size}, `, make("span", { className: isSame ? "" : "changed" }, type), row === undefined ? "" : `, constant${few}`));
+  });
+  if (!shown.length) {
+    return;
+  }
+  if (ports.length > MOST_LISTED) {
+    shown.push(make("li", {}, `and ${ports.length - MOST_LISTED} more`));
+  }
+  panel.append(make("h3", {}, title), make("ul", { className: "ports" }, ...shown));
+}
+
+/** Show the weights that a node reads: how many elements, their range, how they are spread. */
+function describeWeights(node) {
+  const { value, count, seen, first, counts, smallest, largest, zeros, nonfinite } = data.weights;
+  const rows = inputsOf(node).map(([input]) => weightOf.get(input)).filter((row) => row !== undefined && seen[row] && counts[row].length);
+  for (const row of [...new Set(rows)].slice(0, 4)) {
+    const name = text(data.values.name[value[row]]), { over, under } = lostAmong(first[row], counts[row]);
+    const of = seen[row] < count[row] ? `, of which ${seen[row].toLocaleString("en")} were looked at` : "";
+    const lost = over || under ? `; ${over} too large and ${under} too small for ${data.precision}` : "";
+    const odd = nonfinite[row] ? `, ${nonfinite[row]} infinite or NaN` : "";
+    panel.append(make("h3", {}, "Weight ", named(name)),
+      make("p", {}, `${count[row].toLocaleString("en")} elements${of}: magnitudes from ${smallest[row]} to ${largest[row]}, ${zeros[row]} zeros${odd}${lost}`));
+    if (counts[row].length > 1 || count[row] > 8) {
+      panel.append(histogramChart(first[row], counts[row], name));
+    }
+  }
 }
 
 /** List the chain of a reason, each step a button. */
@@ -86,14 +176,15 @@ function describeNumbers(node) {
   if (errorOf.has(node)) {
     panel.append(make("p", {}, `Relative error of its results: ${errorOf.get(node)}${growthOf(node)}`));
   }
-  const { value, smallest, largest, zeros, nonfinite } = data.pictures.histograms;
+  const { value, first, counts, smallest, largest, zeros, nonfinite } = data.pictures.histograms;
   for (const row of histogramsOf(node)) {
-    const { over, under } = lostOf(row);
+    const { over, under } = lostAmong(first[row], counts[row]);
     const lost = over || under ? `; ${over} too large and ${under} too small for ${data.precision}` : "";
     const odd = nonfinite[row] ? `, ${nonfinite[row]} infinite or NaN` : "";
     panel.append(
+      make("h3", {}, "What it makes"),
       make("p", {}, named(text(value[row])), ` in float32: magnitudes from ${smallest[row]} to ${largest[row]}, ${zeros[row]} zeros${odd}${lost}`),
-      histogramChart(row),
+      histogramChart(first[row], counts[row], text(value[row])),
     );
   }
 }

@@ -13,8 +13,11 @@ const view = {
   onSelect: () => {},
 };
 
-const SCALES = { least: 0.02, most: 3, step: 1.2 };
+const SCALES = { least: 0.02, most: 3, step: 1.2, legible: 0.6 };
 const MARGIN = 24;
+
+/** How many boxes are open to begin with: what a look takes in, on a laptop and on a phone. */
+const AT_FIRST = { wide: 24, narrow: 8 };
 
 /** Lay out what is open; keep an item where it is on the screen, if one is given. */
 function relayout(fixed = NONE) {
@@ -67,14 +70,15 @@ function fit() {
   redraw();
 }
 
-/** Show the beginning of the graph in a size that can be read. */
+/** Show the beginning of the graph in a size that can be read, as wide as the view if that is one. */
 function showBeginning() {
   fit();
   if (view.scale < 0.7) {
     const { width } = view.canvas.getBoundingClientRect();
-    const first = membersOf[0].map((item) => view.places.get(item)).find(Boolean);
-    view.scale = 0.9;
-    view.x = width / 2 - (first.x + first.width / 2) * view.scale;
+    const wide = (width - MARGIN) / view.layout.width, first = membersOf[0].map((item) => view.places.get(item)).find(Boolean);
+    view.scale = wide < SCALES.legible ? 0.9 : Math.min(0.9, wide);
+    const middle = wide < SCALES.legible ? first.x + first.width / 2 : view.layout.width / 2;
+    view.x = width / 2 - middle * view.scale;
     view.y = MARGIN - first.y * view.scale;
     redraw();
   }
@@ -209,31 +213,42 @@ function onKey(event) {
   event.preventDefault();
 }
 
-/** Let the mouse, or a finger, move the graph, select and open. */
+/** Let the mouse, or a finger, move the graph, select and open; two fingers zoom. */
 function listenToPointer() {
-  const { canvas } = view;
-  let last = null, moved = false;
+  const { canvas } = view, down = new Map();
+  let moved = false;
   canvas.addEventListener("pointerdown", (event) => {
-    [last, moved] = [{ x: event.clientX, y: event.clientY }, false];
+    moved = down.size > 0;
+    down.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
     canvas.setPointerCapture(event.pointerId);
     canvas.classList.add("grabbing");
   });
   canvas.addEventListener("pointermove", (event) => {
+    const last = down.get(event.pointerId);
     if (!last) {
       return;
     }
-    const dx = event.clientX - last.x, dy = event.clientY - last.y;
-    if (moved || Math.hypot(dx, dy) > 3) {
-      [moved, last] = [true, { x: event.clientX, y: event.clientY }];
-      view.x += dx;
-      view.y += dy;
-      redraw();
+    const at = { x: event.offsetX, y: event.offsetY }, dx = at.x - last.x, dy = at.y - last.y;
+    const other = [...down].find(([pointer]) => pointer !== event.pointerId)?.[1];
+    if (!moved && Math.hypot(dx, dy) <= 3) {
+      return;
     }
+    moved = true;
+    down.set(event.pointerId, at);
+    if (other) {
+      const apart = (one) => Math.max(1, Math.hypot(one.x - other.x, one.y - other.y));
+      zoom(apart(at) / apart(last), (at.x + other.x) / 2, (at.y + other.y) / 2);
+    }
+    const share = other ? 0.5 : 1; // of two fingers each moves the middle by half
+    view.x += dx * share;
+    view.y += dy * share;
+    redraw();
   });
+  canvas.addEventListener("pointercancel", (event) => down.delete(event.pointerId));
   canvas.addEventListener("pointerup", (event) => {
     canvas.classList.remove("grabbing");
+    down.delete(event.pointerId);
     const item = moved ? NONE : itemAtPoint(event.offsetX, event.offsetY);
-    last = null;
     if (item !== NONE) {
       select(item, { move: false });
       toggle(item);
@@ -247,9 +262,10 @@ function listenToPointer() {
 
 /** Draw for the first time: with what is folded opened as long as all of it fits a look. */
 function startView() {
+  const most = view.canvas.clientWidth < 500 ? AT_FIRST.narrow : AT_FIRST.wide;
   for (let count = membersOf[0].length, folder = 1; folder < membersOf.length; folder++) {
     const parentIsOpen = open.has(parentOf[firstGroup + folder]);
-    if (parentIsOpen && count + membersOf[folder].length <= 24) {
+    if (parentIsOpen && count + membersOf[folder].length <= most) {
       open.add(firstGroup + folder);
       count += membersOf[folder].length;
     }

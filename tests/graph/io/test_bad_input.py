@@ -33,7 +33,24 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
+def nested_ifs(depth: int) -> bytes:
+    """Return a model with Ifs inside one another, which no parser of protobuf reads."""
+
+    def message(field: int, content: bytes) -> bytes:
+        size, length = [], len(content)
+        while length > 127:
+            size.append(length & 127 | 128)
+            length >>= 7
+        return bytes([field << 3 | 2, *size, length]) + content
+
+    graph = b""
+    for _ in range(depth):
+        graph = message(1, message(4, b"If") + message(5, message(6, graph)))
+    return b"\x08\x08" + message(7, graph)
+
+
 CONTENTS = {
+    "60 Ifs": (nested_ifs(60), "nested too deeply for protobuf: 182 messages, of at most 100"),
     "empty": (b"", "the file is empty"),
     "text": (b"hello, this is a text file\n", "found a text file"),
     "zip": (b"PK\x03\x04\x00\x00rest", "found a zip archive"),
@@ -41,7 +58,7 @@ CONTENTS = {
     "html": (b"<!DOCTYPE html><html>", "found an HTML page"),
     "lfs": (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     "pickle": (b"\x80\x04\x95\x00", "found a Python pickle"),
-    "noise": (bytes(range(255, 100, -1)), "no protobuf message of ONNX"),
+    "noise": (bytes(range(255, 100, -1)), "not a protobuf message of ONNX"),
     "truncated": (model().SerializeToString()[:-20], "truncated or damaged"),
     "cut before the graph": (model().SerializeToString()[:2], "holds no graph"),
 }

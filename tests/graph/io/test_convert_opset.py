@@ -9,7 +9,7 @@ import onnx
 import pytest
 from decorations import add_note
 from onnx import helper, numpy_helper
-from rewriting import parse
+from rewrite_text import parse
 from training_models import adam_mlp
 
 import amp_rewrite as amp

@@ -9,7 +9,7 @@ from onnx import AttributeProto, TensorProto, helper, parser
 
 import amp_rewrite as amp
 from amp_rewrite.errors import GraphError, StepError
-from amp_rewrite.graph.functions import inline
+from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import load
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "own": 1, "com.microsoft": 1]>'

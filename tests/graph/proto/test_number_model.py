@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from rewriting import parse
+from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
 
@@ -24,7 +25,7 @@ TEXT = """g (float[2,N] x, bool t) => (float[2,4] y) <float[4,4] w, float[2,4] h
 def flat_of(text: str = TEXT) -> FlatProto:
     proto = parse(text)
     proto.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [4, 4], [1.0] * 16))
-    return number_model(proto, None)
+    return number_model(proto, ExternalFiles(None))
 
 
 def number(flat: FlatProto, name: str) -> int:
@@ -55,7 +56,7 @@ def test_values_have_the_types_and_shapes_that_the_file_gives_them() -> None:
 
 def test_the_last_declaration_of_an_output_counts() -> None:
     proto = parse("g (float[2] x) => (float[N] y, float[2] y, y) <float[7] y> { y = Exp(x) }")
-    flat = number_model(proto, None)
+    flat = number_model(proto, ExternalFiles(None))
     y = number(flat, "y")
     assert flat.shape(y) == [2]
     assert flat.messages_of(y) == [*proto.graph.value_info, *proto.graph.output]
@@ -72,7 +73,7 @@ def test_a_sparse_initializer_has_a_shape_but_no_dense_tensor() -> None:
     values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
     indices = helper.make_tensor("i", TensorProto.INT64, [1], [5])
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 4]))
-    flat = number_model(proto, None)
+    flat = number_model(proto, ExternalFiles(None))
     s = number(flat, "s")
     assert flat.initializer(s) is None
     assert flat.recorded[s] == "tensor(float)"
@@ -92,7 +93,7 @@ def test_a_sparse_initializer_has_a_shape_but_no_dense_tensor() -> None:
     ],
 )
 def test_a_constant_node_holds_a_tensor(value: str, expected: np.ndarray) -> None:
-    flat = number_model(parse(f"g () => (y) {{ y = Constant<{value}>() }}"), None)
+    flat = number_model(parse(f"g () => (y) {{ y = Constant<{value}>() }}"), ExternalFiles(None))
     held = flat.held(0)
     assert held is not None
     assert held.numpy().dtype == expected.dtype
@@ -105,7 +106,8 @@ def test_a_constant_node_holds_a_tensor(value: str, expected: np.ndarray) -> Non
 
 def test_strings_and_other_nodes_hold_no_numbers() -> None:
     flat = number_model(
-        parse('g (x) => (y, z) { y = Constant<value_string = "a">() z = Exp(x) }'), None
+        parse('g (x) => (y, z) { y = Constant<value_string = "a">() z = Exp(x) }'),
+        ExternalFiles(None),
     )
     assert [flat.held(0), flat.held(1)] == [None, None]
 
@@ -113,13 +115,13 @@ def test_strings_and_other_nodes_hold_no_numbers() -> None:
 def test_a_string_that_is_not_utf8_stays_bytes() -> None:
     proto = parse("g (x) => (y) { y = custom.Op<a = 1>(x) }")
     proto.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("a", b"\xff"))
-    assert number_model(proto, None).attributes(0)["a"].value == b"\xff"
+    assert number_model(proto, ExternalFiles(None)).attributes(0)["a"].value == b"\xff"
 
 
 def test_a_node_without_a_name_is_given_one_that_is_free() -> None:
     proto = parse("g (x) => (y) { h = Exp(x) y = Exp(h) }")
     proto.graph.node[0].name = "Exp_1"
-    flat = number_model(proto, None)
+    flat = number_model(proto, ExternalFiles(None))
     assert flat.node_names == ["Exp_1", "Exp_1_2"]
     assert flat.given == {1}
     assert proto.graph.node[1].name == ""
@@ -129,7 +131,7 @@ def test_value_info_of_nothing_is_noted() -> None:
     proto = parse("g (float[2] x) => (y) { y = Exp(x) }")
     proto.graph.value_info.add(name="nothing")
     proto.graph.value_info.add(name="x")
-    flat = number_model(proto, None)
+    flat = number_model(proto, ExternalFiles(None))
     assert [info.name for info in flat.unused[0]] == ["nothing"]
     assert flat.declared[number(flat, "x")].info == proto.graph.value_info[1]
 
@@ -137,7 +139,7 @@ def test_value_info_of_nothing_is_noted() -> None:
 def test_what_training_binds_is_bound() -> None:
     proto = parse("g (x) => (y) { y = Exp(x) }")
     proto.training_info.add().update_binding.add(key="y", value="z")
-    flat = number_model(proto, None)
+    flat = number_model(proto, ExternalFiles(None))
     assert flat.bound == {number(flat, "y")}
 
 
@@ -148,7 +150,7 @@ def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:
         <domain: "local", opset_import: ["" : 20]>
         F <alpha: float = 2.0> (a) => (b) { b = LeakyRelu<alpha: float = @alpha>(a) }"""
     )
-    flat = number_model(proto, None)
+    flat = number_model(proto, ExternalFiles(None))
     ((key, function),) = flat.functions.items()
     assert key[:2] == ("local", "F")
     assert function.defaults["alpha"].value == 2.0
@@ -169,7 +171,7 @@ def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:
 )
 def test_names_that_do_not_add_up_are_refused(body: str, problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
-        number_model(parse(f"g (x) => (y) {{ {body} }}"), None)
+        number_model(parse(f"g (x) => (y) {{ {body} }}"), ExternalFiles(None))
 
 
 def test_functions_that_call_each_other_are_refused() -> None:
@@ -180,11 +182,11 @@ def test_functions_that_call_each_other_are_refused() -> None:
         function = helper.make_function("local", name, ["a"], ["b"], [call], imports)
         proto.functions.append(function)
     with pytest.raises(GraphError, match="a function calls itself"):
-        number_model(proto, None)
+        number_model(proto, ExternalFiles(None))
     proto.functions[1].node[0].op_type = "Other"
     proto.functions.append(onnx.FunctionProto.FromString(proto.functions[0].SerializeToString()))
     with pytest.raises(GraphError, match="two functions of one name"):
-        number_model(proto, None)
+        number_model(proto, ExternalFiles(None))
 
 
 @pytest.mark.parametrize(("depth", "fits"), [(64, True), (65, False), (3000, False)])

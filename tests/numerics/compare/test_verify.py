@@ -99,9 +99,9 @@ class Sessions:
 
 @pytest.mark.parametrize(
     ("options", "opened"),
-    [({}, 2), ({"intermediates": False}, 2), ({"providers": ["CPUExecutionProvider"]}, 3)],
+    [({}, 3), ({"intermediates": False}, 3), ({"providers": ["CPUExecutionProvider"]}, 4)],
 )
-def test_each_model_is_loaded_once(
+def test_each_model_is_loaded_once_and_so_is_the_one_of_rounded_weights(
     options: dict[str, Any], opened: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewritten = low(mlp())
@@ -122,7 +122,7 @@ def test_values_inside_are_fetched_as_many_at_once_as_fit(monkeypatch: pytest.Mo
     monkeypatch.setattr(intermediates, "BUDGET_BYTES", 2 * 2 * 64 * 4)  # two values of each model
     frugal = Sessions(monkeypatch)
     assert verify(model, rewritten, x).ok
-    assert set(frugal.fetched[4:]) == {2, 1}  # behind the outputs and a first guess
+    assert set(frugal.fetched[5:]) == {2, 1}  # behind three models' outputs and a first guess
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
@@ -178,7 +178,7 @@ def test_an_infinity_that_a_later_node_absorbs_is_a_failure() -> None:
 
 def test_an_infinity_that_the_original_has_as_well_is_none() -> None:
     model = onnx.parser.parse_model(
-        HEADER + "g (float[2] x) => (float[2] y) { h = Log(x) y = Mul(h, h) }"
+        HEADER + "g (float[2] x) => (float[2] y) { h = Log(x) y = Exp(h) }"
     )
     report = verify(model, low(model), {"x": np.array([0, 1], np.float32)})
     assert report.ok
@@ -353,3 +353,18 @@ def test_sums_are_those_of_the_target_at_every_opset(
     rewritten = amp.rewrite(model, target="schema").model
     report = verify(model, rewritten, {"x": np.ones((1, 4096), np.float32)}, target=target)
     assert report.outputs[0].distance == distance
+
+
+def test_sums_are_by_default_those_of_the_target_that_the_file_records() -> None:
+    ones = ",".join(["1"] * 4096)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4096] x) => (float[1,1] y)'
+        f"<float[4096,1] w = {{{ones}}}> {{ [product] y = MatMul(x, w) }}"
+    )
+    rewritten = amp.rewrite(model, target="webgpu", allow_nodes=["product"]).model
+    data = {"x": np.ones((1, 4096), np.float32)}
+    report = verify(model, rewritten, data)
+    assert (report.target, report.outputs[0].distance) == ("webgpu", 0.5)
+    assert "float16, emulated for webgpu, against the original" in report.to_text()
+    report = verify(model, rewritten, data, target="cuda")
+    assert (report.target, report.outputs[0].distance) == ("cuda", 0.0)

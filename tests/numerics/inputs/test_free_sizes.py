@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amp_rewrite.emulate.emulated_feeds import FeedSpec
+from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, has_length
 
 

@@ -8,8 +8,8 @@ import pytest
 from onnx import numpy_helper
 
 import amp_rewrite as amp
-from amp_rewrite.emulate import Evaluator
 from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs, plausible_feeds
 

@@ -118,7 +118,7 @@ def test_partial_sums_count_where_the_target_keeps_them_low(name, target, adds_l
         f"<float[1,1,2,2] v = {{1,1,-1,-1}}> {{ h = Relu(x) {body} y = ReduceMax(k) }}"
     )
     feeds = {"x": np.full((1, 1, 128, 128), 2 * 65504 / terms, np.float32)}
-    options = {"target": target, "allow_nodes": [".*"], "margin": 1}
+    options = {"target": target, "allow_nodes": ["*"], "margin": 1}
     if name == "scaled":
         feeds["x"] = np.sqrt(feeds["x"])
     why = {rule.node: rule.why for rule in calibrate(source, [feeds], **options).rules}
@@ -203,9 +203,8 @@ def test_a_generator_is_read_once():
     [
         ([], "no batch"),
         ([{"z": np.zeros((1, 4), np.float32)}], "lack the input 'x'"),
-        ([{**constant(1.0), "z": np.zeros(1)}], "'z', which is no input"),
-        ([{"x": np.zeros((1, 5), np.float32)}], "cannot run the model on these inputs"),
-        ([{"x": np.zeros((1, 4), np.float64)}], "cannot run the model on these inputs"),
+        ([{"x": np.zeros((1, 5), np.float32)}], r"'x' has another shape; found \[1, 5\]; expected"),
+        ([{"x": np.zeros((1, 4), bool)}], "cannot run the model on these inputs"),
         ([3], "not a batch"),
         ("/nowhere/at/all.npz", "no such data"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rewriting import parse
+from rewrite_text import parse
 
 from amp_rewrite.numerics.ranges.histograms import Histogram, magnitude_histograms
 

@@ -8,12 +8,12 @@ import onnx.parser
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.emulate import evaluate
 from amp_rewrite.errors import DataError, GraphError
-from amp_rewrite.numerics.repaint import Repainter
+from amp_rewrite.numerics.emulate import evaluate
+from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.localise import distance, localise
-from amp_rewrite.rewriting.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
 def model(body, weights, opset=17, inputs="float[2,4] x"):

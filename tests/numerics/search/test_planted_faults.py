@@ -8,7 +8,7 @@ import pytest
 from planted_faults import FAULTS
 
 import amp_rewrite as amp
-from amp_rewrite.emulate import evaluate
+from amp_rewrite.numerics.emulate import evaluate
 from amp_rewrite.numerics.ranges.calibrate import calibrate
 from amp_rewrite.numerics.search.localise import localise
 from amp_rewrite.numerics.search.tolerance import Tolerance

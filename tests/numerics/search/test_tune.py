@@ -161,3 +161,51 @@ def test_an_unknown_metric_is_refused():
         Tolerance("mse", 0.1)
     with pytest.raises(OptionError, match="impossible tolerance"):
         Tolerance("cosine", -1.0)
+
+
+def cancelling():
+    """Return the difference of two products of almost the same weights, which are not 16 bits."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal(16)
+    weights = ", ".join(
+        f"float[4,4] {name} = {{{','.join(f'{n:.9g}' for n in numbers)}}}"
+        for name, numbers in (("w", w), ("v", w + 1e-3 * rng.standard_normal(16)))
+    )
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y)'
+        f"<{weights}> {{ [a] h = MatMul(x, w) [b] i = MatMul(x, v) [d] y = Sub(h, i) }}"
+    )
+
+
+def test_a_tolerance_that_the_weights_alone_exceed_is_said_before_the_search():
+    heard = []
+    found = tune(
+        cancelling(),
+        data(),
+        TOLERANCE,
+        target="schema",
+        warn=lambda line: heard.append(line),
+        progress=lambda step: heard.append(step.trials),
+    )
+    assert found.control is not None
+    assert found.control > TOLERANCE.limit
+    assert heard[:2] == [1, found.beyond]
+    assert "the weights alone, rounded to float16 and computed in float32" in heard[1]
+    assert f"{found.control:.3g} of at most 0.01" in heard[1]
+    assert found.unmet is None
+
+
+def test_a_budget_that_ends_early_is_said_with_what_the_weights_alone_bring():
+    found = tune(cancelling(), data(), TOLERANCE, target="schema", budget=0.0)
+    assert not found.minimal
+    unmet, beyond = str(found.unmet), str(found.beyond)
+    assert unmet.startswith("the budget of 0 s ended before the set was known to be minimal")
+    assert unmet.endswith(beyond)
+
+
+def test_nothing_is_said_of_weights_where_the_arithmetic_is_to_blame():
+    heard = []
+    found = tune(chain((2,)), data(), TOLERANCE, target="schema", warn=heard.append)
+    assert (heard, found.beyond) == ([], None)
+    assert found.control is not None
+    assert found.control <= TOLERANCE.limit

@@ -1,0 +1,1 @@
+"""Names, tables, versions and arguments: what every room above uses."""

@@ -1,0 +1,81 @@
+"""Patterns for names: the one way in which nodes, values and weights are meant by text.
+
+A pattern is a name with * for any text and ? for any character, or several with | or commas
+between; `re:` begins a regular expression. Either has to match a whole name, and a name always
+means itself, whatever characters it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from amp_rewrite.base.printable import shortened
+from amp_rewrite.errors import OptionError
+
+EXPRESSION = "re:"
+"""What a regular expression begins with."""
+
+REMEDY = "* stands for any text in a name, and re: begins a regular expression"
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """A pattern.
+
+    Attributes:
+        text: What the user wrote.
+    """
+
+    text: str
+    _expression: re.Pattern[str] | None = field(default=None, repr=False)
+
+    @staticmethod
+    def of(text: str, where: str) -> NamePattern:
+        """Read a pattern.
+
+        Args:
+            text: What the user wrote.
+            where: The option that has it.
+
+        Raises:
+            OptionError: It is not a regular expression, though it says so.
+        """
+        if not text.startswith(EXPRESSION):
+            return NamePattern(text)
+        try:
+            return NamePattern(text, re.compile(text.removeprefix(EXPRESSION)))
+        except re.error as error:
+            raise OptionError(
+                "not a regular expression",
+                where=where,
+                found=repr(shortened(text)),
+                expected=f"Python's syntax ({error})",
+                remedy="leave re: out for a pattern in which * stands for any text",
+            ) from error
+
+    def matches(self, name: str) -> bool:
+        """Return whether it means a name."""
+        if self._expression is not None:
+            return self._expression.fullmatch(name) is not None
+        return name == self.text or any(fnmatchcase(name, part) for part in parts(self.text))
+
+    def matches_any(self, names: Iterable[str]) -> bool:
+        """Return whether it means one of several names."""
+        return any(map(self.matches, names))
+
+
+def parts(text: str) -> list[str]:
+    """Return the patterns of a text: one, if it is a regular expression."""
+    if text.startswith(EXPRESSION):
+        return [text]
+    return [part.strip() for part in re.split(r"[|,]", text) if part.strip()]
+
+
+def hint(text: str) -> str:
+    """Return what to do about a pattern that matches nothing, which may be an old expression."""
+    if not text.startswith(EXPRESSION) and re.search(r"\.[*+]|\\|\(|\^|\$", text):
+        return f"write {EXPRESSION}{shortened(text)} if it is a regular expression"
+    return REMEDY

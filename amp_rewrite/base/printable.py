@@ -1,0 +1,46 @@
+"""Names are data: how a text that comes from a model or a file is shown to a reader.
+
+A name in an ONNX file is any string. On a terminal a control character of it acts (ESC colors and
+moves the cursor), a line break makes one message look like two, and marks of direction show the
+letters in another order than they have.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ACTING = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # control characters, line breaks and tabs among them
+    "\xad\u061c\u180e\u200b-\u200f\u2060-\u2064\ufeff"  # invisible, or marks of direction
+    "\u2028\u2029"  # separators of lines and paragraphs
+    "\u202a-\u202e\u2066-\u206f"  # embeddings, overrides and isolates of direction
+    "\ufff9-\ufffb\U000e0000-\U000e007f"  # annotations and tags
+    "\ud800-\udfff"  # halves of a pair, which no encoding writes
+    "]"
+)
+
+_LINE = 160
+"""Characters that `repr` shows of an object."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text with all that is not shown as itself spelled as in Python: `\n`, `\x1b`."""
+    return _ACTING.sub(_spelled, text)
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """Return a text with its middle left out if it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    end = (most - 3) // 2
+    return f"{text[: most - 3 - end]}...{text[-end:]}"
+
+
+def one_line(thing: object, text: str) -> str:
+    """Return what `repr` shows of an object that holds much: its class, and what matters of it."""
+    return f"<{type(thing).__name__}: {shortened(printable(text), _LINE)}>"
+
+
+def _spelled(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode("ascii")

@@ -1,6 +1,0 @@
-"""Loss scaling for training graphs that are finished already, whoever made them."""
-
-from amp_rewrite.errors import InjectError
-from amp_rewrite.inject.inject import inject_loss_scaling
-
-__all__ = ["InjectError", "inject_loss_scaling"]

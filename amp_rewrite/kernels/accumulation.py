@@ -1,0 +1,135 @@
+"""What kernels add up in: lists/kernels/accumulation_<provider>_<version>.json as a frozen table.
+
+A table is made by tools/measure_accumulation.py. Its JSON, version 1:
+
+    {"version": 1, "runtime": "...", "provider": "...", "source": "...",
+     "sums": {"<domain>": {"<op>": [{"type": "float16", "chunk": 1, "lanes": 1, "when": {}}]}},
+     "steps": {"<domain>": {"<op>": "float16"}}}
+
+The first row of an operator whose `when` holds is the one. Without a table, or a row, all that is
+known of a target's sums is `Target.accumulates_in`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from amp_rewrite import targets
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from amp_rewrite.errors import KernelTableError
+from amp_rewrite.kernels.kernel_table import versions
+
+FORMAT_VERSION = 1
+
+_PREFIX = "accumulation_"
+
+_TYPES = {dtype.name: dtype for dtype in (FLOAT16, BFLOAT16, FLOAT32)}
+
+
+@dataclass(frozen=True, slots=True)
+class SumOrder:
+    """How a kernel adds up; each result of an addition, and each product, is rounded to `type`.
+
+    Attributes:
+        type: The type of running sums.
+        chunk: So many terms are added up on their own before they join the running sum, where the
+            number of terms is a multiple of it.
+        lanes: So many running sums there are, each of every lanes-th term; they are added up at the
+            end in pairs, the first half and the second.
+        when: (attribute, value) pairs that the node must have; an absent one counts as 0.
+    """
+
+    type: DType
+    chunk: int = 1
+    lanes: int = 1
+    when: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AccumulationTable:
+    """What the kernels of one execution provider add up in.
+
+    Attributes:
+        provider: For example "WebGpuExecutionProvider".
+        version: The provider's version.
+        runtime: The runtime in words.
+        sums: (domain, op) -> its rows; operators that add in float32 are there as well.
+        steps: (domain, op) -> the type that each step of an operator of one element is rounded to.
+    """
+
+    provider: str
+    version: str
+    runtime: str
+    sums: Mapping[tuple[str, str], tuple[SumOrder, ...]]
+    steps: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
+
+    def adding_in(self, dtype: DType) -> frozenset[tuple[str, str]]:
+        """Return the operators, as (domain, op), that keep running sums in a type."""
+        return frozenset(
+            key for key, rows in self.sums.items() if any(row.type is dtype for row in rows)
+        )
+
+
+def load(provider: str | None) -> AccumulationTable | None:
+    """Return the newest table of a provider, read once per process; None if there is none.
+
+    Raises:
+        KernelTableError: The table cannot be read.
+    """
+    known = versions(_PREFIX + provider) if provider is not None else ()
+    return _load(provider, known[-1]) if provider is not None and known else None
+
+
+def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:
+    """Return the operators that a target was measured to keep running sums of in a type."""
+    tables = map(load, (part.provider for part in target.parts or (target,)))
+    return frozenset[tuple[str, str]]().union(*(t.adding_in(dtype) for t in tables if t))
+
+
+@cache
+def _load(provider: str, version: str) -> AccumulationTable:
+    path = targets.DATA.joinpath("kernels", f"{_PREFIX}{provider}_{version}.json")
+    try:
+        return parse(json.loads(path.read_text("utf-8")), version)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KernelTableError(
+            "the table of accumulation cannot be read",
+            where=path.name,
+            found=f"{type(error).__name__}: {error}",
+            remedy="reinstall the package or remake it with tools/measure_accumulation.py",
+        ) from error
+
+
+def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
+    """Return the table that a decoded JSON file holds.
+
+    Raises:
+        KernelTableError: The file has another format version.
+        KeyError, TypeError, AttributeError: It is not such a table.
+    """
+    if data["version"] != FORMAT_VERSION:
+        raise KernelTableError(
+            "unknown format of a table of accumulation",
+            found=data["version"],
+            expected=FORMAT_VERSION,
+        )
+    sums = {
+        (domain, op): tuple(_order(row) for row in rows)
+        for domain, ops in data["sums"].items()
+        for op, rows in ops.items()
+    }
+    steps = {
+        (domain, op): _TYPES[name]
+        for domain, ops in data.get("steps", {}).items()
+        for op, name in ops.items()
+    }
+    return AccumulationTable(data["provider"], version, data["runtime"], sums, steps)
+
+
+def _order(row: Mapping[str, Any]) -> SumOrder:
+    chunk, lanes = row.get("chunk", 1), row.get("lanes", 1)
+    return SumOrder(_TYPES[row["type"]], chunk, lanes, tuple(row.get("when", {}).items()))

@@ -1,0 +1,177 @@
+"""What a runtime fuses: lists/fusions/<runtime>_<version>.json as a frozen table.
+
+Its JSON, version 1:
+
+    {"version": 1, "runtime": "onnxruntime 1.31.1 ...", "source": "...",
+     "fusions": [{"pattern": "Gelu", "domain": "com.microsoft", "op": "Gelu", "opset": 1,
+                  "low": ["float16"], "behind_cast": true}, ...]}
+
+`pattern` is the name of patterns in values/patterns. `opset` is the version of the operator that
+the runtime makes, null for the one of the model's opset. `low` are the types in which it finds
+the pattern: in bfloat16 it does not recognise constants, for example. `behind_cast` tells whether
+it finds the pattern in float32 if a Cast makes its input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from amp_rewrite import targets
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.errors import KernelTableError
+from amp_rewrite.graph import schemas
+from amp_rewrite.kernels.kernel_table import KernelTable, table_of
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """One kind of group that a runtime computes as one operator.
+
+    Attributes:
+        pattern: The name of its patterns.
+        domain: The domain of the operator that the runtime makes.
+        op: The operator.
+        opset: Its version, or None for that of the model's opset.
+        low: The names of the low types in which the runtime finds the pattern.
+        behind_cast: Whether it finds the pattern, in float32, where a Cast makes its input.
+    """
+
+    pattern: str
+    domain: str
+    op: str
+    opset: int | None
+    low: frozenset[str]
+    behind_cast: bool
+
+    def runs(self, kernels: KernelTable | None, opset: int, given: DType, result: DType) -> bool:
+        """Tell whether the operator runs with these types of its first input and its result.
+
+        Args:
+            kernels: The target's kernel table; None, which admits everything, has no kernel that
+                takes one type and gives another.
+            opset: The model's opset of ai.onnx.
+            given: The type of the first input.
+            result: The type of the result, and of a scale and a bias.
+        """
+        version = opset if self.opset is None else self.opset
+        schema = schemas.find(self.domain, self.op, version)
+        has_two_types = schema is None or "V" in schema.variables
+        if (kernels is None or not has_two_types) and given is not result:
+            return False
+        if kernels is None:
+            return True
+        types = {"T": _tensor(given), "U": _tensor(FLOAT32), "V": _tensor(result)}
+        return kernels.has_kernel(self.domain, self.op, version, types)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFusion:
+    """What a target, which may be several, makes of one kind of group.
+
+    Attributes:
+        pattern: The name of its patterns.
+        parts: What each of the targets makes of it, or None if it fuses nothing there, and its
+            kernel table.
+    """
+
+    pattern: str
+    parts: tuple[tuple[Fusion | None, KernelTable | None], ...]
+
+    @property
+    def behind_cast(self) -> bool:
+        """Whether all that find the pattern in float32 do so where a Cast makes its input."""
+        return all(fusion is None or fusion.behind_cast for fusion, _ in self.parts)
+
+    def runs(self, low: DType, opset: int, given: DType, result: DType) -> bool:
+        """Tell whether all of the targets compute a group with low values as one operator.
+
+        Where one of them computes it node by node, what is safe inside the operator is not.
+
+        Args:
+            low: The low type.
+            opset: The model's opset of ai.onnx.
+            given: The type of the operator's first input.
+            result: The type of its result, and of a scale and a bias.
+        """
+        return all(
+            fusion is not None
+            and low.name in fusion.low
+            and fusion.runs(kernels, opset, given, result)
+            for fusion, kernels in self.parts
+        )
+
+
+def of_target(target: targets.Target) -> Mapping[str, TargetFusion]:
+    """Return what a target fuses, of several what any of them does, by pattern.
+
+    Raises:
+        KernelTableError: A table cannot be read.
+    """
+    tables = [(load(part.fusions), table_of(part)) for part in target.parts or (target,)]
+    patterns = dict.fromkeys(pattern for table, _ in tables for pattern in table)
+    return {
+        pattern: TargetFusion(
+            pattern, tuple((table.get(pattern), kernels) for table, kernels in tables)
+        )
+        for pattern in patterns
+    }
+
+
+def load(name: str | None) -> Mapping[str, Fusion]:
+    """Return the shipped table of a runtime, by pattern, read once per process.
+
+    Args:
+        name: The table, such as "onnxruntime_1.31.1"; None is a runtime that fuses nothing.
+
+    Raises:
+        KernelTableError: There is no such table, or it cannot be read.
+    """
+    return {} if name is None else _load(name)
+
+
+@cache
+def _load(name: str) -> Mapping[str, Fusion]:
+    path = targets.DATA.joinpath("fusions", f"{name}.json")
+    try:
+        return parse(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise KernelTableError(
+            "the table of fusions cannot be read",
+            where=path.name,
+            found=f"{type(error).__name__}: {error}",
+            remedy="reinstall the package",
+        ) from error
+
+
+def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:
+    """Return the table that a decoded JSON file holds.
+
+    Raises:
+        KernelTableError: The file has another format version.
+        KeyError, TypeError, ValueError: It is not a table of fusions.
+    """
+    if data["version"] != FORMAT_VERSION:
+        raise KernelTableError(
+            "unknown format of a table of fusions", found=data["version"], expected=FORMAT_VERSION
+        )
+    return {
+        row["pattern"]: Fusion(
+            row["pattern"],
+            row["domain"],
+            row["op"],
+            row["opset"],
+            frozenset(row["low"]),
+            row["behind_cast"],
+        )
+        for row in data["fusions"]
+    }
+
+
+def _tensor(dtype: DType) -> str:
+    return f"tensor({dtype.onnx})"

@@ -1,0 +1,199 @@
+"""From what a runtime says of its kernels to a kernel table, the JSON that kernels.py describes.
+
+Rows are what a runtime registers, one kernel each:
+
+    {"provider": "...", "domain": "", "op": "MatMul", "since": 13, "until": null, "types":
+     {"T": ["tensor(float)"]}}
+
+`until` is null where the registration names no end.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from amp_rewrite.errors import KernelTableError
+from amp_rewrite.kernels.kernel_table import FORMAT_VERSION
+from amp_rewrite.runtimes.ort.plugins import is_plugin
+from amp_rewrite.targets import DIRECTML, WEBGPU
+
+_SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state"
+
+_ASK = """
+import json, sys
+from amp_rewrite.errors import AmpError
+from amp_rewrite.runtimes.ort.listing import kernel_rows, runtime_in_words
+provider, package = (text or None for text in sys.argv[1:])
+try:
+    json.dump({"runtime": runtime_in_words(provider, package),
+               "kernels": kernel_rows(provider, package)}, sys.stdout)
+except AmpError as error:
+    sys.exit(str(error))
+"""
+
+AGREEING = {
+    (WEBGPU, "BatchNormalization", 14): "U",
+    (WEBGPU, "BatchNormalization", 15): "T1 T2",
+    (WEBGPU, "LayerNormalization", 1): "V",
+    (WEBGPU, "RMSNormalization", 23): "V",
+    (WEBGPU, "SimplifiedLayerNormalization", 1): "V",
+    (DIRECTML, "BatchNormalization", 14): "U",
+    (DIRECTML, "BatchNormalization", 15): "T1 T2",
+}
+"""(provider, operator, since) -> the variables that must have T's type though the registration does
+not say so: "raw_hash_map::at" is all that WebGPU says of float16 data with a float32 scale, and
+DML_BATCH_NORMALIZATION_OPERATOR_DESC takes tensors of one type."""
+
+ONLY = {(WEBGPU, "Resize", "T1"): {"T2": ["tensor(float)"]}}
+"""(provider, operator, a variable of the row) -> the types of others that the registration leaves
+open: WebGPU reads the region of interest as float32."""
+
+_Row = tuple[int, int | None, dict[str, tuple[str, ...]]]
+
+
+def ask_runtime(
+    provider: str | None = None, package: str | None = None, python: str = sys.executable
+) -> dict[str, Any]:
+    """Return the kernels of an installed runtime, and what it is.
+
+    It is asked in a process of its own: a runtime built for CUDA dies when it is asked on a machine
+    without the CUDA libraries, and takes its process with it.
+
+    Args:
+        provider: A provider that is a package of its own; otherwise all that are built in.
+        package: The package, if no target knows the provider.
+        python: The interpreter whose runtime it is.
+
+    Raises:
+        KernelTableError: There is no runtime, it cannot list its kernels, or it died trying.
+    """
+    # -P: run in a checkout, the folder amp_rewrite would stand before the installed package.
+    command = [python, "-P", "-c", _ASK, provider or "", package or ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        died = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else lines[-1]
+        raise KernelTableError(
+            "the installed ONNX Runtime cannot list its kernels",
+            found=died,
+            expected="a runtime with get_all_opkernel_def() and the libraries of its providers",
+            remedy="run this where its GPU libraries are",
+        )
+    answer = json.loads(done.stdout)
+    plugin = provider is not None and (package is not None or is_plugin(provider))
+    asked = "get_registered_ep_kernel_defs" if plugin else "get_all_opkernel_def"
+    return {"source": f"{_SOURCE}.{asked}()", **answer}
+
+
+def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:
+    """Return the table of a provider.
+
+    Args:
+        answer: What `ask_runtime` returns.
+        provider: The provider.
+
+    Raises:
+        KernelTableError: The answer has no kernel of it.
+    """
+    rows = [row for row in answer["kernels"] if row["provider"] == provider]
+    if not rows:
+        known = sorted({row["provider"] for row in answer["kernels"]})
+        raise KernelTableError(
+            "the runtime has no kernels of this execution provider",
+            where=provider,
+            found=answer["runtime"],
+            expected=" or ".join(known) or "a provider that registers kernels",
+            remedy="install the runtime that it is built into, or name its package with --package",
+        )
+    grouped: dict[str, dict[str, list[_Row]]] = {}
+    for row in chain.from_iterable(map(split_agreeing, rows)):
+        types = {name: tuple(sorted(t)) for name, t in row["types"].items()}
+        ops = grouped.setdefault(row["domain"], {})
+        ops.setdefault(row["op"], []).append((row["since"], row["until"], types))
+    return _table(answer, provider, grouped)
+
+
+def merge(rows: Iterable[_Row]) -> list[_Row]:
+    """Return fewer rows with the same meaning.
+
+    Two rows become one only if they differ in a single constraint; the union of two that differ in
+    more would admit combinations of types that have no kernel.
+    """
+    merged = list(rows)
+    while (smaller := _merge_once(merged)) is not None:
+        merged = smaller
+    return sorted(merged, key=lambda r: (r[0], r[1] or 0, sorted(r[2].items())))
+
+
+def _merge_once(rows: list[_Row]) -> list[_Row] | None:
+    for name in sorted({name for _, _, types in rows for name in types}):
+        groups: dict[object, list[_Row]] = {}
+        for since, until, types in rows:
+            rest = tuple(sorted((n, t) for n, t in types.items() if n != name))
+            groups.setdefault((since, until, name in types, rest), []).append((since, until, types))
+        if len(groups) < len(rows):
+            return [_union(group, name) for group in groups.values()]
+    return None
+
+
+def _union(group: list[_Row], name: str) -> _Row:
+    since, until, types = group[0]
+    if name not in types:
+        return since, until, types
+    return since, until, {**types, name: tuple(sorted({t for r in group for t in r[2][name]}))}
+
+
+def split_agreeing(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each type of T where other variables must agree with it, else the row."""
+    for variable in list(row["types"]):
+        only = ONLY.get((row["provider"], row["op"], variable), {})
+        row = {**row, "types": {**row["types"], **only}}
+    others = AGREEING.get((row["provider"], row["op"], row["since"]), "").split()
+    if not others:
+        yield row
+        return
+    for type_ in row["types"]["T"]:
+        yield {**row, "types": {name: [type_] for name in ("T", *others)}}
+
+
+def _table(
+    answer: dict[str, Any], provider: str, grouped: dict[str, dict[str, list[_Row]]]
+) -> dict[str, Any]:
+    sets: dict[tuple[str, ...], int] = {}
+    kernels = {
+        domain: {
+            op: [
+                [since, until, {n: sets.setdefault(t, len(sets)) for n, t in types.items()}]
+                for since, until, types in merge(grouped[domain][op])
+            ]
+            for op in sorted(grouped[domain])
+        }
+        for domain in sorted(grouped)
+    }
+    return {
+        "version": FORMAT_VERSION,
+        "runtime": answer["runtime"],
+        "provider": provider,
+        "source": answer["source"],
+        "types": [list(t) for t in sets],
+        "kernels": kernels,
+    }
+
+
+def to_text(table: dict[str, Any]) -> str:
+    """Return a table as JSON with one operator a line, so that a change reads well in a diff."""
+    head = {k: v for k, v in table.items() if k not in ("types", "kernels")}
+    types = ",\n  ".join(json.dumps(t) for t in table["types"])
+    domains = ",\n  ".join(
+        f"{json.dumps(domain)}: {{\n   "
+        + ",\n   ".join(f"{json.dumps(op)}: {json.dumps(rows)}" for op, rows in ops.items())
+        + "}"
+        for domain, ops in table["kernels"].items()
+    )
+    opening = json.dumps(head)[:-1]
+    return f'{opening},\n "types": [\n  {types}],\n "kernels": {{\n  {domains}}}}}\n'

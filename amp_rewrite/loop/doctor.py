@@ -1,0 +1,152 @@
+"""Find out why training fails: train until something is not finite, and look at every value."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import DataError, LossScaleError
+from amp_rewrite.loop.plan import Plan, Progress
+from amp_rewrite.loop.trainer import Trainer, session_options
+from amp_rewrite.training.data.as_examples import as_examples
+from amp_rewrite.training.data.examples import Batch
+from amp_rewrite.training.data.prefetch import prefetched
+from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
+from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATED
+from amp_rewrite.training.session.training_session import TrainingSession
+from amp_rewrite.training.step.step_info import LOSS
+
+_FINITE = "grads_finite"
+
+
+def doctor(
+    step: Any,
+    data: Any,
+    *,
+    batch: int = 32,
+    steps: int = 20,
+    skips: int = 5,
+    checkpoint: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    shuffle: bool = True,
+    session: Mapping[str, Any] | None = None,
+) -> Diagnosis:
+    """Train until a loss is not finite, or until too many updates in a row are skipped; say why.
+
+    With the arguments of `train` it meets the batches that `train` meets, in the same order.
+
+    Args:
+        step: A TrainOp, a step model or its file, or an open `TrainingSession`, which goes on from
+            its states and is changed.
+        data: As for `Trainer.train`.
+        batch: As for `Trainer.train`.
+        steps: How many steps to take at most, in the first epoch or that of the checkpoint; if all
+            of them are well, the last one is looked at.
+        skips: How many skipped updates in a row are too many; the loss scale falls with each.
+        checkpoint: Where to go on from, in the middle of an epoch too; None is the beginning.
+        seed: As for `Trainer.train`.
+        shuffle: As for `Trainer.train`.
+        session: Options of `TrainingSession`: providers, precision, ... Low precision is emulated
+            unless there are providers, or `emulate` says otherwise.
+
+    Returns:
+        The first value that is not finite and the batch, and what underflow takes from gradients.
+
+    Raises:
+        OptionError: An argument is impossible.
+        DataError: The data hold no batch.
+        AmpError: As for `Trainer.train`.
+    """
+    plan = Plan(1, batch, seed, shuffle)
+    steps = arguments.integer("steps", steps, low=1)
+    skips = arguments.integer("skips", skips, low=1)
+    options = dict(session_options(session))
+    if not isinstance(step, TrainingSession):
+        options.setdefault("emulate", "providers" not in options)
+    with Trainer(step, **options) as trainer:
+        at = _start(trainer.session, checkpoint)
+        return _examined(trainer.session, data, plan, at, steps=steps, skips=skips)
+
+
+def _start(session: TrainingSession, checkpoint: str | os.PathLike[str] | None) -> Progress:
+    """Restore a checkpoint; return where it was saved."""
+    if checkpoint is None:
+        return Progress()
+    kept = session.restore(checkpoint)
+    epoch, position, step = (kept.get(name, 0) for name in ("epoch", "position", "step"))
+    return Progress(int(epoch), int(position), int(step))
+
+
+def _examined(
+    session: TrainingSession, data: Any, plan: Plan, at: Progress, *, steps: int, skips: int
+) -> Diagnosis:
+    """Train, and return what is found in the first step that is not well, or in the last one.
+
+    Raises:
+        DataError: There is no batch.
+    """
+    watched = tuple(n for n in (LOSS, _FINITE, ACCUMULATED) if n in session.info.fetches)
+    update: deque[Batch] = deque(maxlen=session.info.accumulate)
+    skipped = 0
+    with closing(prefetched(_batches(session, data, plan, at), 0)) as batches:
+        for feeds in islice(batches, steps):
+            update.append(feeds)
+            at.batch, at.step = at.batch + 1, at.step + 1
+            try:
+                found = session.run(feeds, watched)
+            except LossScaleError as error:
+                return _found(session, update, at, error.what)
+            at.note(found)
+            if not found.get(ACCUMULATED, 0):
+                skipped = 0 if found.get(_FINITE, True) else skipped + 1
+            if skipped >= skips:
+                return _found(session, update, at, f"{skipped} updates in a row were skipped")
+            if not math.isfinite(at.loss):
+                break
+    if not update:
+        raise DataError("the data hold no batch", remedy="pass at least one")
+    return _found(session, [update[-1]], at, None)
+
+
+def _batches(session: TrainingSession, data: Any, plan: Plan, at: Progress) -> Iterator[Batch]:
+    """Return what is left of the present epoch."""
+    return as_examples(data, session.info.inputs).epoch(
+        plan.batch,
+        number=at.epoch,
+        seed=plan.seed if plan.shuffle else None,
+        start=at.batch,
+        drop_last=session.fixed_batch,
+    )
+
+
+def _found(
+    session: TrainingSession, update: Sequence[Batch], at: Progress, skipped: str | None
+) -> Diagnosis:
+    """Look at the batches of an update until one of them is not well.
+
+    Args:
+        session: After the last of them.
+        update: The batches.
+        at: Where that is.
+        skipped: Why it was one update too many, or None.
+    """
+    later = len(update)
+    found = None
+    while found is None or (found.finite and later):
+        later -= 1
+        found = session.diagnose(update[-1 - later], last=True)
+    return replace(
+        found,
+        step=at.step - later,
+        epoch=at.epoch + 1,
+        batch=at.batch - later,
+        loss=at.loss,
+        skipped=skipped,
+    )

@@ -1,0 +1,1 @@
+"""What is measured on held-out examples."""

@@ -1,0 +1,154 @@
+"""How to go through the data, and where training is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import OptionError, StepError
+from amp_rewrite.training.session.checkpoint import check_checkpoint_name
+from amp_rewrite.training.step.step_info import LOSS
+
+SCALE = ("loss_scale", "skipped_steps")
+"""What is watched of a loss scale: the names of fetches, and of the states' roles."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to go through the data.
+
+    Attributes:
+        epochs: How often every example is seen in all.
+        batch: Examples in a step.
+        seed: Decides the order of the examples.
+        shuffle: Whether each epoch has an order of its own.
+        checkpoint: Where to save after each epoch, or None.
+        every: Save after so many steps too, at the end of the update under way; 0 does not.
+        evaluate_every: Evaluate after so many steps likewise, instead of after each epoch; 0 does
+            not.
+        averaged: Whether evaluations use the averages that the step keeps of its weights.
+        ahead: How many batches to read ahead on a thread; None is 2 for data that are not in
+            memory, and 0 for those that are.
+    """
+
+    epochs: int
+    batch: int
+    seed: int = 0
+    shuffle: bool = True
+    checkpoint: str | os.PathLike[str] | None = None
+    every: int = 0
+    evaluate_every: int = 0
+    ahead: int | None = None
+    averaged: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and take those of numpy as Python's, which JSON can hold.
+
+        Raises:
+            OptionError: One is impossible, or a checkpoint is due that has no file.
+            SaveError: The checkpoint's name says that it is a file of another kind.
+        """
+        for name, least in _LEAST.items():
+            given = getattr(self, name)
+            if name == "ahead" and given is None:
+                continue
+            value = arguments.whole_number(given)
+            if value is None or not least <= value < 2**63:
+                raise OptionError(
+                    f"impossible {name}",
+                    found=f"{given!r:.60}",
+                    expected=f"an integer of at least {least}",
+                )
+            object.__setattr__(self, name, value)
+        check_checkpoint_name(self.checkpoint)
+        for name in ("shuffle", "averaged"):
+            object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
+        if self.every and self.checkpoint is None:
+            raise OptionError(
+                "no checkpoint is kept that could be saved more often",
+                found=f"one to be saved every {self.every} steps",
+                remedy="name the file of the checkpoint",
+            )
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What decides which examples a step sees."""
+        return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
+
+
+def is_due(every: int, before: int, step: int) -> bool:
+    """Return whether something is due after a step that is done every so many steps, or never (0).
+
+    Args:
+        every: How often.
+        before: The last step after which it could be done.
+        step: The present one.
+    """
+    return bool(every) and step // every > before // every
+
+
+_LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0, "evaluate_every": 0, "ahead": 0}
+"""The numbers of a plan -> the lowest that each can be."""
+
+
+@dataclass
+class Progress:
+    """Where training is.
+
+    Attributes:
+        epoch: Epochs done.
+        batch: Batches of the present epoch done.
+        step: Steps done in all.
+        loss: The loss of the last step.
+        examples: How many examples it was fed.
+        fetched: What it computed besides, because callbacks asked for it.
+        evaluation: What the last evaluation found.
+        loss_scale: The scale that the last step used, or None if the step has none that changes.
+        skipped_steps: How many steps were skipped in all, or None.
+        waiting: How many batches' gradients wait for an update.
+        callbacks: What the checkpoint that training goes on from keeps of the callbacks.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = math.nan
+    examples: int = 0
+    fetched: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    evaluation: dict[str, float] | None = None
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+    waiting: int = 0
+    callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    def __str__(self) -> str:
+        """Return where training is, for a line of progress."""
+        return f"epoch {self.epoch + 1}, step {self.step}, loss {self.loss:.4g}"
+
+    def place(self, ahead: int = 0) -> str:
+        """Return where the last step was, or one some steps ahead in this epoch, in words."""
+        step, batch = self.step + ahead, self.batch + ahead
+        return f"step {step}, batch {batch} of epoch {self.epoch + 1}"
+
+    def note(self, found: Mapping[str, Any], asked: Collection[str] = ()) -> None:
+        """Take what the last step returned, of which callbacks have asked for some.
+
+        Raises:
+            StepError: The loss is not a scalar.
+        """
+        loss = found[LOSS]
+        if loss.size != 1:
+            raise StepError(
+                "the loss is not a scalar",
+                found=f"the shape {list(loss.shape)}",
+                remedy="build the step with the mean of it",
+            )
+        self.loss = float(loss.item())
+        if found.keys() >= set(SCALE):
+            self.loss_scale = float(found["loss_scale"])
+            self.skipped_steps = int(found["skipped_steps"])
+        self.fetched = {name: found[name] for name in asked}

@@ -1,0 +1,160 @@
+"""A run: a session, its plan, where it is, and what is called on the way."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amp_rewrite.errors import CheckpointError
+from amp_rewrite.loop.plan import Plan, Progress
+from amp_rewrite.loop.stored_progress import stored
+from amp_rewrite.training.session.training_session import TrainingSession
+
+
+class Callback:
+    """Is called while a run trains; derive from it and define what you need.
+
+    `run.at` says where training is, `run.session` trains, `run.stop(reason)` ends the run after the
+    present step, or the present update if gradients of several batches make one.
+    """
+
+    def fetches(self, run: Run) -> Sequence[str]:
+        """Return what each step is to compute besides, for `run.at.fetched`; asked for once."""
+        return ()
+
+    def check(self, run: Run) -> None:
+        """Refuse a run that lacks what the callback needs; is called before all else."""
+
+    def on_begin(self, run: Run) -> None:
+        """Is called once, before the first step."""
+
+    def on_step(self, run: Run) -> None:
+        """Is called after each step."""
+
+    def on_evaluation(self, run: Run) -> None:
+        """Is called after each evaluation: `run.at.evaluation` is new."""
+
+    def on_epoch(self, run: Run) -> None:
+        """Is called after each epoch, and its evaluation."""
+
+    def on_end(self, run: Run) -> None:
+        """Is called once, when training ends or an error ends it, which is `run.failed` then."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the callback: anything that JSON can hold."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` returned in the run that this one goes on with.
+
+        Raises:
+            CheckpointError: A file holds something else; the run adds its name.
+        """
+
+
+class Run:
+    """What callbacks see of training.
+
+    Attributes:
+        session: The session that trains.
+        plan: How to go through the data.
+        at: Where training is.
+        callbacks: What is called.
+        measures: The names of what evaluations find; none without held-out data.
+        stopped: Why the run ends before its plan, or None.
+        failed: The error that has ended it, or None.
+    """
+
+    def __init__(
+        self,
+        session: TrainingSession,
+        plan: Plan,
+        callbacks: Sequence[Callback] = (),
+        progress: Progress | None = None,
+        measures: Sequence[str] = (),
+    ) -> None:
+        """Begin the clock, and give callbacks what a checkpoint kept of them.
+
+        Raises:
+            CheckpointError: That is something else than the state of a callback.
+        """
+        self.session, self.plan = session, plan
+        self.at = progress or Progress()
+        self.callbacks, self.measures = tuple(callbacks), tuple(measures)
+        self.stopped: str | None = None
+        self.failed: BaseException | None = None
+        self._ends = False
+        self._start = time.perf_counter()
+        for name, callback in self._named():
+            if name in self.at.callbacks:
+                self._restore(name, callback, self.at.callbacks[name])
+
+    def stop(self, reason: str) -> None:
+        """End the run after the present update or evaluation; a checkpoint is saved if one is kept.
+
+        Of several shards, the one that says so first ends the run of all.
+
+        Args:
+            reason: Why, in words.
+        """
+        self.stopped = reason
+
+    def ends(self) -> bool:
+        """Return whether the run is to end here, the same on all shards, which all have to ask."""
+        if not self._ends:
+            agreed = self.session.agree(self.stopped)
+            if agreed is not None:
+                self.stopped, self._ends = agreed, True
+        return self._ends
+
+    def place(self) -> dict[str, Any]:
+        """Return how rows begin: the epoch (from 1), the step, and the seconds since the start."""
+        seconds = round(time.perf_counter() - self._start, 4)
+        return {"epoch": self.at.epoch + 1, "step": self.at.step, "seconds": seconds}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint from which the run can go on.
+
+        Raises:
+            SaveError: It cannot be written.
+        """
+        kept = {name: state for name, callback in self._named() if (state := callback.state())}
+        self.session.save(path, stored(self.at, self.plan, kept))
+
+    def fetches(self) -> tuple[str, ...]:
+        """Return what callbacks want of each step, every name once."""
+        return tuple(dict.fromkeys(name for c in self.callbacks for name in c.fetches(self)))
+
+    def call(self, event: str) -> None:
+        """Call one method of all callbacks, in their order."""
+        for callback in self.callbacks:
+            getattr(callback, event)(self)
+
+    def _restore(self, name: str, callback: Callback, kept: Mapping[str, Any]) -> None:
+        """Give a callback what the checkpoint keeps of it.
+
+        Raises:
+            CheckpointError: It is something else than the callback's state.
+        """
+        try:
+            callback.restore(kept)
+        except CheckpointError as error:
+            raise CheckpointError(
+                error.what,
+                where=f"{self.plan.checkpoint}, callback {name!r}",
+                found=error.found,
+                expected=error.expected,
+                remedy=error.remedy,
+            ) from error
+
+    def _named(self) -> list[tuple[str, Callback]]:
+        """Return the callbacks by class and number, for their states."""
+        counts: dict[str, int] = {}
+        named: list[tuple[str, Callback]] = []
+        for callback in self.callbacks:
+            kind = type(callback).__name__
+            counts[kind] = counts.get(kind, 0) + 1
+            named.append((f"{kind} {counts[kind]}", callback))
+        return named

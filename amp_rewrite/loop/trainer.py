@@ -1,0 +1,364 @@
+"""The loop as users call it: `Trainer`, and `train` for one run."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Never, Self
+
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import OptionError
+from amp_rewrite.loop.evaluation import evaluate
+from amp_rewrite.loop.interrupt import interruptible
+from amp_rewrite.loop.loop import resume as resumed
+from amp_rewrite.loop.loop import train as run_plan
+from amp_rewrite.loop.metrics.get_metric import get
+from amp_rewrite.loop.metrics.metric import Metric
+from amp_rewrite.loop.plan import Plan, Progress
+from amp_rewrite.loop.rate_search import RateSearch, search_rate
+from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.training.data.as_examples import as_examples
+from amp_rewrite.training.data.examples import Examples
+from amp_rewrite.training.session.training_session import TrainingSession
+
+Metrics = Sequence[str | Metric] | None
+
+_METHODS = {"fit": "train", "learn": "train", "predict": "session.export and ONNX Runtime"}
+"""What others call a method of a trainer -> what does it here."""
+
+_OPTIONS = {
+    **dict.fromkeys(("batch_size", "per_device_train_batch_size"), "batch"),
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "num_train_epochs"), "epochs"),
+    **dict.fromkeys(("validation_data", "eval_dataset", "eval_data", "val_data"), "eval"),
+    **dict.fromkeys(("lr", "learning_rate"), "session.learning_rate, or the optimizer's argument"),
+    **dict.fromkeys(("resume_from_checkpoint",), "checkpoint and resume"),
+}
+"""What others call an option of `train` -> its name here."""
+
+
+class Trainer:
+    """A session, and the loop over data that trains it.
+
+        with amp.Trainer(optimizer.minimize(loss)) as trainer:
+            trainer.train("train.npz", epochs=10, eval="test.npz", metrics=["accuracy"])
+            trainer.session.export("trained.onnx")
+
+    Attributes:
+        session: The session.
+    """
+
+    def __init__(self, step: Any, *further: Any, **options: Any) -> None:
+        """Open a session, or take an open one.
+
+        Args:
+            step: A TrainOp, a step model or its file, or an open `TrainingSession`, which stays
+                the caller's to close.
+            *further: The further arguments of `TrainingSession`.
+            **options: Its options: providers, precision, emulate, shards, ...
+
+        Raises:
+            OptionError: Arguments for a session that is open already.
+            AmpError: What `TrainingSession` raises.
+        """
+        self._open = ExitStack()
+        if isinstance(step, TrainingSession):
+            if further or options:
+                raise OptionError(
+                    "an open session takes no arguments any more",
+                    found=", ".join(options) or "arguments",
+                    remedy="give them to TrainingSession",
+                )
+            self.session = step
+        else:
+            self.session = self._open.enter_context(TrainingSession(step, *further, **options))
+
+    def train(
+        self,
+        data: Any,
+        *,
+        epochs: int = 1,
+        batch: int = 32,
+        eval: Any = None,  # noqa: A002 what it is called everywhere
+        eval_every: int = 0,
+        metrics: Metrics = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 0,
+        resume: bool = False,
+        seed: int = 0,
+        shuffle: bool = True,
+        ahead: int | None = None,
+        averaged: bool = False,
+        **others: Never,
+    ) -> History:
+        """Train.
+
+        Ctrl-C ends training after the present step, with a checkpoint if one is kept; of several
+        shards, one that gets it is enough. Where gradients of several batches make an update, the
+        last one of an epoch is of those that are left, and training is evaluated, saved and ended
+        between updates only.
+
+        Args:
+            data: An .npz, Parquet or Arrow file, a folder of .npy files; a mapping from input names
+                to arrays, or a tuple of arrays in the order of the inputs, the first axis over the
+                examples; or batches: a torch DataLoader, any iterable, or a function that returns
+                one for each epoch. What is not in memory is read as batches need it.
+            epochs: How often every example is seen, in all.
+            batch: Examples in a step; a DataLoader or another iterable has batches of its own.
+            eval: Held-out examples, as `data`.
+            eval_every: Evaluate after so many steps, or at the end of the update that is under way
+                then; 0 is after each epoch.
+            metrics: What to measure there besides the loss: metrics or their names; None is the
+                accuracy if it is known.
+            callbacks: What to call on the way: `amp.callbacks`, or your own.
+            checkpoint: Where to save the state after each epoch.
+            checkpoint_every: Save after so many steps likewise; 0 does not.
+            resume: Go on from the checkpoint, bit for bit, in the middle of an epoch too.
+            seed: Decides the order of the examples.
+            shuffle: Whether each epoch has an order of its own.
+            ahead: How many batches to read ahead on a thread; None is 2 for data not in memory.
+            averaged: Evaluate with the averages that a `WeightAverage` keeps of the weights.
+            **others: None; an error says what others call an option.
+
+        Returns:
+            What was measured, and why training ended.
+
+        Raises:
+            AmpError: An argument is impossible, or could only be left out; data do not fit, which
+                is found at the first batch; the loss is not finite; a file cannot be read or
+                written.
+        """
+        _refuse(others)
+        if isinstance(resume, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "resume is True or False",
+                found=repr(resume),
+                remedy=f"pass checkpoint={os.fspath(resume)!r}, resume=True",
+            )
+        every = checkpoint_every, eval_every
+        plan = Plan(epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged)
+        examples, held_out = self._examples(data, eval)
+        at = resumed(self.session, plan) if arguments.switch("resume", resume) else Progress()
+        history = History()
+        with interruptible() as interrupt:
+            run_plan(
+                self.session,
+                examples,
+                plan,
+                held_out=held_out,
+                metrics=_metrics(metrics),
+                callbacks=[history, *_callbacks(callbacks), interrupt],
+                progress=at,
+            )
+        return history
+
+    if not TYPE_CHECKING:  # which knows the attributes that there are
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what a method is called here."""
+            hint = f"; it is called {_METHODS[name]} here" if name in _METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        batch: int = 32,
+        metrics: Metrics = None,
+        averaged: bool = False,
+        **others: Never,
+    ) -> dict[str, float]:
+        """Return the mean loss over held-out examples in inference mode, and metrics.
+
+        Args:
+            data: As for `train`.
+            batch: Examples to run at once.
+            metrics: As for `train`.
+            averaged: As for `train`.
+            **others: None; an error says what others call an option.
+
+        Returns:
+            "eval_loss", and "eval_<name>" for each metric.
+
+        Raises:
+            AmpError: As for `train`.
+        """
+        _refuse(others)
+        held_out = as_examples(data, self.session.info.inputs)
+        plan = Plan(1, batch, averaged=averaged)
+        return evaluate(
+            self.session, held_out, plan.batch, _metrics(metrics), averaged=plan.averaged
+        )
+
+    def find_learning_rate(
+        self,
+        data: Any,
+        *,
+        batch: int = 32,
+        low: float = 1e-7,
+        high: float = 10.0,
+        steps: int = 100,
+        seed: int = 0,
+    ) -> RateSearch:
+        """Train with rates that grow from step to step, and undo it; return what the losses were.
+
+        Args:
+            data: As for `train`.
+            batch: As for `train`.
+            low: The first rate.
+            high: The last one.
+            steps: How many steps to take; fewer if the loss explodes.
+            seed: Decides the order of the examples.
+
+        Raises:
+            OptionError: The rates are impossible, or the rate is that of a schedule.
+            AmpError: As for `train`.
+        """
+        examples = as_examples(data, self.session.info.inputs)
+        return search_rate(
+            self.session, examples, Plan(1, batch, seed), low=low, high=high, steps=steps
+        )
+
+    def _examples(self, data: Any, held_out: Any) -> tuple[Examples, Examples | None]:
+        names = self.session.info.inputs
+        held_out = None if held_out is None else as_examples(held_out, names)
+        return as_examples(data, names), held_out
+
+    def close(self) -> None:
+        """Close the session, unless it was open before."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        """Return the trainer."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the session, unless it was open before."""
+        self.close()
+
+
+class History(Callback):
+    """What was measured while training.
+
+    Attributes:
+        losses: Step (from 1) -> the loss of its batch.
+        evaluations: Step -> what the evaluation after it found.
+        stopped: Why training ended before its last epoch, or None.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been measured yet."""
+        self.losses: dict[int, float] = {}
+        self.evaluations: dict[int, dict[str, float]] = {}
+        self.stopped: str | None = None
+
+    @property
+    def evaluation(self) -> dict[str, float]:
+        """The last evaluation; empty if there was none."""
+        return next(reversed(self.evaluations.values()), {})
+
+    def on_step(self, run: Run) -> None:
+        """Note the loss."""
+        self.losses[run.at.step] = run.at.loss
+
+    def on_evaluation(self, run: Run) -> None:
+        """Note what was found."""
+        self.evaluations[run.at.step] = run.at.evaluation or {}
+
+    def on_end(self, run: Run) -> None:
+        """Note why the run has ended."""
+        self.stopped = run.stopped
+
+
+def train(
+    step: Any,
+    data: Any,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    session: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> History:
+    """Train a step on data, in one call.
+
+        history = amp.train("step.onnx", "train.npz", epochs=10, eval="test.npz",
+                            output="trained.onnx")
+
+    Args:
+        step: As for `Trainer`.
+        data: As for `Trainer.train`.
+        output: Where to write the trained model, or None; with `averaged`, that of the averages.
+        session: Options of `TrainingSession`: providers, precision, emulate, ...
+        **options: Those of `Trainer.train`.
+
+    Raises:
+        AmpError: As for `Trainer.train`.
+    """
+    averaged = options.get("averaged", False)
+    with Trainer(step, **session_options(session)) as trainer:
+        trainer.session.check_averages(averaged)
+        if output is not None and options.get("eval") is None:
+            options["averaged"] = False  # of what is written alone
+        history = trainer.train(data, **options)
+        if output is not None:
+            trainer.session.export(output, averaged=averaged)
+    return history
+
+
+def _refuse(others: Mapping[str, Any]) -> None:
+    """Refuse options that there are not.
+
+    Raises:
+        OptionError: There is one.
+    """
+    known = [name for name in inspect.signature(Trainer.train).parameters if name != "others"][2:]
+    for name in others:
+        close = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, known)
+        expected = " or ".join(close) or ", ".join(known)
+        raise OptionError("unknown option", found=name, expected=expected)
+
+
+def session_options(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return options of a session, given as a mapping or not at all.
+
+    Raises:
+        OptionError: They are no such options.
+    """
+    known = list(inspect.signature(TrainingSession).parameters)[1:]
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not given.keys() <= set(known):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "impossible options of a session",
+            found=f"{given!r:.60}",
+            expected=f"a mapping with {', '.join(known)}",
+        )
+    return given
+
+
+def _metrics(given: Metrics) -> list[Metric] | None:
+    if given is None:
+        return None
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "metrics must be a name or a list", found=f"an object of type {type(given).__name__}"
+        )
+    return [get(metric) for metric in listed]
+
+
+def _callbacks(given: Sequence[Callback]) -> Sequence[Callback]:
+    if not isinstance(given, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "callbacks come in a list", found=f"an object of type {type(given).__name__}"
+        )
+    for callback in given:
+        if not isinstance(callback, Callback):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "not a callback",
+                found=f"an object of type {type(callback).__name__}",
+                remedy="derive its class from amp_rewrite.callbacks.Callback",
+            )
+    return given

@@ -1,0 +1,29 @@
+"""Loss scales, the finite check, the conditional update and LossScaleOptimizer."""
+
+from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
+from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
+from amp_rewrite.training.loss_scaling.fixed import FixedLossScale
+from amp_rewrite.training.loss_scaling.get import get
+from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
+    LossScaleOptimizer,
+    MixedPrecisionLossScaleOptimizer,
+)
+from amp_rewrite.training.loss_scaling.multi_loss_scale_optimizer import MultiLossScaleOptimizer
+from amp_rewrite.training.wrappers import register_wrappers
+
+__all__ = [
+    "DynamicLossScale",
+    "FixedLossScale",
+    "LossScale",
+    "LossScaleError",
+    "LossScaleOptimizer",
+    "LossScaleState",
+    "LossScaleTypeError",
+    "LossScaleValueError",
+    "MixedPrecisionLossScaleOptimizer",
+    "MultiLossScaleOptimizer",
+    "get",
+]
+
+register_wrappers()

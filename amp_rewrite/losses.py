@@ -1,0 +1,38 @@
+"""Losses that are added to a model that ends in logits or predictions."""
+
+from typing import Any
+
+from amp_rewrite.training.losses.huber import huber
+from amp_rewrite.training.losses.kl_divergence import kl_divergence
+from amp_rewrite.training.losses.mean_absolute_error import mean_absolute_error
+from amp_rewrite.training.losses.mean_squared_error import mean_squared_error
+from amp_rewrite.training.losses.sigmoid_cross_entropy import sigmoid_cross_entropy
+from amp_rewrite.training.losses.softmax_cross_entropy import softmax_cross_entropy
+
+__all__ = [
+    "huber",
+    "kl_divergence",
+    "mean_absolute_error",
+    "mean_squared_error",
+    "sigmoid_cross_entropy",
+    "softmax_cross_entropy",
+]
+
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("cross_entropy", "CrossEntropyLoss", "SparseCategoricalCrossentropy", "nll_loss"),
+        "softmax_cross_entropy",
+    ),
+    **dict.fromkeys(("binary_cross_entropy", "BCEWithLogitsLoss"), "sigmoid_cross_entropy"),
+    **dict.fromkeys(("mse", "mse_loss", "MSELoss"), "mean_squared_error"),
+    **dict.fromkeys(("mae", "l1_loss", "L1Loss"), "mean_absolute_error"),
+    **dict.fromkeys(("smooth_l1_loss", "huber_loss", "HuberLoss"), "huber"),
+    **dict.fromkeys(("kl_div", "KLDivLoss"), "kl_divergence"),
+}
+"""What PyTorch and Keras call a loss -> its name here."""
+
+
+def __getattr__(name: str) -> Any:
+    """Say what a loss is called here."""
+    hint = f"; it is called {_ELSEWHERE[name]} here" if name in _ELSEWHERE else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

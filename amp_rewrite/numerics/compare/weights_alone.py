@@ -1,0 +1,121 @@
+"""The control of a verification: the weights rounded, and nothing else.
+
+A model whose weights are rounded to 16 bits and that computes in float32 has errors, too. What is
+as far off as that owes it to its weights, or amplifies whatever is rounded: no choice of operators
+to keep float32 mends that while their weights are in 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import AmpError
+from amp_rewrite.graph.added import origin
+from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, widen
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Feeds
+
+AS_FAR = 2.0
+"""How many times as far as the control a rewritten model may be off to be called as far off."""
+
+
+class WeightsAlone:
+    """The original with the weights of the rewritten model, in float32."""
+
+    def __init__(self, original: TypedModel, rewritten: ir.Model, threads: int) -> None:
+        """Take both models, which are not changed; nothing is loaded yet.
+
+        Args:
+            original: The model before.
+            rewritten: The model after.
+            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
+        """
+        self._original, self._rewritten, self._threads = original, rewritten, threads
+
+    def run(self, feeds: Feeds, names: Collection[str]) -> dict[str, Any] | None:
+        """Return outputs for a feed of the original; None where it cannot be run so."""
+        try:
+            return None if self._session is None else self._session.run(feeds, names)
+        except AmpError:
+            return None
+
+    @cached_property
+    def _session(self) -> Evaluator | None:
+        """The session of the control; None where no weight is low or it cannot be loaded."""
+        model = with_rounded_weights(self._original, self._rewritten)
+        try:
+            return None if model is None else Evaluator(model, threads=self._threads)
+        except AmpError:
+            return None
+
+
+def with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedModel | None:
+    """Return the original with the numbers to which a rewrite rounded its constants; None for none.
+
+    A rewrite keeps the name of a weight, or calls it a cast of what it was, and the graphs inside
+    nodes stand in one order in both.
+    """
+    made, rounded = original.copy(), 0
+    for graph, other in zip(_graphs(made.model), _graphs(rewritten), strict=False):
+        low = dict(_low_constants(other))
+        for name, value in graph.initializers.items():
+            if _fits(value.const_value, low.get(name)):
+                value.const_value = widen(low[name])
+                rounded += 1
+        for node in graph:
+            found = low.get(node.outputs[0].name or "") if node.op_type == "Constant" else None
+            given = node.attributes.get("value")
+            if found is not None and given is not None and _fits(given.as_tensor(), found):
+                node.attributes["value"] = ir.AttrTensor("value", widen(found))
+                rounded += 1
+    return made if rounded else None
+
+
+def _graphs(model: ir.Model) -> list[ir.Graph]:
+    return [model.graph, *model.graph.subgraphs()]
+
+
+def _low_constants(graph: ir.Graph) -> Iterator[tuple[str, ir.TensorProtocol]]:
+    """Yield the low weights and constants of a graph, by the names that they had before."""
+    for name, value in graph.initializers.items():
+        if value.const_value is not None and is_low_tensor(value.const_value):
+            yield origin(name), value.const_value
+    for node in graph:
+        given = node.attributes.get("value") if node.op_type == "Constant" else None
+        if given is not None and is_low_tensor(given.value):
+            yield origin(node.outputs[0].name or ""), given.as_tensor()
+
+
+def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> bool:
+    """Tell whether a constant can be what another one was before it was rounded."""
+    if before is None or after is None or before.dtype != FLOAT32.ir:
+        return False
+    return tuple(before.shape) == tuple(after.shape)
+
+
+def is_as_far(output: OutputComparison, control: OutputComparison, limits: Tolerances) -> bool:
+    """Tell whether the control does not hold either, and is about as far off.
+
+    Args:
+        output: An output of the rewritten model that does not hold.
+        control: The same output of the control.
+        limits: What outputs may differ by.
+    """
+    lost = output.inf or output.nan or output.shape_differs
+    return not (lost or control.ok) and _off(output, limits) <= AS_FAR * _off(control, limits)
+
+
+def _off(output: OutputComparison, limits: Tolerances) -> float:
+    """Return how far an output is off, in the measure that the limits are in."""
+    if output.distance is None:
+        return 1.0 - output.within
+    if limits.strict:
+        return output.scaled_error
+    return max(output.distance, 0.0 if output.top1 is None else 1.0 - output.top1)

@@ -1,0 +1,130 @@
+"""Add up in a low type, in a Loop: in chunks, or term by term as a kernel was measured to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.kernels.accumulation import SumOrder
+from amp_rewrite.numerics.emulate.node_collector import NodeCollector
+
+CHUNK = 16
+"""Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
+
+Sliced = tuple[ir.Value, ir.Value]
+"""A value, and the axis along which it is cut, as a 1-D int64 value."""
+Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
+"""Adds the nodes that sum one chunk of each operand."""
+
+
+@dataclass(frozen=True)
+class Adder:
+    """Adds up in a low type.
+
+    Attributes:
+        dtype: The type.
+        order: How; None for chunks of 16 that are summed in float32.
+    """
+
+    dtype: DType
+    order: SumOrder | None
+
+    def add_up(
+        self, nodes: NodeCollector, operands: Sequence[Sliced], length: int | None, partial: Partial
+    ) -> ir.Value:
+        """Sum the first chunk, then the others in a Loop.
+
+        Args:
+            nodes: Takes the new nodes.
+            operands: What is cut into chunks.
+            length: The number of terms, None if it is not known.
+            partial: Adds the nodes that sum a part of each operand in float32.
+        """
+        chunk = self._chunk(length)
+        value, axis = operands[0]
+        size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
+        rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(chunk)])
+        trips = nodes.add("Squeeze", [rest])
+        first = self.round(nodes, self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial))
+        body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
+        return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
+
+    def round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
+        """Round to the low type."""
+        return nodes.round(value, self.dtype)
+
+    def _chunk(self, length: int | None) -> int:
+        if self.order is None:
+            return CHUNK
+        return self.order.chunk if length is None or length % self.order.chunk == 0 else 1
+
+    def _body(
+        self, outer: NodeCollector, operands: Sequence[Sliced], chunk: int, partial: Partial
+    ) -> ir.Graph:
+        """Return the Loop's body: add chunk i + 1 to the running sum and round."""
+        nodes = outer.nested("chunk")
+        index = nodes.value("i", ir.DataType.INT64, ir.Shape([]))
+        again = nodes.value("again", ir.DataType.BOOL, ir.Shape([]))
+        total = nodes.value("total", FLOAT32.ir)
+        number = nodes.add("Add", [index, nodes.ints(1)])
+        start = nodes.add("Mul", [number, nodes.ints(chunk)])
+        added = nodes.add("Add", [total, self._chunk_sum(nodes, operands, start, chunk, partial)])
+        on = nodes.add("Identity", [again], type_=ir.DataType.BOOL)
+        outputs = [on, self.round(nodes, added)]
+        name = f"{total.name}/body"
+        return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
+
+    def _chunk_sum(
+        self,
+        nodes: NodeCollector,
+        operands: Sequence[Sliced],
+        start: ir.Value,
+        chunk: int,
+        partial: Partial,
+    ) -> ir.Value:
+        """Return the sum of one chunk: of rounded terms, or in float32 where there is no order."""
+        if self.order is None:
+            return _part(nodes, operands, start, chunk, partial)
+        total = self.round(nodes, _part(nodes, operands, start, 1, partial))
+        for i in range(1, chunk):
+            place = nodes.add("Add", [start, nodes.ints(i)])
+            term = self.round(nodes, _part(nodes, operands, place, 1, partial))
+            total = self.round(nodes, nodes.add("Add", [total, term]))
+        return total
+
+
+def known_shape(value: ir.Value) -> list[int] | None:
+    """Return the shape of a value; None if a length is not known."""
+    if value.shape is None:
+        return None
+    known = [length for length in value.shape if isinstance(length, int)]
+    return known if len(known) == len(value.shape) else None
+
+
+def length_of(value: ir.Value, axis: int) -> int | None:
+    """Return the length of an axis; None if it is not known."""
+    shape = value.shape
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    length = shape[axis]
+    return length if isinstance(length, int) else None
+
+
+def operands_of(node: ir.Node) -> list[ir.Value]:
+    """Return what a node adds up, or multiplies: its first two inputs."""
+    return [value for value in node.inputs[:2] if value is not None]
+
+
+def _part(
+    nodes: NodeCollector,
+    operands: Sequence[Sliced],
+    start: ir.Value,
+    length: int,
+    partial: Partial,
+) -> ir.Value:
+    """Return what is computed of some terms of each operand."""
+    end = nodes.add("Add", [start, nodes.ints(length)])
+    return partial(nodes, [nodes.add("Slice", [v, start, end, axis]) for v, axis in operands])

@@ -1,0 +1,160 @@
+"""Run a model once, or load it once and run it on many batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite import dtypes
+from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.graph.elements import set_element
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
+from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
+from amp_rewrite.numerics.emulate.insert import Inserter
+from amp_rewrite.numerics.emulate.low_sums import Sums
+from amp_rewrite.numerics.emulate.model import emulate_typed
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.runtimes.ort.sessions import Session, check_options, session_options
+from amp_rewrite.targets import CPU
+
+
+class Evaluator:
+    """Runs one model on ONNX Runtime; the session is built once.
+
+    Example:
+        evaluator = Evaluator("m.fp16.onnx")
+        results = [evaluator.run(feeds) for feeds in batches]
+    """
+
+    def __init__(
+        self,
+        model: Source | TypedModel,
+        *,
+        emulate: bool = True,
+        outputs: Iterable[str] | None = None,
+        accumulate_low: Collection[str] | Sums = (),
+        providers: Sequence[str] = (CPU,),
+        threads: int = 0,
+        options: Any = None,
+    ) -> None:
+        """Load a model.
+
+        Args:
+            model: A path, an onnx_ir model or a ModelProto; not modified.
+            emulate: Round every float16 and bfloat16 value; otherwise the providers compute
+                whatever they do for these types (the CPU provider: mostly float32).
+            outputs: Names of values of the main graph to return, None for the graph's outputs.
+            accumulate_low: See `emulate_model`.
+            providers: Execution providers, the preferred one first.
+            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
+            options: An onnxruntime.SessionOptions instead of the default ones.
+
+        Raises:
+            AmpError: The model is not valid, ONNX Runtime cannot load it or is not installed, or
+                `outputs` names no value.
+        """
+        emulate = arguments.switch("emulate", emulate)
+        threads = arguments.threads(threads)
+        if options is None:
+            options = session_options(threads=threads)
+        check_options(options)
+        typed = TypedModel.own(model)
+        loaded = typed.model
+        specs = feed_specs(loaded, typed.types)
+        self._fetches = choose_outputs(loaded, typed.types, outputs)
+        if emulate:
+            emulate_typed(typed, accumulate_low=accumulate_low, keep_io_types=False)
+        else:
+            _widen_boundary(loaded, typed.types)
+        self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
+        self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
+        self._session = Session(loaded, providers=providers, options=options)
+
+    def run(
+        self, feeds: Mapping[str, Any], outputs: Collection[str] | None = None
+    ) -> dict[str, Any]:
+        """Return value name -> array, in the type that the model gives the value.
+
+        Args:
+            feeds: Input name -> array (a list of arrays for a sequence), of the model's types.
+            outputs: Which of `self.outputs` to return, None for all. Those that are left out are
+                not copied out of the runtime.
+
+        Raises:
+            OptionError: A feed is missing, unknown, or of the wrong type or shape.
+            RunError: ONNX Runtime cannot run the model on them.
+        """
+        wanted = self.outputs if outputs is None else arguments.texts("outputs", outputs)
+        fetches = [f for f in self._fetches if f.name in wanted]
+        if not fetches:
+            return {}
+        checked = check_feeds(self.inputs, feeds)
+        results = self._session.run(checked, [fetch.output for fetch in fetches])
+        return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}
+
+    def end_profiling(self) -> str:
+        """Return the path of the profile that options with `enable_profiling` asked for."""
+        return self._session.end_profiling()
+
+
+def evaluate(
+    model: Source,
+    feeds: Mapping[str, Any],
+    *,
+    emulate: bool = True,
+    outputs: Iterable[str] | None = None,
+    accumulate_low: Collection[str] | Sums = (),
+) -> dict[str, Any]:
+    """Run a model on a CPU, rounding as the low-precision hardware would.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; not modified.
+        feeds: Input name -> array, of the model's types.
+        emulate: False runs the model as ONNX Runtime's CPU provider does: mostly in float32,
+            whatever the model says.
+        outputs: Names of values of the main graph to return, None for the graph's outputs.
+        accumulate_low: See `emulate_model`.
+
+    Returns:
+        Value name -> array, in the type that the model gives the value (bfloat16 from ml_dtypes).
+        To run many batches make an `Evaluator`: it loads the model once.
+
+    Raises:
+        AmpError: The model, a feed or an output name is wrong, or ONNX Runtime is not installed.
+    """
+    evaluator = Evaluator(model, emulate=emulate, outputs=outputs, accumulate_low=accumulate_low)
+    return evaluator.run(feeds)
+
+
+def _widen_boundary(model: ir.Model, types: Types) -> None:
+    """Give a low-precision model float32 inputs and outputs: the runtime has no numpy bfloat16.
+
+    The casts are inside the main graph, which is modified. A fed number that the low type has, and
+    any result, are the same numbers in float32.
+    """
+    low = {v: t for v in (*model.graph.inputs, *model.graph.outputs) if (t := _low(types.get(v)))}
+    if not low:
+        return
+    insert = Inserter(model)
+    for index, value in enumerate(list(model.graph.outputs)):
+        if value in low:
+            wide = insert.narrow_output(value, types[value], FLOAT32)
+            model.graph.outputs[index] = wide
+    for value in model.graph.inputs:
+        constant = value.is_initializer()
+        if value in low and not (constant and model.ir_version < FIRST_IR_WITH_OVERRIDES):
+            insert.convert_input(value, types[value], low[value])
+            set_element(value, FLOAT32)
+
+
+def _low(type_: str | None) -> DType | None:
+    member = None if type_ is None else elements.element(type_)
+    return None if member is None else dtypes.LOW.get(dtypes.dtype_name(member))

@@ -1,0 +1,207 @@
+"""Put casts into a graph: rounding pairs, and casts at its ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.added import AddedNames
+
+
+class Inserter:
+    """Adds nodes to one model; the value that ends up rounded has the name that it had before."""
+
+    def __init__(self, model: ir.Model) -> None:
+        """Note which values are outputs of which graph, so that these can be redirected."""
+        self.names = AddedNames.of(model.graph)
+        self._main = model.graph
+        self._ends: dict[ir.Value, list[tuple[ir.Graph, int]]] = defaultdict(list)
+        self._first: dict[ir.Graph, ir.Node | None] = {}
+        for graph in (model.graph, *model.graph.subgraphs()):
+            self._first[graph] = next(iter(graph), None)
+            for index, value in enumerate(graph.outputs):
+                self._ends[value].append((graph, index))
+
+    def cast(self, value: ir.Value, to: DType, name: str) -> ir.Node:
+        """Return a Cast, not in any graph yet."""
+        shape = None if value.shape is None else value.shape.copy()
+        output = ir.Value(name=name, type=ir.TensorType(to.ir), shape=shape)
+        attribute = ir.AttrInt64("to", to.ir.value)
+        node_name = self.names.part(name, "Cast")
+        return ir.Node("", "Cast", [value], [attribute], outputs=[output], name=node_name)
+
+    def round(self, value: ir.Value, dtype: DType) -> ir.Value:
+        """Round a node's output: whoever read it reads the rounded value, which takes its name."""
+        uses = tuple(value.uses())
+        low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
+        back = self.cast(low.outputs[0], FLOAT32, value.name or "")
+        self._redirect(value, uses, back.outputs[0])
+        value.name = self.names.inner(value.name or "", FLOAT32)
+        self._after(value, low, back)
+        return back.outputs[0]
+
+    def replace_node(self, node: ir.Node, nodes: Sequence[ir.Node], result: ir.Value) -> None:
+        """Put nodes in place of one with a single output; `result` takes over the output's name."""
+        old = node.outputs[0]
+        name, uses = old.name or "", tuple(old.uses())
+        self._redirect(old, uses, result)
+        result.shape = old.shape
+        node.append(nodes)
+        if self._first.get(graph := _graph(node)) is node:
+            self._first[graph] = nodes[0]
+        graph.remove(node, safe=True)
+        result.name = name
+
+    def cast_back(self, value: ir.Value, dtype: DType) -> ir.Value:
+        """Let every reader of a low output read it as float32, under the name that it had."""
+        uses = tuple(value.uses())
+        back = self.cast(value, FLOAT32, value.name or "")
+        self._redirect(value, uses, back.outputs[0])
+        value.name = self.names.inner(value.name or "", dtype)
+        self._after(value, back)
+        return back.outputs[0]
+
+    def cast_before(self, node: ir.Node, value: ir.Value, dtype: DType) -> ir.Value:
+        """Return `value` cast to a low type just before `node`."""
+        cast = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
+        node.prepend(cast)
+        return cast.outputs[0]
+
+    def convert_input(self, value: ir.Value, type_: str, to: DType) -> None:
+        """Let the readers of a graph input, or of an initializer, read it in another type.
+
+        Raises:
+            OptionError: It is an optional, which has no cast.
+        """
+        uses = tuple(value.uses())
+        nodes, converted = self._convert(value, type_, to, self.names.cast(value.name or "", to))
+        self._redirect(value, uses, converted, keep=self._main)
+        self._after(value, *nodes)
+
+    def round_input(self, value: ir.Value, dtype: DType) -> None:
+        """Round a graph input that is fed as float32."""
+        uses = tuple(value.uses())
+        low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
+        back = self.cast(low.outputs[0], FLOAT32, self.names.cast(value.name or "", FLOAT32))
+        self._redirect(value, uses, back.outputs[0], keep=self._main)
+        self._after(value, low, back)
+
+    def narrow_output(self, value: ir.Value, type_: str, dtype: DType) -> ir.Value:
+        """Return a float32 value of the main graph in a low type, under the name that it had.
+
+        Raises:
+            OptionError: It is an optional, which has no cast.
+        """
+        nodes, narrowed = self._convert(value, type_, dtype, value.name or "")
+        value.name = self.names.inner(value.name or "", FLOAT32)
+        self._main.extend(nodes)
+        return narrowed
+
+    def _redirect(
+        self,
+        old: ir.Value,
+        uses: Iterable[tuple[ir.Node, int]],
+        new: ir.Value,
+        keep: ir.Graph | None = None,
+    ) -> None:
+        """Let these uses of a value, and all graphs but `keep` that return it, take another one."""
+        for user, index in uses:
+            user.replace_input_with(index, new)
+        for graph, index in self._ends.pop(old, []):
+            if graph is keep:
+                self._ends[old].append((graph, index))
+            else:
+                graph.outputs[index] = new
+                self._ends[new].append((graph, index))
+
+    def _after(self, value: ir.Value, *nodes: ir.Node) -> None:
+        """Put nodes right behind a value's producer, or at the start of its graph."""
+        producer = value.producer()
+        if producer is not None:
+            producer.append(nodes)
+            return
+        graph = value.graph or self._main
+        first = self._first[graph]
+        if first is None:
+            graph.extend(nodes)
+        else:
+            first.prepend(nodes)
+
+    def _convert(
+        self, value: ir.Value, type_: str, to: DType, name: str
+    ) -> tuple[list[ir.Node], ir.Value]:
+        if type_.startswith("tensor("):
+            node = self.cast(value, to, name)
+            return [node], node.outputs[0]
+        if type_.startswith("seq(tensor("):
+            return cast_sequence(value, to, name, self.names.part(name, "Loop"))
+        raise OptionError(
+            "an optional cannot keep its low type",
+            where=value.name,
+            found=type_,
+            remedy="pass keep_io_types=False, or make it a tensor",
+        )
+
+
+def _graph(node: ir.Node) -> ir.Graph:
+    graph = node.graph
+    assert isinstance(graph, ir.Graph), "functions are inlined before"
+    return graph
+
+
+_INT64 = ir.TensorType(ir.DataType.INT64)
+_BOOL = ir.TensorType(ir.DataType.BOOL)
+
+
+def cast_sequence(
+    value: ir.Value, to: DType, name: str, stem: str
+) -> tuple[list[ir.Node], ir.Value]:
+    """Return the nodes that cast a sequence of tensors, in order, and their result.
+
+    A Loop over the sequence casts one tensor at a time (a sequence can be carried by a Loop since
+    opset 13).
+
+    Args:
+        value: The sequence.
+        to: The element type of the result.
+        name: The name of the result.
+        stem: The name of the Loop; the names of what else is added start with it.
+    """
+    type_, dtype = ir.SequenceType(ir.TensorType(to.ir)), ir.AttrInt64("dtype", to.ir.value)
+    length = ir.Value(name=f"{stem}/length", type=_INT64)
+    empty = ir.Value(name=f"{stem}/empty", type=type_)
+    result = ir.Value(name=name, type=type_)
+    nodes = [
+        ir.Node("", "SequenceLength", [value], outputs=[length], name=f"{stem}/SequenceLength"),
+        ir.Node("", "SequenceEmpty", [], [dtype], outputs=[empty], name=f"{stem}/SequenceEmpty"),
+    ]
+    body = ir.AttrGraph("body", _body(value, to, stem))
+    loop = ir.Node("", "Loop", [length, None, empty], [body], outputs=[result], name=stem)
+    return [*nodes, loop], result
+
+
+def _body(sequence: ir.Value, to: DType, stem: str) -> ir.Graph:
+    """Return the Loop's body: take element i of the outer sequence, cast it, append it."""
+    index = ir.Value(name=f"{stem}/i", type=_INT64, shape=ir.Shape([]))
+    again = ir.Value(name=f"{stem}/again", type=_BOOL, shape=ir.Shape([]))
+    carried = ir.Value(name=f"{stem}/carried", type=ir.SequenceType(ir.TensorType(to.ir)))
+    at = ir.Node("", "SequenceAt", [sequence, index], name=f"{stem}/SequenceAt")
+    at.outputs[0].name = f"{stem}/element"
+    to_attribute = ir.AttrInt64("to", to.ir.value)
+    cast = ir.Node("", "Cast", [at.outputs[0]], [to_attribute], name=f"{stem}/Cast")
+    cast.outputs[0].name = f"{stem}/cast"
+    insert = ir.Node(
+        "", "SequenceInsert", [carried, cast.outputs[0]], name=f"{stem}/SequenceInsert"
+    )
+    insert.outputs[0].name = f"{stem}/longer"
+    insert.outputs[0].type = ir.SequenceType(ir.TensorType(to.ir))
+    on = ir.Node("", "Identity", [again], name=f"{stem}/Identity")
+    on.outputs[0].name, on.outputs[0].type = f"{stem}/on", _BOOL
+    outputs = [on.outputs[0], insert.outputs[0]]
+    return ir.Graph(
+        [index, again, carried], outputs, nodes=[at, cast, insert, on], name=f"{stem}/body"
+    )

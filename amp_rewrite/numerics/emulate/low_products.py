@@ -1,0 +1,124 @@
+"""Products whose sums are accumulated in the low type, by an Adder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.numerics.emulate.adder import Adder, known_shape, length_of, operands_of
+from amp_rewrite.numerics.emulate.node_collector import NodeCollector
+
+_END = np.iinfo(np.int64).max
+
+
+def matmul(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
+    """Cut the last axis of A and the last but one of B."""
+    a, b = operands_of(node)
+    rank = nodes.add("Shape", [nodes.add("Shape", [b])])
+    axis = nodes.add("Max", [nodes.add("Sub", [rank, nodes.ints(2)]), nodes.ints(0)])
+    operands = [(a, nodes.ints(-1)), (b, axis)]
+    return adder.add_up(nodes, operands, length_of(a, -1), _product)
+
+
+def _product(nodes: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
+    return nodes.add("MatMul", parts)
+
+
+def gemm(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
+    """Return alpha * A B + beta * C; the factors are applied to the finished sum."""
+    a, b = operands_of(node)
+    flags = [node.attributes.get_int(name, 0) for name in ("transA", "transB")]
+    transposes = [
+        attribute
+        for name in ("transA", "transB")
+        if (attribute := node.attributes.get(name)) is not None
+    ]
+
+    def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
+        return new.add("Gemm", parts, transposes)
+
+    axes = 0 if flags[0] else 1, 1 if flags[1] else 0
+    operands = [(a, nodes.ints(axes[0])), (b, nodes.ints(axes[1]))]
+    length = length_of(a, axes[0]) or length_of(b, axes[1])
+    total = _scaled(nodes, adder.add_up(nodes, operands, length, partial), node, "alpha", adder)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None:
+        total = nodes.add("Add", [total, _scaled(nodes, bias, node, "beta", adder)])
+    return adder.round(nodes, total)
+
+
+def _scaled(
+    nodes: NodeCollector, value: ir.Value, node: ir.Node, name: str, adder: Adder
+) -> ir.Value:
+    attribute = node.attributes.get(name)
+    if attribute is None:
+        return value
+    factor = nodes.number(attribute.as_float())
+    if adder.order is None:
+        return nodes.add("Mul", [value, factor])
+    return adder.round(nodes, nodes.add("Mul", [value, adder.round(nodes, factor)]))
+
+
+def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
+    """Cut out the windows, (N, group, terms, places), and multiply by the weight as a matrix."""
+    data, weight = operands_of(node)
+    sizes = filter_sizes(node)
+    assert sizes is not None, "accumulates_low has looked"
+    group = node.attributes.get_int("group", 1)
+    channels, window = sizes[0], math.prod(sizes[1:])
+    places = _windows(nodes, node, data, channels * group, sizes[1:])
+    terms = nodes.ints(0, group, channels, window, -1)
+    split = nodes.add("Reshape", [places, terms])
+    ordered = nodes.add("Transpose", [split], [ir.AttrInt64s("perm", [0, 1, 3, 2, 4])])
+    columns = nodes.add("Reshape", [ordered, nodes.ints(0, group, channels * window, -1)])
+    taps = nodes.add("Reshape", [weight, nodes.ints(group, -1, channels, window)])
+    last = nodes.add("Transpose", [taps], [ir.AttrInt64s("perm", [0, 1, 3, 2])])
+    rows = nodes.add("Reshape", [last, nodes.ints(group, -1, channels * window)])
+    operands = [(rows, nodes.ints(-1)), (columns, nodes.ints(-2))]
+    total = adder.add_up(nodes, operands, channels * window, _product)
+    area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(_END)])
+    out = nodes.add("Gather", [nodes.add("Shape", [weight]), nodes.ints(0)])
+    shape = nodes.add("Concat", [nodes.ints(0), out, area], [ir.AttrInt64("axis", 0)])
+    result = nodes.add("Reshape", [total, shape])
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        return result
+    column = nodes.add("Reshape", [bias, nodes.ints(-1, *[1] * len(sizes[1:]))])
+    return adder.round(nodes, nodes.add("Add", [result, column]))
+
+
+def filter_sizes(node: ir.Node) -> list[int] | None:
+    """Return the channels of one group of a Conv, and the lengths of its window.
+
+    None if they are not known: the shape of a weight that the model computes may not be recorded,
+    but the data and the attribute kernel_shape tell as much.
+    """
+    data, weight = operands_of(node)
+    known = known_shape(weight)
+    if known is not None:
+        return known[1:]
+    window, channels = node.attributes.get("kernel_shape"), length_of(data, 1)
+    if window is None or channels is None:
+        return None
+    return [channels // node.attributes.get_int("group", 1), *window.as_ints()]
+
+
+def _windows(
+    nodes: NodeCollector, node: ir.Node, data: ir.Value, channels: int, sizes: Sequence[int]
+) -> ir.Value:
+    """Return the elements of every window, (N, channels * window, places...).
+
+    A Conv of each channel with the unit vectors: exact, but a window with an infinity becomes NaN,
+    where the sum is infinite or NaN in any case.
+    """
+    window = math.prod(sizes)
+    units = np.eye(window, dtype=np.float32).reshape(window, 1, *sizes)
+    weight = ir.AttrTensor("value", ir.Tensor(np.tile(units, (channels, 1, *[1] * len(sizes)))))
+    kept = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+    attributes = [a for name in kept if (a := node.attributes.get(name)) is not None]
+    cut = nodes.add("Constant", [], [weight], FLOAT32.ir)
+    return nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])

@@ -1,0 +1,212 @@
+"""`emulate_model`: a mixed model as a float32 model that rounds where the mixed one does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from amp_rewrite import dtypes
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.graph.elements import set_element
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
+from amp_rewrite.numerics.emulate.exact import is_exact
+from amp_rewrite.numerics.emulate.insert import Inserter
+from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
+from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+
+
+def emulate_model(
+    model: ir.Model, *, accumulate_low: Collection[str] | Sums = (), keep_io_types: bool = True
+) -> ir.Model:
+    """Return a float32 model that computes what a mixed model computes, number by number.
+
+    Every value of the mixed model keeps its name; one that was float16 or bfloat16 is float32 and
+    holds only numbers of that type. What is rounded, to nearest with ties to even, overflowing to
+    infinity and keeping subnormals:
+
+    - weights and constants, in the file: they need no work at run time;
+    - graph inputs, and every output of an operator that computes new numbers (see exact.py), by a
+      Cast to the low type and a Cast back. ONNX Runtime keeps such pairs at every optimisation
+      level; it drops only the pairs that lose nothing.
+
+    Inside an operator everything is float32: sums accumulate in float32, as on tensor cores. An
+    operator without a schema, or whose schema does not admit float32, stays low between casts.
+    Recurrent operators (LSTM, GRU, RNN) are one operator: their state is rounded at the end only.
+
+    Args:
+        model: Any mix of float32, float16 and bfloat16; not modified. Model-local functions are
+            inlined in the result.
+        accumulate_low: Operator types whose sums are accumulated in the low type, or how each
+            of them adds up; see low_sums.py for those that can be.
+        keep_io_types: Graph inputs and outputs of a low type keep it, so that the result takes
+            the same feeds; otherwise they become float32.
+
+    Raises:
+        OptionError: `accumulate_low` names an operator for which that is not possible.
+        GraphError: A model-local function cannot be inlined.
+    """
+    emulated = TypedModel(clone(model))
+    emulate_typed(emulated, accumulate_low=accumulate_low, keep_io_types=keep_io_types)
+    return emulated.model
+
+
+def emulate_typed(
+    typed: TypedModel, *, accumulate_low: Collection[str] | Sums = (), keep_io_types: bool = True
+) -> None:
+    """Do what `emulate_model` does to the model itself."""
+    sums, model = sums_of(accumulate_low), typed.model
+    if model.functions:
+        inline(model)
+        typed = TypedModel(model)  # the functions' bodies have types now
+    types = typed.types
+    low = _low_values(types)
+    if low:
+        _Emulator(model, types, low, sums, keep_io_types).run()
+
+
+def _low_values(types: Types) -> dict[ir.Value | None, DType]:
+    known = {value: dtypes.of(elements.element(t) or FLOAT32.number) for value, t in types.items()}
+    return {value: t for value, t in known.items() if t is not None and t is not FLOAT32}
+
+
+@dataclass
+class _Emulator:
+    """One run over a model; `low` holds the types from before."""
+
+    model: ir.Model
+    types: Types
+    low: dict[ir.Value | None, DType]
+    sums: Sums
+    keep_io_types: bool
+    kept: set[ir.Value] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Look at the graphs before anything is changed."""
+        self.insert = Inserter(self.model)
+        self.read = {node: tuple(node.inputs) for node in self.model.graph.all_nodes()}
+
+    def run(self) -> None:
+        """Round every node's outputs, then the ends of the graph, then change the types."""
+        ends = [self._low_type(value) for value in self.model.graph.outputs]
+        graphs = [self.model.graph, *self.model.graph.subgraphs()]
+        for node in self.read:
+            self._node(node)
+        for graph in graphs:
+            self._initializers(graph)
+        for value in self.model.graph.inputs:
+            if value in self.low:
+                self._input(value)
+        for value in self.low:
+            if value is not None and value not in self.kept:
+                set_element(value, FLOAT32)
+        if self.keep_io_types:
+            self._outputs(ends)
+
+    def _node(self, node: ir.Node) -> None:
+        outputs = [v for v in node.outputs if v.name and v in self.low]
+        if not outputs and not any(v in self.low for v in self.read[node]):
+            make_float32(node)
+            return
+        if self._must_stay_low(node):
+            self._wrap(node, outputs)
+            return
+        if node.domain == "" and node.op_type == "Cast":
+            self._keep(outputs)
+            return
+        make_float32(node)
+        if is_exact(node):
+            return
+        if outputs and accumulates_low(node, self.sums):
+            opset = opset_of(node, self.model.graph.opset_imports)
+            lower_accumulation(node, self.low[outputs[0]], opset, self.insert, self.sums)
+            return
+        for value in outputs:
+            self.insert.round(value, self.low[value])
+
+    def _must_stay_low(self, node: ir.Node) -> bool:
+        """Tell whether an operator cannot be given float32 instead of the low type.
+
+        Whatever of ai.onnx takes a low type takes float32 as well.
+        """
+        if node.domain == "":
+            return "sparse_value" in node.attributes
+        ports = ports_at(node, self.model.graph.opset_imports)
+        if ports.schema is None:
+            return True
+        for name, value in self._pairs(node, ports.inputs, ports.outputs):
+            type_ = elements.with_element(self.types[value], FLOAT32)
+            admitted = ports.schema.variables.get(schema_variable(name), {name})
+            if type_ not in admitted:
+                return True
+        return False
+
+    def _pairs(
+        self, node: ir.Node, inputs: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> Iterator[tuple[str, ir.Value]]:
+        """Yield the type variable of every low value that a node reads or makes."""
+        names, values = (*inputs, *outputs), (*self.read[node], *node.outputs)
+        for name, value in zip(names, values, strict=True):
+            if value is not None and value in self.low:
+                yield name, value
+
+    def _wrap(self, node: ir.Node, outputs: list[ir.Value]) -> None:
+        """Leave a node low: cast what it reads to the low type and what it makes back."""
+        for index, before in enumerate(self.read[node]):
+            value = node.inputs[index]
+            if before is not None and value is not None and before in self.low:
+                cast = self.insert.cast_before(node, value, self.low[before])
+                node.replace_input_with(index, cast)
+        self._keep(outputs)
+
+    def _keep(self, outputs: list[ir.Value]) -> None:
+        """Leave outputs low and let their readers read float32: a Cast is the pair's first half."""
+        for value in outputs:
+            self.insert.cast_back(value, self.low[value])
+            self.kept.add(value)
+
+    def _initializers(self, graph: ir.Graph) -> None:
+        for value in list(graph.initializers.values()):
+            tensor = value.const_value
+            if tensor is None or value not in self.low or self._is_low_input(value):
+                continue
+            if is_low_tensor(tensor):
+                value.const_value = widen(tensor)
+            else:  # a sparse tensor
+                self.insert.convert_input(value, self.types[value], FLOAT32)
+                self.kept.add(value)
+
+    def _is_low_input(self, value: ir.Value) -> bool:
+        """Tell whether a caller may feed something else, of the low type, for an initializer."""
+        overridable = self.model.ir_version >= FIRST_IR_WITH_OVERRIDES
+        return self.keep_io_types and overridable and value in self.model.graph.inputs
+
+    def _input(self, value: ir.Value) -> None:
+        if value.is_initializer() and not self._is_low_input(value):
+            return  # a constant
+        if self.keep_io_types:
+            self.insert.convert_input(value, self.types[value], FLOAT32)
+            self.kept.add(value)
+        elif self.types[value].startswith("tensor("):
+            self.insert.round_input(value, self.low[value])
+
+    def _low_type(self, value: ir.Value) -> tuple[DType, str] | None:
+        return (self.low[value], self.types[value]) if value in self.low else None
+
+    def _outputs(self, ends: list[tuple[DType, str] | None]) -> None:
+        """Give the graph outputs the types that they had."""
+        outputs = self.model.graph.outputs
+        narrowed: dict[ir.Value, ir.Value] = {}
+        for index, (value, end) in enumerate(zip(list(outputs), ends, strict=True)):
+            if end is None or value in self.kept:
+                continue
+            if value not in narrowed:
+                narrowed[value] = self.insert.narrow_output(value, end[1], end[0])
+            outputs[index] = narrowed[value]

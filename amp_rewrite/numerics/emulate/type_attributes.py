@@ -1,0 +1,59 @@
+"""Attributes that name or hold a low-precision type become float32 ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite import dtypes
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.tensors import ConvertedTensor, SparseTensor
+
+LOW_MEMBERS: frozenset[ir.DataType] = frozenset(t.ir for t in dtypes.LOW.values())
+
+_TYPE_ATTRIBUTES = (
+    "dtype",
+    "output_datatype",
+    "output_dtype",
+    "precision",
+    "softmax_precision",
+    "stash_type",
+)
+"""Attributes that hold an element type, whatever the operator (Cast's `to` aside)."""
+
+_LOW_NUMBERS = frozenset(member.value for member in LOW_MEMBERS)
+
+
+def make_float32(node: ir.Node) -> None:
+    """Replace the low types and low tensors in a node's attributes; the node is modified."""
+    for name in _TYPE_ATTRIBUTES:
+        attribute = node.attributes.get(name)
+        if attribute is not None and attribute.value in _LOW_NUMBERS:
+            node.attributes[name] = ir.AttrInt64(name, FLOAT32.ir.value)
+    for name, attribute in list(node.attributes.items()):
+        if attribute.type is ir.AttributeType.TENSOR:
+            if is_low_tensor(attribute.value):
+                node.attributes[name] = ir.AttrTensor(name, widen(attribute.value))
+        elif attribute.type is ir.AttributeType.TYPE_PROTO:
+            _retype_attribute(node, name, attribute.value)
+
+
+def is_low_tensor(tensor: Any) -> bool:
+    """Tell whether a dense tensor is float16 or bfloat16."""
+    return tensor.dtype in LOW_MEMBERS and not isinstance(tensor, SparseTensor)
+
+
+def widen(tensor: ir.TensorProtocol) -> ConvertedTensor:
+    """Return a low tensor's values as float32, converted chunk by chunk when they are read."""
+    return ConvertedTensor(tensor, FLOAT32)
+
+
+def _retype_attribute(node: ir.Node, name: str, value: ir.TypeAndShape) -> None:
+    found = elements.from_ir(value.type)
+    if found is None or elements.element(found) not in LOW_MEMBERS:
+        return
+    type_ = elements.to_ir(elements.with_element(found, FLOAT32))
+    given = ir.TypeAndShape(type_, value.shape)  # pyright: ignore[reportArgumentType] a low type is a known one
+    node.attributes[name] = ir.Attr(name, ir.AttributeType.TYPE_PROTO, given)

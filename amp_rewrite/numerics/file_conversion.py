@@ -1,0 +1,197 @@
+"""A model's file becomes a rewritten file, with the verdict that was asked for.
+
+What verifies, tunes and moves opsets is loaded when it is needed: most conversions only rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
+from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.io.load import Source
+    from amp_rewrite.numerics.conversion import Conversion
+    from amp_rewrite.numerics.raise_opset import RaisedModel
+    from amp_rewrite.rewriting.report.rewrite_report import Report
+
+Progress = Callable[..., None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of a conversion besides the rewrite.
+
+    Attributes:
+        data: Files to calibrate on, verify with and, if needed, tune on.
+        verify: Whether the result is verified, without data on made-up inputs.
+        stress: Whether stress inputs are tried; None is so with `strict`.
+        rtol: The largest error; None for what `verify` asks for.
+        budget: Seconds for tuning.
+        write_failed: Whether the model is written even if it does not hold.
+        opset: The opset that the model is moved to first: a number, "auto" or "keep".
+    """
+
+    data: Sequence[Path] = ()
+    verify: bool = False
+    stress: bool | None = None
+    rtol: float | None = None
+    budget: float
+    write_failed: bool = False
+    opset: str = AUTO
+
+    @property
+    def converts(self) -> bool:
+        """Whether there is more to do than to rewrite and look."""
+        return bool(self.data or self.verify or self.stress)
+
+    def check(self, *, verifies: bool) -> None:
+        """Refuse what is said about a verdict where there is none.
+
+        Raises:
+            OptionError: Something is.
+        """
+        given = {"--rtol": self.rtol is not None, "--write-failed": self.write_failed}
+        for name, is_given in given.items():
+            if is_given and not verifies:
+                raise OptionError(
+                    f"{name} is about a verdict, and nothing is verified",
+                    remedy="give --data, --verify, --stress or --strict as well",
+                )
+
+
+@dataclass(frozen=True)
+class FileConversion:
+    """What became of a file.
+
+    Attributes:
+        model: The file.
+        asked: What was asked for.
+        result: The rewrite.
+        made: Its verdict, if there is one.
+        missing: What `strict` misses, if anything.
+        raised: The model under a newer opset, if it was moved to one.
+    """
+
+    model: Path
+    asked: Asked
+    result: RewriteResult
+    made: Conversion | None
+    missing: StrictError | None
+    raised: RaisedModel | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against the result."""
+        return self.missing is None and (self.made is None or self.made.writable)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the result is to be written, if anything is."""
+        return self.missing is None and (self.holds or self.asked.write_failed)
+
+    def report(self, lengths: Mapping[str, int], *, explain_casts: bool) -> Report:
+        """Return the report, with the sizes of `lengths`, else of the verified run, if any."""
+        if lengths or (explain_casts and self.made is None):
+            found = self.result.report_of_sizes(lengths)
+        else:
+            found = self.result.report if self.made is None else self.made.report
+        if self.raised is None:
+            return found
+        from amp_rewrite.numerics.raise_opset import with_gain
+
+        return with_gain(self.raised, found, self.model, self.result.options)
+
+    @property
+    def source(self) -> Source:
+        """The model that was rewritten."""
+        return self.model if self.raised is None else self.raised.model
+
+    def to_json(self, report: Report) -> str:
+        """Return a report as JSON text, with the verdict if there is one."""
+        return report.to_json() if self.made is None else self.made.to_json(report)
+
+
+def convert_file(
+    model: Path, options: RewriteOptions, asked: Asked, progress: Progress
+) -> FileConversion:
+    """Rewrite a model's file, and verify the result where that is asked for.
+
+    `strict` asks for it as well, but not of a training step, whose outputs are the next states.
+
+    Args:
+        model: The file.
+        options: How to rewrite.
+        asked: What is to be done besides.
+        progress: Called with what is being done.
+
+    Raises:
+        AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
+    """
+    judged = options.strict and asked.stress is None
+    asked.check(verifies=asked.converts or judged)
+    raised = moved(model, options, asked.opset)
+    source = model if raised is None else raised.model
+    made = None
+    try:
+        if asked.converts:
+            made = _converted(source, options, asked, progress)
+        result = rewrite(source, options) if made is None else made.result
+        if made is None and judged:
+            made = _judged(source, result, asked, progress)
+    except StrictError as error:
+        return FileConversion(model, asked, error.result, None, error, raised)
+    return FileConversion(model, asked, result, made, None, raised)
+
+
+def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | None:
+    """Return the model at the opset that is asked for, or None for the one that it has.
+
+    What runs models is loaded only where one may be moved.
+    """
+    if opset == KEEP or (opset == AUTO and options.precision != BFLOAT16.name):
+        return None
+    from amp_rewrite.numerics.chosen_opset import raised_model
+
+    return raised_model(model, opset, options)
+
+
+def _converted(
+    model: Source, options: RewriteOptions, asked: Asked, progress: Progress
+) -> Conversion:
+    from amp_rewrite.numerics.convert import convert
+
+    return convert(
+        model,
+        asked.data or None,
+        options,
+        rtol=asked.rtol,
+        budget=asked.budget,
+        stress=asked.stress,
+        progress=progress,
+    )
+
+
+def _judged(
+    model: Source, result: RewriteResult, asked: Asked, progress: Progress
+) -> Conversion | None:
+    """Return the verdict that `strict` asks for; None for a training step."""
+    if step_description(result.flat):
+        asked.check(verifies=False)
+        return None
+    from amp_rewrite.numerics.convert import judge
+
+    try:
+        return judge(model, result, result.options, rtol=asked.rtol, progress=progress)
+    except RuntimeMissingError as error:
+        raise RuntimeMissingError(
+            "--strict verifies the result, for which ONNX Runtime is not installed",
+            remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
+        ) from error

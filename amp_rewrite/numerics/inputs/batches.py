@@ -1,0 +1,124 @@
+"""Data sets: one dictionary of arrays per batch, read one batch at a time."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import DataError
+from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.numerics.emulate.fed_inputs import Array, FedInputs, Feeds, is_array
+
+Data = Mapping[str, Any] | Array | Iterable[Any] | str | os.PathLike[str]
+"""One batch, several batches, or .npz files and folders of them (one batch a file)."""
+
+_ROWS = 8
+"""Examples of a `datasets.Dataset` in a batch, if the model says nothing."""
+
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, MemoryError, OverflowError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
+)
+"""What numpy and the archive's compression raise on a file that is damaged or made up."""
+
+
+def batches(data: Data, model: ir.Model) -> Iterator[Feeds]:
+    """Yield the batches of a data set as a model takes them; files are read when their turn comes.
+
+    Arrays and tensors without names belong to the inputs in their order. What the model has no
+    input for, such as labels, is left out as long as nothing that it asks for is missing. Numbers
+    of another type of the same kind are cast: float64 to float32.
+
+    Args:
+        data: A batch, or an iterable of them, such as a torch DataLoader; a `datasets.Dataset`; or
+            files and folders.
+        model: The model that they are for.
+
+    Raises:
+        DataError: A file is missing or unreadable, or something is not a batch.
+    """
+    fit = FedInputs.of(model)
+    if isinstance(data, Mapping) or is_array(data):
+        yield fit.batch(data)
+        return
+    if isinstance(data, str | os.PathLike):
+        data = [data]
+    if hasattr(data, "with_format") and hasattr(data, "iter"):  # a datasets.Dataset
+        rows: Any = data
+        data = cast("Data", rows.with_format("numpy").iter(batch_size=fit.length or _ROWS))
+    for item in _items(data):
+        if isinstance(item, str | os.PathLike):
+            for path in files_of(item):
+                yield fit.batch(read_batch(path), path)
+        else:
+            yield fit.batch(item)
+
+
+def _items(data: object) -> Iterable[object]:
+    if not isinstance(data, Iterable):
+        raise DataError(
+            "not data",
+            found=f"an object of type {type(data).__name__}",
+            expected="batches (mappings from input names to arrays), or paths of .npz files",
+        )
+    return cast("Iterable[object]", data)
+
+
+def count(data: Data) -> int | None:
+    """Return the number of batches, or None if only reading would tell."""
+    if isinstance(data, Mapping) or is_array(data):
+        return 1
+    if isinstance(data, str | os.PathLike):
+        return len(files_of(data))
+    if not isinstance(data, list | tuple):
+        return None
+    return sum(len(files_of(i)) if isinstance(i, str | os.PathLike) else 1 for i in data)
+
+
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """Return an .npz file itself, or the .npz files of a folder in the order of their names.
+
+    Raises:
+        DataError: There is no such file, or the folder holds none.
+    """
+    given = Path(path_text(path, DataError))
+    if given.is_file():
+        return [given]
+    if not given.is_dir():
+        raise DataError("no such data", where=given, expected="an .npz file or a folder of them")
+    found = sorted(given.glob("*.npz"))
+    if not found:
+        raise DataError("the folder holds no data", where=given, expected="files named *.npz")
+    return found
+
+
+def read_batch(path: str | os.PathLike[str]) -> Feeds:
+    """Return the arrays of an .npz file by input name.
+
+    Raises:
+        DataError: The file is no .npz file, or needs pickle.
+    """
+    path = path_text(path, DataError)
+    try:
+        # np.load leaves a file open that it opened itself and cannot read.
+        with open(path, "rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise DataError("one array, not a batch", where=path, expected="an .npz file")
+            return {name: file[name] for name in file.files}
+    except _UNREADABLE as error:
+        raise DataError(
+            "the data cannot be read",
+            where=path,
+            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            expected="an .npz file of plain arrays, one per input of the model",
+        ) from error

@@ -1,0 +1,149 @@
+"""What inputs take from each other: masks over cache and tokens, edges between rows there are.
+
+A decoder with a cache of keys and values (KV cache) reads a mask over the past and the new tokens
+together; a graph network reads edges as pairs of row numbers of its nodes. Declared shapes often
+do not say so: each free dimension has a name of its own there, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.traits import operator
+from amp_rewrite.graph.traverse import ancestors
+from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
+from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
+from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, is_float
+
+Shape = tuple[int, ...]
+
+# Places of inputs, which no trait has: those that are caches, and the axis of the length.
+_CACHES: Mapping[str, Mapping[int, int]] = {
+    "Attention": {4: 2, 5: 2},
+    "com.microsoft::Attention": {4: 3},
+    "com.microsoft::GroupQueryAttention": {3: 2, 4: 2},
+    "com.microsoft::MultiHeadAttention": {6: 2, 7: 2},
+}
+# operators: which input is row numbers, and which one has the rows
+_INDEXED: Mapping[str, tuple[int, int]] = {
+    "Gather": (1, 0),
+    "GatherElements": (1, 0),
+    "GatherND": (1, 0),
+    "ScatterElements": (1, 0),
+    "ScatterND": (1, 0),
+}
+
+
+@dataclass(frozen=True)
+class LinkedSizes:
+    """How the inputs of one model belong together.
+
+    Attributes:
+        specs: The inputs.
+        caches: Input that is a cache -> the axis along which it grows.
+        rows: Input of row numbers -> the inputs whose first axis they count.
+        fixed: Input of row numbers -> how many rows there are, where that is declared.
+    """
+
+    specs: Mapping[str, FeedSpec]
+    caches: Mapping[str, int]
+    rows: Mapping[str, tuple[str, ...]]
+    fixed: Mapping[str, int]
+
+    @staticmethod
+    def of(model: ir.Model, specs: Mapping[str, FeedSpec]) -> LinkedSizes:
+        """Look at a model, which is not changed."""
+        consumers = Consumers(model)
+        caches: dict[str, int] = {}
+        rows: dict[str, tuple[str, ...]] = {}
+        fixed: dict[str, int] = {}
+        for value in model.graph.inputs:
+            spec = specs.get(value.name or "")
+            if spec is None or spec.shape is None:
+                continue
+            if is_float(spec):
+                axis = next(_cache_axes(consumers, value, spec.shape), None)
+                caches |= {} if axis is None else {spec.name: axis}
+                continue
+            tables = list(_tables(consumers, value))
+            known = [t.shape[0] for t in tables if t.shape is not None and t.shape.rank()]
+            numbers = [n for n in known if isinstance(n, int)]
+            fixed |= {spec.name: min(numbers)} if numbers else {}
+            sources = {name: None for table in tables for name in _sources(table, specs)}
+            sources.pop(spec.name, None)
+            rows |= {spec.name: tuple(sources)} if sources else {}
+        return LinkedSizes(specs, caches, rows, fixed)
+
+    def shapes(self, sizes: FreeSizes) -> dict[str, Shape]:
+        """Return the shapes of the inputs, with masks that fit caches if the attempt says so."""
+        counted = {name for names in self.rows.values() for name in names}
+        for name in counted:
+            sizes.keep_length((self.specs[name].shape or (None,))[0])
+        made = {name: sizes.shape_of(spec) for name, spec in self.specs.items()}
+        for name in counted:
+            if (self.specs[name].shape or ())[:1] == (None,):
+                made[name] = (sizes.length, *made[name][1:])
+        if sizes.cached:
+            total = self.total(made, sizes)
+            for name, spec in self.specs.items():
+                if "mask" in name.lower() and spec.shape and not isinstance(spec.shape[-1], int):
+                    made[name] = (*made[name][:-1], total)
+        return made
+
+    def limits(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
+        """Return how many rows there are to choose from, for inputs of row numbers."""
+        found = dict(self.fixed)
+        for name, sources in self.rows.items():
+            counts = [shapes[source][0] for source in sources]
+            found[name] = max(1, min([*counts, *([found[name]] if name in found else [])]))
+        return found
+
+    def total(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
+        """Return the length of the past and the new tokens together; without a cache the latter."""
+        past = [shapes[name][axis] for name, axis in self.caches.items()]
+        if not past:
+            return sizes.length
+        return past[0] + self._new(shapes, sizes)
+
+    def _new(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
+        """Return how many new tokens there are: the second axis of what is one number a token."""
+        for name, shape in shapes.items():
+            is_tokens = len(shape) == 2 and not is_float(self.specs[name])
+            is_embedded = len(shape) == 3 and "embed" in name.lower()
+            if (is_tokens or is_embedded) and "mask" not in name.lower():
+                return shape[1]
+        return sizes.length
+
+
+def _cache_axes(
+    consumers: Consumers, value: ir.Value, declared: tuple[int | str | None, ...]
+) -> Iterator[int]:
+    """Yield the free axes along which something is put behind an input."""
+    for node, index in consumers.uses(value, moves):
+        axis = _CACHES.get(operator(node), {}).get(index)
+        if operator(node) == "Concat" and len(declared) > 2:  # (N, ..., length, ...)
+            given = node.attributes.get_int("axis", 0)
+            axis = given + len(declared) if given < 0 else given
+        if axis is not None and axis < len(declared) and not isinstance(declared[axis], int):
+            yield axis
+
+
+def _tables(consumers: Consumers, value: ir.Value) -> Iterator[ir.Value]:
+    """Yield the computed values, no constants, whose first axis an input counts."""
+    for node, index in consumers.uses(value, moves):
+        place, table = _INDEXED.get(operator(node), (None, 0))
+        found = node.inputs[table] if index == place else None
+        if found is not None and not node.attributes.get_int("axis", 0) and constant(found) is None:
+            yield found
+
+
+def _sources(table: ir.Value, specs: Mapping[str, FeedSpec]) -> list[str]:
+    """Return the inputs of which a table has a row for each: floats, if there are any."""
+    read = [v for node in ancestors([table]) for v in node.inputs if v is not None]
+    names = {v.name: None for v in (table, *read) if v.name in specs}
+    free = [n for n in names if n and not isinstance((specs[n].shape or (0,))[0], int)]
+    floats = [name for name in free if is_float(specs[name])]
+    return sorted(floats or free)

@@ -1,0 +1,1 @@
+"""A model painted again: with other rules, by what was measured."""

@@ -1,0 +1,57 @@
+"""A float32 model as a function from a batch to arrays, frugal with memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import DataError
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.runtimes.ort.sessions import Session, session_options
+
+
+class Float32Session:
+    """A loaded model; `run` may be called any number of times.
+
+    What measures a value runs right behind it, so that the value can be freed.
+    """
+
+    def __init__(self, model: ir.Model, what: str = "the model") -> None:
+        """Load a model.
+
+        Args:
+            model: The model; not modified.
+            what: The model as errors call it.
+
+        Raises:
+            RuntimeMissingError: ONNX Runtime is not installed.
+            RunError: ONNX Runtime refuses the model.
+        """
+        self._what = what
+        self._session = Session(model, options=session_options(lean=True), what=what)
+        self.outputs = self._session.outputs
+
+    def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        """Return the outputs for one batch.
+
+        Raises:
+            DataError: An input is missing or unknown.
+            RunError: The model rejects the batch.
+        """
+        self._check(feeds)
+        names = list(self.outputs if outputs is None else outputs)
+        return dict(zip(names, self._session.run(feeds, names), strict=True))
+
+    def _check(self, feeds: Feeds) -> None:
+        inputs = self._session.inputs
+        missing = sorted(set(inputs) - feeds.keys())
+        unknown = [n for n in feeds if n not in inputs and n not in self._session.overridable]
+        if missing or unknown:
+            raise DataError(
+                f"the data lack the input {missing[0]!r}"
+                if missing
+                else f"the data hold {unknown[0]!r}, which is not an input of {self._what}",
+                found=", ".join(sorted(feeds)) or "nothing",
+                expected=", ".join(sorted(inputs)) or "no input",
+            )

@@ -1,0 +1,79 @@
+"""Node rules as an op list file that lies over the lists they were found with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import yaml
+
+from amp_rewrite import targets
+from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.oplists import NodeRule, OpLists
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.write_text import write_text
+
+_VERSION = 1
+_WIDTH = 100
+
+
+def overlay_text(
+    rules: Iterable[NodeRule], options: RewriteOptions, comments: Sequence[str] = ()
+) -> str:
+    """Return the file: comments, a head that extends the lists used, and one entry per rule.
+
+    One `--lists` is then enough. Where several list files were given the head extends nothing, and
+    the comments say which files to lay it over.
+    """
+    owners = targets.find(options.target).list_owners
+    about = owners[0] if len(owners) == 1 else "any"
+    head = {"version": _VERSION, "precision": options.precision, "target": about}
+    base = _base(options, owners)
+    notes = [*comments]
+    if base is None:
+        notes.append("Lay it over the lists that it was found with: --lists FIRST --lists THIS")
+    else:
+        head["extend"] = base
+    lines = [f"# {line}" for line in notes]
+    lines.append(_dump(head).rstrip())
+    entries = [_entry(rule) for rule in rules]
+    body = _dump({"nodes": entries}) if entries else "nodes: []\n"
+    return "\n".join(lines) + "\n" + body
+
+
+def write_overlay(path: str | os.PathLike[str], text: str) -> None:
+    """Replace a file as a whole or not at all.
+
+    Raises:
+        SaveError: The file cannot be written.
+    """
+    write_text(Path(path_text(path, SaveError)), text.rstrip("\n"))
+
+
+def _entry(rule: NodeRule) -> dict[str, str]:
+    entry = {"node": rule.node, "list": rule.list.value, "why": rule.why}
+    if rule.variable is not None:
+        entry["variable"] = rule.variable
+    return entry
+
+
+def _base(options: RewriteOptions, owners: Sequence[str]) -> str | None:
+    """Return what to extend: the built-in lists, or the one file that was given."""
+    lists = options.lists
+    if lists is None:
+        return ",".join(f"{options.precision}_{owner}" for owner in owners)
+    if isinstance(lists, OpLists):
+        return None
+    given = [lists] if isinstance(lists, str | os.PathLike) else [*lists]
+    if len(given) != 1:
+        return None
+    name = os.fspath(given[0])
+    return os.path.abspath(name) if os.path.isfile(name) else name
+
+
+def _dump(document: object) -> str:
+    return yaml.safe_dump(
+        document, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=False
+    )

@@ -1,0 +1,179 @@
+"""Paint one model again and again under different node rules, and compare the paintings.
+
+A rewrite works on a copy of the model, so paintings are compared by position: the index of the node
+in execution order, and the name of its type variable. Where only the colors count, the model is
+painted as it is (paint/pipeline.py), and nothing is copied or rewritten.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.paint_context import lists_of, low_ends, paint_context
+
+_PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
+
+
+class Slot(NamedTuple):
+    """A type variable by position: the same in every copy of a model.
+
+    Attributes:
+        node: The index of the node in execution order.
+        variable: The name of the type variable.
+    """
+
+    node: int
+    variable: str
+
+
+@dataclass
+class Repainter:
+    """A float32 model, and its painting under any node rules.
+
+    Attributes:
+        model: The float32 model; never modified.
+        options: The options of the rewrite, with the lists read once.
+        flat: The numbers of the nodes and values of `model`.
+        type_graph: The dataflow of `model`, without ties.
+        index: Node -> its position.
+    """
+
+    model: ir.Model
+    options: RewriteOptions
+    flat: FlatModel
+    type_graph: TypeGraph
+    index: Mapping[ir.Node, int]
+    _lists: OpLists
+
+    @staticmethod
+    def of(source: Source, options: RewriteOptions) -> Repainter:
+        """Load a model and the lists.
+
+        Raises:
+            AmpError: The model, a list or an option is wrong.
+        """
+        model = load(source)
+        if options.inline_functions:
+            inline(model)  # nodes keep their positions in every rewrite
+        flat = FlatModel.of(model)
+        index = {node: i for i, node in enumerate(flat.nodes)}
+        return Repainter(model, options, flat, build_type_graph(flat), index, read_lists(options))
+
+    @property
+    def nodes(self) -> Sequence[ir.Node]:
+        """The nodes of `model` in execution order."""
+        return self.flat.nodes
+
+    @cached_property
+    def ends(self) -> frozenset[ir.Value]:
+        """The graph inputs and outputs of `model` that become low where anything does."""
+        return frozenset(self.flat.values[v] for v in low_ends(self.type_graph, self.options))
+
+    @property
+    def low(self) -> DType:
+        """The low-precision type."""
+        return self.options.low
+
+    def rewrite(self) -> RewriteResult:
+        """Return the rewritten model under the lists' node rules alone.
+
+        Raises:
+            StrictError: The option `strict` is set, and the rewrite is not complete.
+        """
+        return rewrite(self.model, self.options, lists=self._lists)
+
+    def paint(self, rules: Sequence[NodeRule]) -> PaintResult:
+        """Return the painting that a rewrite under the lists' node rules and these has."""
+        lists = self._context.lists
+        lists = replace(lists, node_rules=(*lists.node_rules, *rules))
+        return paint(replace(self._context, lists=lists))
+
+    @cached_property
+    def _context(self) -> PaintContext:
+        """What the paintings of `model` know; what it remembers does not depend on node rules."""
+        options = replace(self.options, lists=self._lists)
+        return paint_context(self.flat, lists_of(options), options)
+
+    def low_slots(self, result: RewriteResult | PaintResult) -> frozenset[Slot]:
+        """Return the slots that a rewrite or a painting made low."""
+        graph = result.context.type_graph
+        return frozenset(
+            Slot(graph.nodes[v], variable)
+            for v in result.painting.allowed()
+            for variable in graph.kind_of(v).variables
+        )
+
+    def paintable(self, result: RewriteResult) -> frozenset[Slot]:
+        """Return the slots that some node rules or other could leave low: a superset."""
+        context, graph = result.context, result.context.type_graph
+        found: set[Slot] = set()
+        for vertex in vertices_in(context.supported & context.processable):
+            listed = context.entry(graph.nodes[vertex])
+            if listed is None or not (listed.list in _PAINTED or context.lists.force_all):
+                continue
+            variables = graph.kind_of(vertex).variables
+            found.update(Slot(graph.nodes[vertex], variable) for variable in variables)
+        return frozenset(found) | self.low_slots(result)
+
+    def carriers(self, value: ir.Value) -> tuple[Slot, ...]:
+        """Return the slots that write or read a value of `model`."""
+        return self._carriers.get(value, ())
+
+    def values(self) -> Iterator[ir.Value]:
+        """Yield every float32 value that a slot writes or reads, in execution order."""
+        yield from self._carriers
+
+    def name(self, slot: Slot) -> str:
+        """Return a slot as reports spell it: "MatMul_3/T"."""
+        return f"{self.nodes[slot.node].name}/{slot.variable}"
+
+    @cached_property
+    def _carriers(self) -> dict[ir.Value, tuple[Slot, ...]]:
+        found: dict[ir.Value, list[Slot]] = {}
+        graph = self.type_graph
+        for value, vertex in self._uses():
+            if vertex != ABSENT and graph.is_float32(value):
+                slot = Slot(graph.nodes[vertex], graph.kind_of(vertex).variables[0])
+                slots = found.setdefault(self.flat.values[value], [])
+                if slot not in slots:
+                    slots.append(slot)
+        return {value: tuple(slots) for value, slots in found.items()}
+
+    def _uses(self) -> Iterator[tuple[int, int]]:
+        yield from enumerate(self.type_graph.source)
+        yield from zip(self.flat.inputs, self.type_graph.reads, strict=True)
+        for number, vertices in self.type_graph.sinks.items():
+            yield from zip(self.flat.bodies[number].outputs, vertices, strict=True)
+
+
+def read_lists(options: RewriteOptions) -> OpLists:
+    """Read the op lists of a rewrite; environment and level are applied by the rewrite.
+
+    Raises:
+        AmpError: A list is wrong.
+    """
+    if isinstance(options.lists, OpLists):
+        return options.lists
+    given = options.lists
+    if given is not None:
+        given = [given] if isinstance(given, str | os.PathLike) else given
+        given = [os.fspath(item) for item in given]
+    return load_lists(given, precision=options.precision, target=options.target, environ={})

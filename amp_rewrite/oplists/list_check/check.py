@@ -1,0 +1,197 @@
+"""The CI check of op lists: do they parse, agree with the schemas and kernels, and cover models?
+
+    report = check_lists()                                # the built-in lists
+    report = check_lists(["mine.yaml"], models=["m.onnx"])
+    report.ok, report.to_text(), report.to_json(), report.to_github()
+
+What must hold is listed at `check_lists`; the JSON is documented at `CheckReport.to_json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import LOW
+from amp_rewrite.errors import KernelTableError
+from amp_rewrite.graph import schemas
+from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor, with_element
+from amp_rewrite.kernels.kernel_table import Kernel, KernelTable, table_of
+from amp_rewrite.oplists import OpLists, conflict_error, parse, validate
+from amp_rewrite.oplists import files as list_files
+from amp_rewrite.oplists.entries import Entry
+from amp_rewrite.oplists.list_check import models as model_check
+from amp_rewrite.oplists.list_check.report import CheckReport, Finding, Severity
+from amp_rewrite.oplists.list_check.runtime_operators import runtime_operators
+
+__all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
+
+_SHOWN = 20
+
+
+def check_lists(
+    files: Sequence[str | Path] | str | Path | None = None,
+    *,
+    models: Sequence[str | Path] = (),
+) -> CheckReport:
+    """Check op lists, and models against them.
+
+    For every list, each on its own with what it extends: it parses; its keys, operators, opset
+    ranges and attributes exist; no operator is on two lists; every operator with a float32 port of
+    the installed onnx and of com.microsoft is on a list or explicitly unlisted; every allow, infer
+    and clear entry has a kernel for the low type on its target or says why not, and does not say
+    so needlessly. For every model: it can be read, and no list is without a word on an operator of
+    it that has floats or that no schema knows.
+
+    Args:
+        files: Paths or built-in names; all built-in lists if there is none. A path that ends in
+            ".onnx" is a model, so that a tool that appends file names needs no option.
+        models: ONNX files; their weights are not read.
+
+    Returns:
+        The report. Nothing wrong with a list or a model raises.
+
+    Raises:
+        OptionError: `files` or `models` are not paths.
+    """
+    given = arguments.paths("files", files)
+    models = [*arguments.paths("models", models), *(f for f in given if _is_model(f))]
+    named = [f for f in given if not _is_model(f)]
+    checked = [_Checked(item) for item in named or list_files.builtin_names()]
+    findings = [finding for one in checked for finding in one.findings()]
+    lists = {one.name: one.lists for one in checked}
+    for model in models:
+        findings.extend(model_check.check_model(model, lists))
+    return CheckReport(tuple(lists), tuple(map(str, models)), tuple(dict.fromkeys(findings)))
+
+
+def _is_model(file: str | Path) -> bool:
+    return Path(file).suffix.lower() == ".onnx"
+
+
+class _Checked:
+    """One list file with what it extends."""
+
+    def __init__(self, item: str | Path) -> None:
+        merged = list_files.read([item], precision=None, targets=None, parse=parse.parse)
+        self.name = merged.shown
+        self.problems = merged.problems
+        self.precision, self.target = merged.precision, merged.target
+        self.lists = OpLists(self.precision, self.target, merged.entries, merged.node_rules)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield everything that does not hold."""
+        yield from map(Finding.of, self.problems)
+        for one, other in self.lists.conflicts():
+            yield Finding.of(conflict_error(one, other))
+        if self.problems:
+            return  # what cannot be read would be reported as missing, too
+        yield from self.uncovered()
+        yield from self.kernels()
+
+    def uncovered(self) -> Iterator[Finding]:
+        """Yield a finding if operators with a float32 port are on no list."""
+        missing = [o for o in validate.float_operators() if not self.lists.knows(*o)]
+        if missing:
+            yield Finding.at(
+                f"{self.name}:1",
+                f"{len(missing)} operators with floats are on no list: {_names(missing)}; "
+                "put them on a list or under `unlisted`, or `extend` a built-in list",
+            )
+        runtime = runtime_operators()
+        contrib = schemas.CONTRIB_DOMAIN
+        extra = sorted(runtime.float_capable - schemas.names(contrib)) if runtime else []
+        if runtime and extra:
+            yield Finding.at(
+                f"{self.name}:1",
+                f"{runtime.runtime} has operators that lists/schemas/com.microsoft.json lacks: "
+                f"{_names([(contrib, op) for op in extra])}; "
+                "remake it with tools/make_schema_table.py, then list them",
+                # Another runtime than the table's is the user's choice, not the lists' fault.
+                Severity.ERROR if runtime.is_the_tables else Severity.WARNING,
+            )
+
+    def kernels(self) -> Iterator[Finding]:
+        """Yield entries whose `no_kernel` disagrees with the kernel table of their target."""
+        if "any" in (self.target, self.precision):
+            return
+        try:
+            table = table_of(targets.find(self.target))
+        except KernelTableError as error:
+            yield Finding.at(self.name, str(error), Severity.WARNING)
+            return
+        if table is None:
+            return
+        for entry in self.lists.entries:
+            if entry.list in list_files.PAINTED:
+                yield from self.kernel(entry, table)
+
+    def kernel(self, entry: Entry, table: KernelTable) -> Iterator[Finding]:
+        """Yield a finding if an entry's `no_kernel` is missing or needless."""
+        found = has_low_kernel(table, entry, self.precision)
+        place = f"{table.provider} {table.version}"
+        later = has_later_kernel(table, entry, self.precision)
+        if not found and not later and entry.no_kernel is None:
+            yield Finding.at(
+                entry.where,
+                f"{entry.qualified} is on the {entry.list} list, but {place} has no "
+                f"{self.precision} kernel of it; say why in `no_kernel`, or take it off",
+            )
+        if found and entry.no_kernel is not None:
+            yield Finding.at(
+                entry.where,
+                f"{entry.qualified} says `no_kernel`, but {place} has a {self.precision} kernel "
+                "of it; remove the remark",
+            )
+
+
+@cache
+def has_low_kernel(table: KernelTable, entry: Entry, precision: str) -> bool:
+    """Return whether some kernel computes an entry's operator in the low type, at some opset."""
+    newest = schemas.newest_opset(entry.domain) or 1
+    last = newest if entry.until is None else min(entry.until, newest)
+    opsets = range(entry.since or 1, last + 1)
+    return any(_has_low_kernel(table, entry.domain, entry.op, o, precision) for o in opsets)
+
+
+def has_later_kernel(table: KernelTable, entry: Entry, precision: str) -> bool:
+    """Return whether there is a low kernel at an opset that is newer than the installed onnx."""
+    if entry.domain != "":
+        return False
+    newest = schemas.newest_opset("") or 1
+    kernels = (
+        kernel
+        for opset in range(newest + 1, schemas.NEWEST_LISTED + 1)
+        for kernel in table.matching("", entry.op, opset)
+    )
+    low = tensor(LOW[precision].number)
+    return any(low in types for kernel in kernels for _, types in kernel.types)
+
+
+def _has_low_kernel(table: KernelTable, domain: str, op: str, opset: int, precision: str) -> bool:
+    schema = schemas.find(domain, op, opset)
+    if schema is None:
+        return False
+    low = {
+        variable: {with_element(t, LOW[precision]) for t in types & FLOAT32_TYPES} & types
+        for variable, types in schema.variables.items()
+    }
+    retyped = {variable: types for variable, types in low.items() if types}
+    return any(_computes(kernel, retyped) for kernel in table.matching(domain, op, opset))
+
+
+def _computes(kernel: Kernel, retyped: dict[str, set[str]]) -> bool:
+    """Return whether a kernel takes a low type of one variable, or constrains none of them."""
+    constrained = {name: types for name, types in kernel.types if name in retyped}
+    if not constrained:
+        return bool(retyped)
+    return any(types & retyped[name] for name, types in constrained.items())
+
+
+def _names(operators: Sequence[tuple[str, str]]) -> str:
+    shown = [f"{d}::{o}" if d else o for d, o in operators[:_SHOWN]]
+    more = len(operators) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,115 @@
+"""Optimizers: gradients of a loss, and the updates that minimize it, as nodes of the model."""
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.optimizers.clipping import (
+    clip_by_global_norm,
+    clip_by_norm,
+    clip_by_value,
+    clip_with_norm,
+    global_norm,
+)
+from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
+from amp_rewrite.training.optimizers.group import group
+from amp_rewrite.training.optimizers.optimizer import Optimizer
+from amp_rewrite.training.optimizers.parameter_groups import ParameterGroup, ParameterGroups
+from amp_rewrite.training.optimizers.registry import (
+    NAMES,
+    SGD,
+    AdadeltaOptimizer,
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescentOptimizer,
+    Lamb,
+    LAMBOptimizer,
+    MomentumOptimizer,
+    RMSprop,
+    RMSPropOptimizer,
+    get,
+    register,
+)
+from amp_rewrite.training.optimizers.rules.adadelta import Adadelta, AdadeltaRule
+from amp_rewrite.training.optimizers.rules.adagrad import Adagrad, AdagradRule
+from amp_rewrite.training.optimizers.rules.adam import Adam, AdamRule
+from amp_rewrite.training.optimizers.rules.adamw import AdamW, AdamWRule
+from amp_rewrite.training.optimizers.rules.gradient_descent import (
+    GradientDescent,
+    GradientDescentRule,
+)
+from amp_rewrite.training.optimizers.rules.lamb import LAMB, LAMBRule
+from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule
+from amp_rewrite.training.optimizers.rules.rmsprop import CenteredRMSPropRule, RMSProp, RMSPropRule
+from amp_rewrite.training.optimizers.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    LinearWarmUp,
+    Schedule,
+    StepSchedule,
+)
+from amp_rewrite.training.optimizers.stored_states import Storage
+from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
+from amp_rewrite.training.optimizers.weight_average import WeightAverage
+from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
+from amp_rewrite.training.wrappers import register_wrappers
+
+__all__ = [
+    "LAMB",
+    "NAMES",
+    "SGD",
+    "Accumulation",
+    "Adadelta",
+    "AdadeltaOptimizer",
+    "AdadeltaRule",
+    "Adagrad",
+    "AdagradOptimizer",
+    "AdagradRule",
+    "Adam",
+    "AdamOptimizer",
+    "AdamRule",
+    "AdamW",
+    "AdamWOptimizer",
+    "AdamWRule",
+    "CenteredRMSPropRule",
+    "ConstantSchedule",
+    "CosineSchedule",
+    "GradientDescent",
+    "GradientDescentOptimizer",
+    "GradientDescentRule",
+    "IndexedSlices",
+    "LAMBOptimizer",
+    "LAMBRule",
+    "Lamb",
+    "LinearWarmUp",
+    "Momentum",
+    "MomentumOptimizer",
+    "MomentumRule",
+    "Optimizer",
+    "OptimizerTypeError",
+    "OptimizerValueError",
+    "OptimizerWrapper",
+    "ParameterGroup",
+    "ParameterGroups",
+    "RMSProp",
+    "RMSPropOptimizer",
+    "RMSPropRule",
+    "RMSprop",
+    "Schedule",
+    "StepSchedule",
+    "Storage",
+    "TrainOp",
+    "UpdateInput",
+    "UpdateRule",
+    "WeightAverage",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "clip_with_norm",
+    "get",
+    "global_norm",
+    "group",
+    "register",
+]
+
+register_wrappers()

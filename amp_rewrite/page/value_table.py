@@ -1,0 +1,235 @@
+"""What the page knows of values: types before and after, shapes, attributes, and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.elements import FLOAT32_TYPES, element, tensor
+from amp_rewrite.graph.flat import ABSENT, Attribute, FlatGraph, Tensor
+from amp_rewrite.graph.sizes import Shape, Sizes
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.numerics.ranges.histograms import Tally
+from amp_rewrite.page.columns import NONE, Columns, Strings
+from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.pictures import short
+from amp_rewrite.rewriting.api import RewriteResult
+
+_NAMES = {FLOAT32.onnx: FLOAT32.name, "double": "float64"}
+"""How types are called that ONNX's type strings call otherwise."""
+
+_FEW = 8
+"""Elements of a constant, or of a list, that are shown one by one."""
+
+_LONGEST = 160
+"""Characters of an attribute that are shown."""
+
+_SAMPLE, _LOOKED_AT = 1 << 16, 1 << 25
+"""Elements of a weight that are looked at, at most, and of all weights together: 32 MiB of them
+take half a second."""
+
+_PIECES = 16
+"""Of a longer weight, places all over it that are looked at."""
+
+
+def tabulate_values(result: RewriteResult, evidence: Evidence, strings: Strings) -> Columns:
+    """Return a row for each value: its name, its types before and after, and its shape."""
+    flat, sizes = result.flat, _sizes(result.flat, evidence)
+    before, after = types_of(result)
+    return {
+        "name": [strings.number(name) for name in flat.value_names],
+        "before": [strings.number(name) for name in before],
+        "after": [strings.number(name) for name in after],
+        "shape": [_shape(sizes.shape(value), strings) for value in range(flat.n_values)],
+    }
+
+
+def types_of(result: RewriteResult) -> tuple[list[str | None], list[str | None]]:
+    """Return, by value, what its type is called before and after; None where it is not known."""
+    types = result.context.type_graph.types
+    before = [None if t is None else type_name(t) for t in types]
+    after = list(before)
+    low = result.plan.low
+    changed = {*result.plan.retyped, *result.plan.ends}
+    changed |= {w.value for w in result.plan.weights if not w.keep_float32}
+    for value in changed:
+        name = before[value]
+        if types[value] in FLOAT32_TYPES and name is not None:
+            after[value] = name.replace(FLOAT32.name, low.name)
+    return before, after
+
+
+def type_name(type_string: str) -> str:
+    """Return what a reader calls a type: its element's name, with "seq" around it if it is one."""
+    inside = type_string.replace("tensor(", "").replace(")", "")
+    *around, name = inside.split("(")
+    return " of ".join([*around, _NAMES.get(name, name)])
+
+
+def tabulate_ports(result: RewriteResult) -> Columns:
+    """Return what nodes read and make: the values of all, and where those of a node begin.
+
+    What is read through a Cast, or as a low copy of a weight, has a row in `cast`: its place in
+    `inputs` and 1 if it is read in the low type, 0 in float32.
+    """
+    flat = result.flat
+    casts: dict[int, int] = {}
+    for cast in result.plan.casts:
+        for use in cast.uses:
+            if use.node != ABSENT:
+                casts[flat.input_start[use.node] + use.index] = int(cast.to != FLOAT32)
+    for weight in result.plan.weights:
+        for use in weight.uses if weight.keep_float32 else ():
+            if use.node != ABSENT:
+                casts[flat.input_start[use.node] + use.index] = 1
+    return {
+        "inputs": list(flat.inputs),
+        "inputStart": list(flat.input_start),
+        "outputs": list(flat.outputs),
+        "outputStart": list(flat.output_start),
+        "cast": [[slot, low] for slot, low in casts.items()],
+    }
+
+
+def tabulate_attributes(flat: FlatGraph, drawn: Sequence[bool], strings: Strings) -> list[Any]:
+    """Return, by node, the names and values of its attributes: numbers of strings, in turns."""
+    known: dict[Hashable, list[int]] = {}
+    found: list[list[int]] = []
+    for node in range(flat.n_nodes):
+        key = flat.spelled_attributes(node) if drawn[node] else ABSENT
+        if key not in known:
+            attributes = flat.attributes(node) if drawn[node] else {}
+            known[key] = [
+                strings.number(text)
+                for name, attribute in attributes.items()
+                for text in (name, _said(attribute))
+            ]
+        found.append(known[key])
+    return found
+
+
+def _said(attribute: Attribute) -> str:
+    """Return the value of an attribute in words."""
+    value = attribute.value
+    if attribute.reference:
+        return f"@{attribute.reference}"
+    if value is None:
+        return "a graph"
+    if hasattr(value, "dtype") and hasattr(value, "numpy"):
+        return _tensor_said(value)
+    text = _plainly(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _plainly(value: Any) -> str:
+    """Return a number, a string, or a list of them in words."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, list | tuple | np.ndarray):
+        return f"[{', '.join(map(_plainly, value[:_LONGEST]))}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _tensor_said(held: Tensor) -> str:
+    kind = type_name(tensor(int(held.dtype)))
+    if held.size > _FEW:
+        return f"{kind}, {held.size:,} elements"
+    return f"{kind} {_elements_said(np.asarray(held.numpy()).ravel())}"
+
+
+def _elements_said(elements: Any) -> str:
+    shown = [f"{x:.6g}" if isinstance(x, float) else str(x) for x in elements.tolist()]
+    return f"[{', '.join(shown)}]"
+
+
+def tabulate_weights(result: RewriteResult, strings: Strings) -> Columns:
+    """Return a row for each constant that a node reads: its size, its range, its histogram.
+
+    Of a large one a sample is looked at, spread all over it; `seen` says how many elements.
+    """
+    flat = result.flat
+    rows = list(_constants(flat))
+    most = max(_FEW, min(_SAMPLE, _LOOKED_AT // max(1, len(rows))))
+    columns: Columns = {name: [] for name in _WEIGHT_COLUMNS}
+    for value, held in rows:
+        for name, entry in _weight_row(flat, value, held, most, strings).items():
+            columns[name].append(entry)
+    return columns
+
+
+_WEIGHT_COLUMNS = (
+    *("value", "count", "seen", "said", "first", "counts", "zeros", "nonfinite"),
+    *("smallest", "largest"),
+)
+
+
+def _constants(flat: FlatGraph) -> Iterator[tuple[int, Tensor]]:
+    for value in sorted({value for value in flat.inputs if value != ABSENT}):
+        node = flat.producer[value]
+        held = flat.initializer(value) if node == ABSENT else flat.held(node)
+        if held is not None:
+            yield value, held
+
+
+def _weight_row(
+    flat: FlatGraph, value: int, held: Tensor, most: int, strings: Strings
+) -> dict[str, Any]:
+    tally, seen, said = Tally(), 0, None
+    name = type_name(tensor(int(held.dtype)))
+    if held.size <= _FEW and name != "string":
+        said = _elements_said(np.asarray(held.numpy()).ravel())
+    if name in _FLOATS:
+        for block in _sample(flat.elements(held), most):
+            tally.add(block)
+            seen += block.size
+    found = tally.histogram()
+    return {
+        "value": value,
+        "count": held.size,
+        "seen": seen,
+        "said": strings.number(said),
+        "first": found.first,
+        "counts": list(found.counts),
+        "zeros": found.zeros,
+        "nonfinite": found.nonfinite,
+        "smallest": short(found.smallest),
+        "largest": short(found.largest),
+    }
+
+
+_FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+def _sample(stream: Stream, most: int) -> Iterator[Any]:
+    """Yield elements of a stream: all of a short one, else pieces all over it."""
+    stream = stream.at_hand()
+    if stream.count <= most:
+        yield from stream.blocks()
+        return
+    length = max(1, most // _PIECES)
+    for piece in range(_PIECES):
+        first = (stream.count - length) * piece // (_PIECES - 1)
+        yield from stream.blocks(first, length)
+
+
+def _sizes(flat: FlatGraph, evidence: Evidence) -> Sizes:
+    known = evidence.shapes
+    inferred = {v: known[name] for v, name in enumerate(flat.value_names) if name in known}
+    return Sizes(flat, inferred)
+
+
+def _shape(shape: Shape | None, strings: Strings) -> int:
+    if shape is None:
+        return NONE
+    return strings.number(
+        "\N{MULTIPLICATION SIGN}".join("?" if d is None else str(d) for d in shape)
+    )
+
+
+def element_name(type_string: str | None) -> str | None:
+    """Return the name of the element type inside a type string; None if it has none."""
+    number = None if type_string is None else element(type_string)
+    return None if number is None else type_name(tensor(number))

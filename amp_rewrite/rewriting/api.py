@@ -1,0 +1,339 @@
+"""`rewrite`: load, paint, plan, apply, report. On top of the rooms that do the work.
+
+Messages are rewritten. A model of onnx_ir is written as messages before, which refer to its
+tensors, and objects are made of what was rewritten when somebody asks for the model.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Unpack
+
+import onnx
+
+from amp_rewrite.base.printable import one_line
+from amp_rewrite.errors import AmpWarning, InvariantError, OptionError, StrictError
+from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.paused_gc import paused_gc
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.sizes import Shape, Sizes
+from amp_rewrite.rewriting.apply.cleanup import noop_casts
+from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
+from amp_rewrite.rewriting.apply.written_metadata import written_metadata
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
+from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
+from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
+from amp_rewrite.rewriting.report.likely_overflow import first_likely_overflow
+from amp_rewrite.rewriting.report.unmatched_rules import unmatched_warning
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from amp_rewrite.graph.io.load import Source
+    from amp_rewrite.rewriting.report.explain import Reported
+    from amp_rewrite.rewriting.report.rewrite_report import Report
+
+
+@dataclass(frozen=True)
+class RewriteResult:
+    """What a rewrite gives.
+
+    Attributes:
+        flat: The nodes and values of the model that was given, by number.
+        options: What was asked for.
+        context: What the painting passes knew; its type graph describes the model before.
+        painting: The color of every vertex, and why.
+        plan: What was changed.
+        removed: The model's own Casts, by node, that became no-ops and were removed.
+        timings: Step -> seconds: "load", "type_graph", "painting", "casts".
+    """
+
+    flat: FlatProto
+    options: RewriteOptions
+    context: PaintContext
+    painting: Painting
+    plan: CastPlan
+    removed: tuple[int, ...]
+    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.report.in_short())
+
+    @property
+    def model(self) -> ir.Model:
+        """The rewritten model; it is built when it is first asked for."""
+        return self._model
+
+    @cached_property
+    def _model(self) -> ir.Model:
+        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_model
+
+        with paused_gc():
+            graph, notes = self.context.type_graph, _metadata(self.flat, self)
+            return rewritten_model(self.flat, graph, self.plan, self.removed, notes)
+
+    def save(self, path: Path, *, progress: Progress | None = None) -> None:
+        """Write the rewritten model; weights are converted on their way.
+
+        Args:
+            path: The model file; external data go to a file next to it.
+            progress: Called every few MiB.
+
+        Raises:
+            SaveError: It cannot be written; no new file is left behind.
+            LoadError: External data of the model have become unreadable.
+        """
+        if can_save(self.flat):
+            with paused_gc():
+                graph, notes = self.context.type_graph, _metadata(self.flat, self)
+                save_rewritten(self.flat, graph, self.plan, self.removed, notes, path, progress)
+        else:
+            from amp_rewrite.graph.io.save import save
+
+            save(self.model, path, progress=progress)
+
+    def annotate(self) -> None:
+        """Note in the metadata of every node what it computes in, and why, for viewers (Netron).
+
+        What is saved from now on has the notes, and so has `model`; an object that `model` gave
+        before has none.
+        """
+        from amp_rewrite.rewriting.apply.note_nodes import note_nodes
+        from amp_rewrite.rewriting.report.node_notes import node_notes
+
+        note_nodes(self.flat, node_notes(self.report))
+        self.__dict__.pop("_model", None)  # it was made of the messages without notes
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the report."""
+        return self.report._repr_html_()  # pyright: ignore[reportPrivateUsage] its notebooks' name
+
+    @property
+    def changed(self) -> bool:
+        """Whether the rewritten model differs from the input."""
+        return not self.plan.is_empty
+
+    @property
+    def report(self) -> Report:
+        """The frozen record of what happened and why; built when first asked for."""
+        return self._report  # a type checker takes no cached_property for `explain.Reported`
+
+    @cached_property
+    def _report(self) -> Report:
+        return self._reported()
+
+    def report_of_sizes(self, dims: Mapping[str, int] | None = None) -> Report:
+        """Return the report with the sizes of casts and regions that onnx's inference finds, too.
+
+        Args:
+            dims: Lengths of free dimensions by the names that the inputs give them; the size of a
+                value that depends on another one is not known.
+
+        Raises:
+            OptionError: No input has a dimension of such a name, or inference fails.
+        """
+        from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
+
+        shapes = inferred_shapes(self.model, {} if dims is None else dims)
+        return self._reported(self._sizes(shapes, self.plan.inner))
+
+    def report_of_run(self, shapes: Mapping[str, Shape]) -> Report:
+        """Return the report with the sizes that casts and regions had in a run of the model.
+
+        Args:
+            shapes: The shapes of the values of the main graph by name, as the model before the
+                rewrite calls them; those of others are what the file records.
+        """
+        return self._reported(self._sizes(shapes, {}))
+
+    def _sizes(self, shapes: Mapping[str, Shape], renamed: Mapping[int, str]) -> Sizes:
+        """Return the sizes of values by shapes of the main graph's; `renamed` are other names."""
+        names = ((v, renamed.get(v, name)) for v, name in enumerate(self.flat.value_names))
+        known = {v: shapes[n] for v, n in names if self.flat.home[v] == MAIN and n in shapes}
+        return Sizes(self.flat, known)
+
+    def _reported(self, sizes: Sizes | None = None) -> Report:
+        from amp_rewrite.rewriting.report.build_report import build_report
+
+        with paused_gc():
+            return build_report(
+                self.context, self.painting, self.plan, self.options, len(self.removed), sizes
+            )
+
+
+@with_option_names
+def rewrite(
+    model: Source, options: RewriteOptions | None = None, **changes: Unpack[Changes]
+) -> RewriteResult:
+    """Rewrite a model to mixed precision.
+
+    Forward and backward pass of a training step are painted together; its loss, its update and
+    what lies between the gradients and the update stay float32, as do its states.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; never modified.
+        options: How to rewrite; None for the default options.
+        **changes: Single options by name, such as `precision="bfloat16"`, in place of those in
+            `options`; `RewriteOptions` lists them all.
+
+    Returns:
+        The rewritten model, with report and timings.
+
+    Raises:
+        StrictError: The option `strict` is set, and the rewrite is not complete.
+        AmpError: The model, a list or an option is wrong; one line says what, where and what to do.
+    """
+    chosen, clock = changed(options, **changes), _Clock()
+    with paused_gc():
+        with clock.step("load"):
+            flat = _read(model, chosen)
+        return _rewrite(flat, chosen, clock)
+
+
+@with_option_names
+def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Changes]) -> str:
+    """Return why a node has its types: one line per type variable, back to the origin.
+
+    Args:
+        result: What `rewrite` or `convert` returned, or its report; or a model, which is rewritten
+            for it.
+        node: The node's name.
+        **changes: Options of that rewrite, as for `rewrite`.
+
+    Raises:
+        OptionError: The model has no such node, something else than a result or a model was given,
+            or options with a result.
+        AmpError: As for `rewrite`.
+    """
+    from amp_rewrite.rewriting.report.explain import explain as told
+
+    given: Any = result
+    if isinstance(given, str | os.PathLike | bytes | onnx.ModelProto) or _is_model(given):
+        given = rewrite(given, **changes)
+    elif changes:
+        raise OptionError(
+            "a result was made with its options already",
+            found=", ".join(changes),
+            remedy="explain the model instead, or give them to rewrite",
+        )
+    return told(given, node)
+
+
+def _is_model(given: object) -> bool:
+    loaded = sys.modules.get("onnx_ir")
+    return loaded is not None and isinstance(given, loaded.Model)
+
+
+def _read(source: Source, options: RewriteOptions) -> FlatProto:
+    """Read a model, and inline its functions if they are to be."""
+    if isinstance(source, str | os.PathLike | bytes | onnx.ModelProto):
+        flat = read_flat(source)
+    else:
+        from amp_rewrite.graph.io.load import unwrapped
+        from amp_rewrite.graph.io.read_object import read_object
+
+        given = unwrapped(source)
+        flat = read_object(given) if _is_model(given) else read_flat(given)
+    if not (options.inline_functions and flat.functions):
+        return flat
+    from amp_rewrite.graph.io.functions import inline
+    from amp_rewrite.graph.io.read import read_model
+    from amp_rewrite.graph.io.read_object import read_object
+
+    model = read_model(flat)
+    inline(model)
+    return read_object(model)
+
+
+def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
+    lists = lists_of(options)
+    options.check_names(flat)
+    with clock.step("type_graph"):
+        context = paint_context(flat, lists, options)
+    with clock.step("painting"):
+        painted = paint(context)
+    with clock.step("casts"):
+        plan = plan_casts(painted.context, painted.painting, options.store)
+        removed = noop_casts(context.type_graph, plan)
+        result = RewriteResult(
+            flat, options, painted.context, painted.painting, plan, removed, clock.timings
+        )
+    if options.strict:
+        _check_strict(result)
+    _warn(result)
+    return result
+
+
+def _warn(result: RewriteResult) -> None:
+    """Tell what users may have meant otherwise.
+
+    That is rules about nodes that match nothing, and the first node that an estimate keeps float32:
+    a range or data may know better.
+    """
+    unmatched = unmatched_warning(result.context)
+    if unmatched is not None:
+        warnings.warn(unmatched, AmpWarning, stacklevel=4)
+    found = first_likely_overflow(result.context)
+    if found is not None:
+        remedy = "an input range (--input-range NAME=LOW:HIGH) or calibrate knows better"
+        warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=4)
+
+
+def _metadata(flat: FlatProto, result: RewriteResult) -> dict[str, str]:
+    """Return what the rewrite notes in the metadata of the model."""
+    return written_metadata(flat, result.plan, result.options.target)
+
+
+def _check_strict(result: RewriteResult) -> None:
+    """Refuse a rewrite that breaks an invariant or is not complete.
+
+    Raises:
+        InvariantError: It breaks one.
+        StrictError: It converts nothing, meets an operator on no list, or lacks a kernel.
+    """
+    from amp_rewrite.graph.invariants.check_model import verify_invariants
+    from amp_rewrite.graph.io.read import read_model
+    from amp_rewrite.rewriting.report.shortcomings import shortcomings
+
+    original = read_model(result.flat)
+    ends = [v.name or "" for v in (*original.graph.inputs, *original.graph.outputs)]
+    keep = [name for name in ends if result.options.keeps_type(name)]
+    broken = verify_invariants(original, result.model, keep_io_types=keep)
+    if broken:
+        raise InvariantError(
+            f"{broken[0].invariant} does not hold: {broken[0].message}",
+            where=broken[0].where,
+            remedy="please report this with the model; nothing was written",
+        )
+    missing = shortcomings(result.report)
+    if missing:
+        raise StrictError(missing, result)
+
+
+class _Clock:
+    """Wall-clock seconds by step."""
+
+    def __init__(self) -> None:
+        self.timings: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Generator[None]:
+        """Time the body under a name."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start

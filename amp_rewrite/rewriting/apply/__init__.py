@@ -1,0 +1,1 @@
+"""A plan is carried out; nothing is decided here."""

@@ -1,0 +1,172 @@
+"""Who reads what after a rewrite, where added nodes stand, and what values are called then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight, Use
+
+
+@dataclass(eq=False, slots=True)
+class Added:
+    """A value that the rewrite adds: another one in another type.
+
+    Attributes:
+        name: Its name.
+        like: The value of the model that it copies.
+        dtype: Its type.
+        gave: The output of the model that it took the place of, under that one's name, or ABSENT.
+    """
+
+    name: str
+    like: int
+    dtype: DType
+    gave: int = ABSENT
+
+
+Read = int | Added
+"""What a node reads: a value of the model, or one that is added."""
+
+Item = int | str
+"""A node: one of the model, or the name of one that is added."""
+
+
+class Rewiring:
+    """What a plan makes of the edges of a graph; nothing is copied.
+
+    Attributes:
+        flat: The model as it was read.
+        plan: What changes.
+        removed: The model's own Casts that become no-ops.
+        weights: Constant -> how it is converted, for those that do not stay float32.
+        copies: Graph -> the low-precision copies of its initializers that stay float32.
+        planned: Name of an added node -> what it is to do.
+        added: Name of an added node or initializer -> the value that it makes.
+        outputs: (graph, index) -> what an output of a graph is instead.
+    """
+
+    def __init__(self, flat: FlatProto, plan: CastPlan, removed: Iterable[int]) -> None:
+        """Look up what concerns which node and value.
+
+        Args:
+            flat: See the attribute.
+            plan: See the attribute.
+            removed: See the attribute.
+        """
+        self.flat, self.plan, self.removed = flat, plan, set(removed)
+        self.weights = {w.value: w for w in plan.weights if not w.keep_float32}
+        self.copies: dict[int, list[PlannedWeight]] = {}
+        self.planned: dict[str, PlannedCast | PlannedWeight] = {}
+        self.added: dict[str, Added] = {}
+        self.outputs: dict[tuple[int, int], Read] = {}
+        self._reads: dict[int, Read] = {}
+        self._instead: dict[int, Read] = {}
+        self._renamed: dict[int, str] = {}
+        self._ends = Counter(value for body in flat.bodies for value in body.outputs)
+        self._behind: dict[Item, list[Item]] = {}
+        self._first: dict[int, Item] = {}
+        self._last_at_start: dict[int, Item] = {}
+        self._instead_of_moved: dict[int, list[Item]] = {}
+        for weight in plan.weights:
+            if weight.keep_float32:
+                self._copy(weight)
+        for cast in plan.casts:
+            self._cast(cast)
+        for node in self.removed:
+            source = self.read(flat.input_start[node])
+            self._instead[flat.outputs_of(node)[0]] = source
+
+    def _copy(self, weight: PlannedWeight) -> None:
+        """Note a low-precision copy beside a constant that something still reads as float32."""
+        flat, value = self.flat, weight.value
+        self.added[weight.name] = Added(weight.name, value, weight.dtype)
+        if flat.producer[value] == ABSENT:
+            self.copies.setdefault(flat.home[value], []).append(weight)
+        else:
+            self.planned[weight.name] = weight
+            self._behind.setdefault(flat.producer[value], []).insert(0, weight.name)
+        self._redirect(weight.uses, value, self.added[weight.name])
+
+    def _cast(self, cast: PlannedCast) -> None:
+        if cast.existing != ABSENT:
+            self._instead_of_moved[cast.existing] = self._behind.pop(cast.existing, [])
+            self._insert(cast.existing, cast.value)
+            self._redirect(cast.uses, cast.value, self.flat.outputs_of(cast.existing)[0])
+        else:
+            self.planned[cast.name] = cast
+            self.added[cast.name] = Added(cast.name, cast.value, cast.to)
+            self._insert(cast.name, cast.value)
+            self._redirect(cast.uses, cast.value, self.added[cast.name])
+
+    def _insert(self, item: Item, value: int) -> None:
+        """Put a node right behind what makes a value, or at the start of the value's graph."""
+        before: Item | None = self.flat.producer[value]
+        if before == ABSENT:
+            body = self.flat.home[value]
+            before = self._last_at_start.get(body)
+            self._last_at_start[body] = item
+            if before is None:
+                self._first[body] = item
+                return
+        self._behind.setdefault(before, []).insert(0, item)
+
+    def _redirect(self, uses: Iterable[Use], old: int, new: Read) -> None:
+        for use in uses:
+            if use.node != ABSENT:
+                self._reads[self.flat.input_start[use.node] + use.index] = new
+            else:
+                self._replace_output(use.body, use.index, old, new)
+
+    def _replace_output(self, body: int, index: int, old: int, new: Read) -> None:
+        """Make `new` a graph output; in the main graph it takes over the output's name."""
+        flat = self.flat
+        self.outputs[body, index] = new
+        self._ends[old] -= 1
+        is_made = flat.producer[old] != ABSENT and not self._ends[old]
+        if body == MAIN and is_made and isinstance(new, Added):
+            self._renamed[old] = self.plan.inner[old]
+            new.name, new.gave = flat.value_names[old], old
+
+    def touched(self) -> set[int]:
+        """Return the nodes whose edges change, or whose constant does."""
+        flat = self.flat
+        found = {flat.reader(slot) for slot in self._reads}
+        for value in (*self._renamed, *self._instead):
+            found |= {*flat.readers(value), flat.producer[value]}
+        return found | {flat.producer[v] for v in self.weights if flat.producer[v] != ABSENT}
+
+    def read(self, slot: int) -> Read:
+        """Return what is read at a position in `flat.inputs` now."""
+        return self.left_of(self._reads.get(slot, self.flat.inputs[slot]))
+
+    def left_of(self, read: Read) -> Read:
+        """Return a value, or what a removed Cast that made it reads."""
+        while isinstance(read, int) and read in self._instead:
+            read = self._instead[read]
+        return read
+
+    def name(self, read: Read) -> str:
+        """Return the name of a value now."""
+        if isinstance(read, Added):
+            return read.name
+        return self._renamed.get(read) or self.flat.value_names[read]
+
+    def is_renamed(self, value: int) -> bool:
+        """Tell whether a value has given its name to what is a graph output instead."""
+        return value in self._renamed
+
+    def in_order(self, body: int) -> Iterator[Item]:
+        """Yield the nodes of a graph, removed ones included, each before what was put behind it."""
+        waiting = [self._first[body]] if body in self._first else []
+        for node in self.flat.bodies[body].nodes:
+            waiting += self._instead_of_moved.get(node, [node])
+        waiting.reverse()
+        while waiting:
+            item = waiting.pop()
+            yield item
+            waiting += reversed(self._behind.get(item, ()))

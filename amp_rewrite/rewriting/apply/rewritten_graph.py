@@ -1,0 +1,163 @@
+"""Carry a plan out on messages: what changes is copied and edited, all else stays as it was read.
+
+Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.messages import copy_text, text
+from amp_rewrite.rewriting.apply.declarations import Declarations
+from amp_rewrite.rewriting.apply.retyped_attributes import (
+    drop_attributes,
+    number_attribute,
+    retyped_attributes,
+    set_attribute,
+    tensor_attribute,
+)
+from amp_rewrite.rewriting.apply.rewiring import Read, Rewiring
+from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
+from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight
+
+Made = tuple[NodeProto, list[Read]]
+"""A node's message, and the values that it makes."""
+
+
+class RewrittenGraph:
+    """The messages of a rewritten model's graphs."""
+
+    def __init__(
+        self,
+        flat: FlatProto,
+        type_graph: TypeGraph,
+        plan: CastPlan,
+        removed: Iterable[int],
+        convert: Callable[[PlannedWeight], Weight],
+    ) -> None:
+        """Look up what concerns which node and value; nothing is copied yet.
+
+        Args:
+            flat: The model as it was read.
+            type_graph: Its dataflow.
+            plan: What changes.
+            removed: The model's own Casts that become no-ops.
+            convert: Makes a constant in the low type.
+        """
+        self._flat, self._convert = flat, convert
+        self._wiring = Rewiring(flat, plan, removed)
+        self._declarations = Declarations(self._wiring)
+        self._attributes = retyped_attributes(flat, type_graph, plan)
+        holders = {body.owner for body in flat.bodies}  # what holds graphs is written anew
+        self._touched = self._wiring.touched() | self._attributes.keys() | holders
+
+    def weights(self, number: int) -> Iterator[Weight]:
+        """Yield the dense initializers of a graph in order."""
+        return rewritten_weights(self._wiring, number, self._convert)
+
+    def origins(self, body: int) -> Iterator[int]:
+        """Yield, for each node in a rewritten graph in order, which it was, ABSENT if it is new."""
+        for item in self._wiring.in_order(body):
+            if isinstance(item, str):
+                yield ABSENT
+            elif item not in self._wiring.removed:
+                yield item
+                for inner in self._flat.bodies_in(item):
+                    yield from self.origins(inner)
+
+    def nodes(self, body: int, weights: Sequence[Sequence[Weight]]) -> Iterator[Made]:
+        """Yield the nodes of a graph in order.
+
+        Args:
+            body: The graph.
+            weights: By graph, its dense initializers, to go into the graphs inside nodes.
+        """
+        for item in self._wiring.in_order(body):
+            if isinstance(item, str):
+                yield self._addition(self._wiring.planned[item])
+            elif item not in self._wiring.removed:
+                yield self._node(item, weights)
+
+    def _addition(self, planned: PlannedCast | PlannedWeight) -> Made:
+        """Return a node that is added: a Cast, or a Constant in the low type."""
+        wiring = self._wiring
+        made = wiring.added[planned.name]
+        node = NodeProto(output=[made.name], name=planned.name)
+        if isinstance(planned, PlannedCast):
+            node.op_type = "Cast"
+            node.input.append(wiring.name(wiring.left_of(planned.value)))
+            node.attribute.append(number_attribute("to", planned.to.number))
+        else:
+            node.op_type = "Constant"
+            tensor = with_data(self._convert(planned))
+            node.attribute.append(tensor_attribute("value", tensor))
+        return node, [made]
+
+    def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
+        flat = self._flat
+        outputs: list[Read] = [*flat.outputs_of(node)]
+        if node not in self._touched:
+            return flat.nodes[node], outputs
+        message = NodeProto()
+        message.CopyFrom(flat.nodes[node])
+        slots = range(flat.input_start[node], flat.input_start[node + 1])
+        reads = [self._wiring.read(slot) for slot in slots]
+        del message.input[:], message.output[:]
+        message.input.extend("" if read == ABSENT else self._wiring.name(read) for read in reads)
+        message.output.extend(self._wiring.name(value) for value in outputs)
+        for entry in self._attributes.get(node, ()):
+            set_attribute(message, entry)
+        weight = self._wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
+        if weight is not None:
+            drop_attributes(message, ("value_float", "value_floats"))
+            set_attribute(message, tensor_attribute("value", with_data(self._convert(weight))))
+        self._write_bodies(message, node, weights)
+        return message, outputs
+
+    def _write_bodies(
+        self, message: NodeProto, node: int, weights: Sequence[Sequence[Weight]]
+    ) -> None:
+        """Write the graphs inside a node anew."""
+        numbers = iter(self._flat.bodies_in(node))
+        for attribute in message.attribute:
+            if attribute.ref_attr_name:
+                continue
+            if attribute.type == AttributeProto.GRAPH:
+                attribute.g.CopyFrom(self.body(next(numbers), weights))
+            for graph in attribute.graphs:
+                graph.CopyFrom(self.body(next(numbers), weights))
+
+    def body(self, number: int, weights: Sequence[Sequence[Weight]]) -> GraphProto:
+        """Return the message of a graph; `weights` are the dense initializers by graph."""
+        made = list(self.nodes(number, weights))
+        graph = self.without_nodes(number, [read for _, outputs in made for read in outputs])
+        graph.node.extend(message for message, _ in made)
+        graph.initializer.extend(with_data(weight) for weight in weights[number])
+        return graph
+
+    def without_nodes(self, number: int, made: Sequence[Read]) -> GraphProto:
+        """Return the message of a graph without its nodes and dense initializers.
+
+        Args:
+            number: The graph.
+            made: The values that its nodes make, in order.
+        """
+        flat, source = self._flat, self._flat.graphs[number]
+        body, graph = flat.bodies[number], GraphProto()
+        if source.HasField("name"):
+            graph.name = text(source.name)
+        copy_text(graph, source, "doc_string")
+        graph.metadata_props.extend(source.metadata_props)
+        graph.input.extend(self._declarations.inputs(number))
+        graph.output.extend(self._declarations.outputs(number))
+        sparse = [flat.sparse[v] for v in body.initializers if v in flat.sparse]
+        graph.sparse_initializer.extend(sparse)
+        graph.value_info.extend(self._declarations.infos(number, made))
+        graph.value_info.extend(flat.unused.get(number, ()))
+        graph.quantization_annotation.extend(self._declarations.annotations(number, made))
+        return graph

@@ -1,0 +1,69 @@
+"""The objects of a rewritten model: of its messages, which refer to what is converted when read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.io.model_files import Place, refer
+from amp_rewrite.graph.io.read import read_model
+from amp_rewrite.graph.io.tensorproto import read_tensor
+from amp_rewrite.graph.proto.external import HELD, Held
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.number_model import number_model
+from amp_rewrite.graph.proto.stored import StoredTensor
+from amp_rewrite.graph.tensors import ConvertedTensor, stored
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
+from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted_message
+from amp_rewrite.rewriting.apply.save_rewritten import header
+from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
+
+
+def rewritten_model(
+    flat: FlatProto,
+    type_graph: TypeGraph,
+    plan: CastPlan,
+    removed: Iterable[int],
+    metadata: Mapping[str, str],
+) -> ir.Model:
+    """Return the model that a plan makes of one; nodes without a name keep the given ones.
+
+    Args:
+        flat: The model as it was read.
+        type_graph: Its dataflow.
+        plan: What changes.
+        removed: The model's own Casts that become no-ops.
+        metadata: Entries of the model's metadata that are added or replaced.
+    """
+    held: list[Held] = []
+
+    def convert(weight: PlannedWeight) -> Weight:
+        message = converted_message(flat, weight)
+        source = _source(flat, weight)
+        tensor = ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=message.name)
+        refer(message, Place(HELD, len(flat.files.held) + len(held), tensor.nbytes))
+        held.append(Held(stored(tensor), tensor))
+        return Weight(message)
+
+    graph = RewrittenGraph(flat, type_graph, plan, removed, convert)
+    proto = header(flat, plan, metadata)
+    proto.functions.extend(flat.proto.functions)
+    weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
+    proto.graph.CopyFrom(graph.body(MAIN, weights))
+    rewritten = number_model(proto, flat.files.holding(held))
+    origins = graph.origins(MAIN)
+    rewritten.keep_names([flat.node_names[v] if v != ABSENT else "" for v in origins])
+    for called, function in rewritten.functions.items():
+        if isinstance(function.graph, FlatProto):
+            function.graph.keep_names(flat.functions[called].graph.node_names)
+    return read_model(rewritten)
+
+
+def _source(flat: FlatProto, weight: PlannedWeight) -> ir.TensorProtocol:
+    """Return the float32 contents of a constant that is converted."""
+    if isinstance(weight.tensor, StoredTensor):
+        return read_tensor(weight.tensor.proto, flat.files, flat.value_names[weight.value])
+    return ir.Tensor(weight.tensor.numpy())

@@ -1,0 +1,80 @@
+"""The constants of a rewritten model: as they were, or in the low type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.messages import text
+from amp_rewrite.graph.proto.stored import StoredTensor
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.rewriting.apply.rewiring import Rewiring
+from amp_rewrite.rewriting.plan.casts import PlannedWeight
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """An initializer of the rewritten model.
+
+    Attributes:
+        message: Its message, without data if `stream` has them.
+        stream: Its elements; None if they are where the message says.
+    """
+
+    message: TensorProto
+    stream: Stream | None = None
+
+
+def rewritten_weights(
+    wiring: Rewiring, number: int, convert: Callable[[PlannedWeight], Weight]
+) -> Iterator[Weight]:
+    """Yield the dense initializers of a graph in order; `convert` makes those in the low type."""
+    flat = wiring.flat
+    for value in flat.bodies[number].initializers:
+        if value in wiring.weights:
+            yield convert(wiring.weights[value])
+        elif value in flat.tensors:
+            tensor = flat.tensors[value]
+            yield Weight(tensor.proto, None if tensor.location is None else tensor.stored)
+    for weight in wiring.copies.get(number, ()):
+        yield convert(weight)
+
+
+def converted(flat: FlatProto, weight: PlannedWeight) -> Weight:
+    """Return a constant in the low type."""
+    low = weight.dtype
+    stream = flat.elements(weight.tensor).converted(low, weight.saturate)
+    return Weight(converted_message(flat, weight), stream)
+
+
+def converted_message(flat: FlatProto, weight: PlannedWeight) -> TensorProto:
+    """Return the message of a constant in the low type, without data."""
+    tensor = weight.tensor
+    if isinstance(tensor, StoredTensor):
+        message = without_data(tensor.proto)
+    else:
+        message = TensorProto(dims=np.shape(tensor.numpy()))
+    message.name = weight.name if weight.keep_float32 else flat.value_names[weight.value]
+    message.data_type = weight.dtype.number
+    return message
+
+
+def with_data(weight: Weight) -> TensorProto:
+    """Return the message of a weight with its elements in it, unless they go to a data file."""
+    is_inline = weight.message.data_location != TensorProto.EXTERNAL
+    if weight.stream is not None and is_inline:
+        weight.message.raw_data = b"".join(block.tobytes() for block in weight.stream.blocks())
+    return weight.message
+
+
+def without_data(source: TensorProto) -> TensorProto:
+    """Return a copy of the message of a tensor, without its data and their place."""
+    message = TensorProto(name=source.name, data_type=source.data_type, dims=source.dims)
+    if source.doc_string:
+        message.doc_string = text(source.doc_string)
+    message.metadata_props.extend(source.metadata_props)
+    return message

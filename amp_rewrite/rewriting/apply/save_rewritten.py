@@ -1,0 +1,147 @@
+"""Write a rewritten model from the messages that were read, without building it as objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import onnx
+from google.protobuf.message import EncodeError
+
+from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.io.model_files import (
+    INLINE_LIMIT,
+    Inline,
+    Meter,
+    Parts,
+    Path,
+    Place,
+    Progress,
+    refer,
+    replace_model,
+    source_file,
+)
+from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.messages import copy_text, props, text, varint
+from amp_rewrite.rewriting.apply.rewiring import Read
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
+from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted, without_data
+from amp_rewrite.rewriting.plan.casts import CastPlan
+from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
+
+_NODE = varint(onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number << 3 | 2)
+
+
+def can_save(flat: FlatProto) -> bool:
+    """Tell whether `save_rewritten` can write a model.
+
+    It cannot where the model has functions or was in memory, where a tensor in an attribute has its
+    data in a file, or where weights have to move to a data file because there are too many for the
+    model file.
+    """
+    inline = (t.nbytes for t in flat.tensors.values() if t.location is None)
+    is_plain = not (flat.functions or flat.external_attributes or flat.files.held)
+    return is_plain and sum(inline) <= INLINE_LIMIT
+
+
+def save_rewritten(
+    flat: FlatProto,
+    type_graph: TypeGraph,
+    plan: CastPlan,
+    removed: Iterable[int],
+    metadata: Mapping[str, str],
+    path: Path,
+    progress: Progress | None = None,
+) -> None:
+    """Write a model as a plan changes it; the file is the one that `save` writes.
+
+    Args:
+        flat: The model as it was read, one that `can_save` tells to be so.
+        type_graph: Its dataflow.
+        plan: What changes.
+        removed: The model's own Casts that become no-ops.
+        metadata: Entries of the model's metadata that are added or replaced.
+        path: The model file. An existing one is replaced in one step.
+        progress: Called every few MiB.
+
+    Raises:
+        SaveError: It cannot be written; no new file is left behind.
+        LoadError: External data of the model have become unreadable.
+    """
+    output = os.path.abspath(path_text(path, SaveError))
+    graph = RewrittenGraph(flat, type_graph, plan, removed, partial(converted, flat))
+    weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
+    streams = [w.stream for body in weights for w in body if w.stream is not None]
+    external = [stream for stream in streams if source_file(stream) is not None]
+    sources = {file for file in map(source_file, external) if file is not None}
+    sizes = [w.message.ByteSize() if w.stream is None else w.stream.nbytes for w in weights[MAIN]]
+
+    def parts(places: Sequence[Place]) -> Parts:
+        left = iter(places)
+        placed = [[_placed(w, left) for w in body] for body in weights]
+        return _parts(flat, graph, header(flat, plan, metadata), placed)
+
+    try:
+        replace_model(output, external, parts, Meter(sum(sizes), progress), sources)
+    except (OSError, ValueError, EncodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise SaveError(
+            "the model cannot be written", where=output, found=reason or error
+        ) from error
+
+
+def _placed(weight: Weight, places: Iterator[Place]) -> Weight:
+    """Return a weight that is in the next place of the data file, or stays in its message."""
+    if source_file(weight.stream) is None:
+        return weight
+    message = without_data(weight.message)
+    refer(message, next(places))
+    return Weight(message, weight.stream)
+
+
+def _parts(
+    flat: FlatProto,
+    graph: RewrittenGraph,
+    rest_of_model: onnx.ModelProto,
+    weights: Sequence[Sequence[Weight]],
+) -> Parts:
+    body, made = bytearray(), list[Read]()
+    for message, outputs in graph.nodes(MAIN, weights):
+        node = message.SerializeToString(deterministic=True)
+        body += _NODE + varint(len(node)) + node
+        made += outputs
+    rest = graph.without_nodes(MAIN, made)
+    external = [w for w in weights[MAIN] if source_file(w.stream) is not None]
+    rest.initializer.extend(weight.message for weight in external)
+    body += rest.SerializeToString(deterministic=True)
+    kept = [_inline(weight) for weight in weights[MAIN] if source_file(weight.stream) is None]
+    return Parts(rest_of_model.SerializeToString(deterministic=True), bytes(body), kept)
+
+
+def _inline(weight: Weight) -> Inline:
+    return Inline(weight.message.SerializeToString(deterministic=True), weight.stream)
+
+
+def header(flat: FlatProto, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
+    """Return everything of the rewritten model except its functions and its main graph."""
+    source, proto = flat.proto, onnx.ModelProto()
+    for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):
+        if source.HasField(field):
+            value = getattr(source, field)
+            setattr(proto, field, text(value) if isinstance(value, bytes) else value)
+    copy_text(proto, source, "doc_string")
+    proto.opset_import.extend(source.opset_import)
+    if plan.casts and "" not in flat.opsets:
+        proto.opset_import.add(domain="", version=OPSET_OF_CASTS)
+    proto.metadata_props.extend(source.metadata_props)
+    if metadata:
+        del proto.metadata_props[:]
+        for key, entry in (props(source.metadata_props) | dict(metadata)).items():
+            proto.metadata_props.add(key=key, value=entry)
+    proto.training_info.extend(source.training_info)
+    proto.configuration.extend(source.configuration)
+    return proto

@@ -1,0 +1,31 @@
+"""What a rewrite notes in the metadata of a model: what it is for, and a step's precision."""
+
+from __future__ import annotations
+
+from amp_rewrite import targets
+from amp_rewrite.graph.keys import TARGET_KEY
+from amp_rewrite.graph.step_metadata import Described, with_precision
+from amp_rewrite.rewriting.plan.casts import CastPlan
+
+
+def written_metadata(model: Described, plan: CastPlan, target: str) -> dict[str, str]:
+    """Return the entries that a rewrite adds or replaces; none if nothing becomes low.
+
+    Args:
+        model: The model before.
+        plan: What changes.
+        target: What the rewrite is for. The path of a kernel table says nothing elsewhere, and is
+            not noted.
+    """
+    if not plan.computes_low:
+        return {}
+    has_tables = any(targets.is_table(part.strip()) for part in target.split(","))
+    noted = {} if has_tables else {TARGET_KEY: target}
+    return {**with_precision(model, plan.low.name), **noted}
+
+
+def recorded_target(model: Described) -> str | None:
+    """Return what a model was rewritten for, as it says itself; None if it says nothing known."""
+    found = model.metadata_props.get(TARGET_KEY)
+    known = targets.list_targets()
+    return found if found and all(part.strip() in known for part in found.split(",")) else None

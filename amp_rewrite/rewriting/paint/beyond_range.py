@@ -1,0 +1,95 @@
+"""Values that leave the range of the low type: for certain, or by an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.traits import Trait, having, operator, row_of
+from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.values.intervals.propagate import Intervals
+from amp_rewrite.values.magnitudes.estimates import Estimates
+
+_HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)
+
+
+class Beyond(NamedTuple):
+    """How a value leaves the range.
+
+    Attributes:
+        reason: CERTAIN_OVERFLOW or LIKELY_OVERFLOW.
+        detail: A sentence for the user.
+    """
+
+    reason: Reason
+    detail: str
+
+
+def may_leave_range(low: DType) -> bool:
+    """Tell whether float32 numbers leave the range of a type: that of bfloat16 is the same."""
+    return low.overflow <= FLOAT32.max / 2
+
+
+def beyond_range(
+    type_graph: TypeGraph, intervals: Intervals, estimates: Estimates, low: DType
+) -> Mapping[int, Beyond]:
+    """Return the float32 values with elements beyond the range of a narrower type, in order.
+
+    Constants, and what only moves them, are the business of KeepOverflows: some may saturate.
+    """
+    end, names = f"{low.name} ends at {low.max:.6g}", type_graph.flat.value_names
+    found: dict[int, Beyond] = {}
+    for value in _computed(type_graph, intervals.may_reach(low.overflow)):
+        interval = intervals[value]
+        if interval.magnitude < low.overflow:
+            continue
+        if low.overflow <= interval.reach <= FLOAT32.max:
+            detail = f"{names[value]} reaches at least {interval.reach:.4g}, {end}"
+            found[value] = Beyond(Reason.CERTAIN_OVERFLOW, detail)
+            continue
+        estimate = estimates[value]
+        if estimate is not None and estimate.largest >= low.overflow:
+            largest = min(estimate.largest, interval.magnitude)
+            detail = f"{names[value]} is likely to reach {largest:.2g}, {end}"
+            found[value] = Beyond(Reason.LIKELY_OVERFLOW, detail)
+    return found
+
+
+def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:
+    """Yield the float32 inputs and results of computation: no constants, moved or not.
+
+    Args:
+        type_graph: The model.
+        concerned: A mask of the values that matter.
+    """
+    flat, held = type_graph.flat, _moved_constants(type_graph)
+    entries = [v for body in flat.bodies for v in body.inputs if not flat.is_initializer(v)]
+    values = np.array([*entries, *flat.outputs], np.int64)
+    for value in values[concerned[values]].tolist():
+        if type_graph.is_float32(value) and value not in held:
+            yield value
+
+
+def _moved_constants(type_graph: TypeGraph) -> set[int]:
+    """Return the float32 results of operators that do nothing but move constants."""
+    graph, flat = type_graph, type_graph.flat
+    moves = [operator(called) in _HANDING_ON for called in flat.operators]
+    held: set[int] = set()
+    for node in [n for n, number in enumerate(flat.operator) if moves[number]]:
+        data = _data(flat, node)
+        if all(v in held or constant_tensor(graph, v) is not None for v in data):
+            held.update(v for v in flat.outputs_of(node) if graph.is_float32(v))
+    return held
+
+
+def _data(flat: FlatGraph, node: int) -> list[int]:
+    """Return the values that hold the data of a node."""
+    data = row_of(flat.called(node)).data
+    given = enumerate(flat.inputs_of(node))
+    return [v for k, v in given if v != ABSENT and (data is None or k in data)]

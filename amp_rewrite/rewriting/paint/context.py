@@ -1,0 +1,353 @@
+"""What the painting passes know: the type graph, the lists, the target and the user's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph import schemas
+from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
+from amp_rewrite.graph.elements import tensor, with_element
+from amp_rewrite.graph.flat import Array, Attribute
+from amp_rewrite.graph.ports import schema_variable
+from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
+from amp_rewrite.kernels.kernel_table import KernelTable
+from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
+from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
+from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
+from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
+from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+
+_CONSTANT = ("", "Constant")
+
+# operators: what ONNX Runtime does not load in float16; the function that stands for
+# MeanVarianceNormalization has float32 constants.
+_NOT_LOADED = ("EyeLike", "MeanVarianceNormalization", "MelWeightMatrix")
+
+_NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant", *_NOT_LOADED}
+"""What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
+
+
+class _Values(Mapping[str, object]):
+    """A node's attributes as plain values, read only where a list entry has a condition."""
+
+    def __init__(self, read: Callable[[], Mapping[str, Attribute]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _attributes(self) -> Mapping[str, Attribute]:
+        return self._read()
+
+    def __getitem__(self, name: str) -> object:
+        return self._attributes[name].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attributes)
+
+    def __len__(self) -> int:
+        return len(self._attributes)
+
+
+@dataclass(frozen=True)
+class PaintContext:
+    """Everything a pass may ask; it never changes while painting.
+
+    What is asked of every vertex is a mask: an array of bool, by vertex.
+
+    Attributes:
+        type_graph: The float32 dataflow.
+        lists: The op lists, with level and environment applied.
+        low: The low-precision type.
+        kernels: The target's kernel table, or None for target "schema".
+        rules: The user's rules about single nodes.
+        infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
+        variables: Values that are training variables; a plain read of one is not painted.
+        converts_weights: Whether constants are converted in the file, rather than cast at run time.
+        moves_casts: Whether casts move across clear operators (MoveCasts).
+        adds_low: The operators, as (domain, op), whose kernels add up in the low type.
+        bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
+            target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
+        low_ends: The inputs and outputs of the main graph that give up their float32 type.
+        groups: The groups that the target computes as one operator each.
+        scaled_operands: The factors that it takes into low matrix products.
+        excluded: Vertices that must stay float32, with the mark that says why.
+        joined: Vertices that become low with their group, with the mark that says so.
+        values: What is known of the numbers that values hold.
+    """
+
+    type_graph: TypeGraph
+    lists: OpLists
+    low: DType
+    kernels: KernelTable | None = None
+    rules: NodeRules = field(default_factory=NodeRules)
+    infer_after_allow: bool = True
+    variables: frozenset[int] = frozenset()
+    converts_weights: bool = True
+    moves_casts: bool = True
+    adds_low: frozenset[tuple[str, str]] = frozenset()
+    bytes_per_mac: float | None = None
+    low_ends: frozenset[int] = frozenset()
+    groups: tuple[FusedGroup, ...] = ()
+    scaled_operands: tuple[FusedScale, ...] = ()
+    excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
+    joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
+    values: ValueFacts = field(kw_only=True, repr=False)
+    _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
+    _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
+    _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
+
+    @cached_property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The clusters of operators that handle one sequence."""
+        return sequence_clusters(self.type_graph)
+
+    def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
+        """Return a context in which these vertices stay float32 as well."""
+        return replace(self, excluded={**self.excluded, **marks})
+
+    def joining(self, marks: Mapping[int, Mark]) -> PaintContext:
+        """Return a context in which these vertices become low as well, unless they are excluded."""
+        return replace(self, joined={**self.joined, **marks})
+
+    def entry(self, node: int) -> Entry | None:
+        """Return the list entry that covers a node, or None if no list knows its operator."""
+        operator = self.type_graph.flat.operator[node]
+        if self.rules.allow or operator in self._conditional:
+            return self._classify(node)
+        if operator not in self._entries:
+            self._entries[operator] = self._classify(node)
+        return self._entries[operator]
+
+    def on(self, *names: ListName) -> Array:
+        """Return a mask of the vertices whose operators are on one of some lists."""
+        return np.isin(self._listed, [_CODES[name] for name in names])
+
+    def list_of(self, vertex: int) -> ListName | None:
+        """Return the list of a vertex's node; None for an unlisted or unknown operator."""
+        return _NAMES[self._listed[vertex]]
+
+    def marks_of_entries(
+        self, vertices: Iterable[int], color: Color, reason: Reason
+    ) -> dict[int, Mark]:
+        """Return a mark for each of some listed vertices that says why it is on its list."""
+        made: dict[str | None, Mark] = {}
+        marks: dict[int, Mark] = {}
+        nodes = self.type_graph.nodes
+        for vertex in vertices:
+            entry = self.entry(nodes[vertex])
+            why = None if entry is None else entry.why
+            if why not in made:
+                made[why] = Mark(color, reason, None, why)
+            marks[vertex] = made[why]
+        return marks
+
+    def refusal(self, vertex: int) -> Mark | None:
+        """Return why the pass may not touch a vertex, or None if it may."""
+        if self._lawless:
+            return None
+        name = self.type_graph.node_name(vertex)
+        return (
+            self._refused_by_rules(name)
+            or self.excluded.get(vertex)
+            or self._by_node_rule(vertex, name)
+        )
+
+    @cached_property
+    def processable(self) -> Array:
+        """A mask of the vertices that the pass may touch."""
+        n_vertices = len(self.type_graph)
+        if self._lawless:
+            return np.ones(n_vertices, np.bool_)
+        return np.array([self.refusal(v) is None for v in range(n_vertices)], np.bool_)
+
+    def unsupported(self, vertex: int) -> Reason | None:
+        """Return why the target cannot run a vertex in the low type, or None if it can."""
+        return self._verdicts[int(self.type_graph.kind[vertex])]
+
+    @property
+    def supported(self) -> Array:
+        """A mask of the vertices for which schema and kernel table admit the low type."""
+        return self._remembered(
+            "supported",
+            lambda: np.array([v is None for v in self._verdicts], np.bool_)[self.type_graph.kind],
+        )
+
+    @cached_property
+    def seeds(self) -> Array:
+        """A mask of the vertices at which the painting starts, if the pass may touch them."""
+        return self.on(ListName.ALLOW) | self.forced | self.type_graph.mask(self.joined)
+
+    @cached_property
+    def forced(self) -> Array:
+        """A mask of the vertices that the level UNSAFE_FORCE_ALL paints."""
+        force_all = self.lists.force_all
+        return self.type_graph.where(
+            lambda k: (
+                force_all and k.operator.domain == "" and k.operator.op_type not in _NEVER_FORCED
+            )
+        )
+
+    @cached_property
+    def variable_reads(self) -> Array:
+        """A mask of the vertices whose node is an Identity that reads a training variable."""
+        graph, flat = self.type_graph, self.type_graph.flat
+        nodes = [n for v in self.variables for n in flat.readers(v)]
+        found = [n for n in nodes if flat.called(n).op_type == "Identity"]
+        return graph.mask(v for n in found for v in graph.vertices_of(n))
+
+    def _remembered(self, name: str, make: Callable[[], Array]) -> Array:
+        """Return a mask that no exclusion and no rule about nodes changes; it is made once."""
+        if name not in self._masks:
+            self._masks[name] = make()
+        return self._masks[name]
+
+    @property
+    def _listed(self) -> Array:
+        """By vertex, the code of its list."""
+        return self._remembered("listed", self._list_codes)
+
+    def _list_codes(self) -> Array:
+        graph, flat = self.type_graph, self.type_graph.flat
+        if self.rules.allow or self._conditional.intersection(flat.operator):
+            codes = [_code(self.entry(node)) for node in range(flat.n_nodes)]
+            return np.array(codes, np.int8)[graph.node]
+        first = {operator: node for node, operator in reversed(list(enumerate(flat.operator)))}
+        codes = [_code(self.entry(first[i])) for i in range(len(flat.operators))]
+        return np.array(codes, np.int8)[np.array(flat.operator, np.int64)][graph.node]
+
+    @cached_property
+    def _conditional(self) -> frozenset[int]:
+        """The numbers of the operators whose list depends on attributes."""
+        keys = {entry.key for entry in self.lists.entries if entry.when}
+        operators = enumerate(self.type_graph.flat.operators)
+        return frozenset(i for i, o in operators if (o.domain, o.op_type) in keys)
+
+    @cached_property
+    def _lawless(self) -> bool:
+        """Whether there is no rule about any single node or vertex."""
+        rules = self.rules
+        return not (rules.preserve or rules.deny or self.excluded or self.lists.node_rules)
+
+    def _classify(self, node: int) -> Entry | None:
+        flat = self.type_graph.flat
+        called, name = flat.called(node), flat.node_names[node]
+        pattern = self.rules.allowed_by(name) if self.rules.allow else None
+        if pattern is not None:
+            why = f"--allow-node {pattern}"
+            where = "option allow_nodes"
+            return Entry(called.op_type, called.domain, ListName.ALLOW, why, where=where)
+        if flat.is_call(node):
+            return None
+        values = _Values(lambda: flat.attributes(node))
+        return self.lists.classify(called.domain, called.op_type, flat.opset_of(node), values)
+
+    @cached_property
+    def _too_old(self) -> bool:
+        """Whether the model's Cast cannot give the low type: before opset 7, or 13 for bfloat16."""
+        opset = self.type_graph.flat.opsets.get("")
+        if opset is None:
+            return False
+        cast = schemas.find("", "Cast", opset)
+        admitted = frozenset[str]() if cast is None else cast.variables["T2"]
+        return opset < OLDEST_REWRITABLE_OPSET or tensor(self.low.number) not in admitted
+
+    @cached_property
+    def _node_rules(self) -> Mapping[str, tuple[NodeRule, ...]]:
+        by_name: dict[str, tuple[NodeRule, ...]] = {}
+        for rule in self.lists.node_rules:
+            by_name[rule.node] = (*by_name.get(rule.node, ()), rule)
+        return by_name
+
+    def _refused_by_rules(self, name: str) -> Mark | None:
+        if name not in self._refusals:
+            self._refusals[name] = self._match_rules(name)
+        return self._refusals[name]
+
+    def _match_rules(self, name: str) -> Mark | None:
+        if name in self.rules.preserve:
+            return _refusal(Reason.PRESERVED, f"node {name} is in preserve")
+        pattern = self.rules.denied_by(name) if self.rules.deny else None
+        if pattern is not None:
+            return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
+        return None
+
+    def _by_node_rule(self, vertex: int, name: str) -> Mark | None:
+        for rule in self._node_rules.get(name, ()):
+            variables = self.type_graph.kind_of(vertex).variables
+            if rule.list is ListName.DENY and rule.variable in (None, *variables):
+                return _refusal(Reason.NODE_RULE, f"{rule.why} ({rule.where})")
+        return None
+
+    @cached_property
+    def _verdicts(self) -> list[Reason | None]:
+        """By kind of vertex, why the target cannot run it in the low type."""
+        return [self._unsupported(kind) for kind in self.type_graph.kinds]
+
+    def _unsupported(self, kind: VertexKind) -> Reason | None:
+        if self._too_old:
+            return Reason.OPSET_TOO_OLD
+        if kind.fixed:
+            return Reason.FIXED_TYPE
+        if kind.schema is None:
+            return Reason.UNKNOWN_OPERATOR
+        for variable in kind.variables:
+            admitted = kind.schema.variables.get(schema_variable(variable), frozenset())
+            if with_element(kind.known[variable], self.low) not in admitted:
+                return Reason.TYPE_UNSUPPORTED
+        return None if self._has_kernel(kind) else Reason.NO_KERNEL
+
+    def _has_kernel(self, kind: VertexKind) -> bool:
+        if self.kernels is None:
+            return True
+        types = low_types(kind.known, kind.variables, self.low)
+        domain, op_type, _ = kind.operator
+        return self.kernels.has_kernel(domain, op_type, kind.opset, types)
+
+
+_NAMES: tuple[ListName | None, ...] = (
+    None,
+    *(name for name in ListName if name is not ListName.UNLISTED),
+)
+"""Code -> list; an operator that was left off the lists is on none."""
+
+_CODES = {name: code for code, name in enumerate(_NAMES)}
+
+
+def _code(entry: Entry | None) -> int:
+    """Return the code of an entry's list; a constant is low for its readers, not by a list."""
+    if entry is None or (entry.key == _CONSTANT and entry.list is not ListName.DENY):
+        return 0
+    return _CODES.get(entry.list, 0)
+
+
+def admitting_opset(kind: VertexKind, low: DType) -> int | None:
+    """Return the first opset at which an operator's schema admits the low type, or None."""
+    domain, op_type, _ = kind.operator
+    newest = schemas.newest_opset(domain) or 0
+    for opset in range(kind.opset + 1, newest + 1):
+        schema = schemas.find(domain, op_type, opset)
+        if schema is not None and all(
+            with_element(kind.known[name], low)
+            in schema.variables.get(schema_variable(name), frozenset())
+            for name in kind.variables
+        ):
+            return opset
+    return None
+
+
+def low_types(known: Mapping[str, str], variables: tuple[str, ...], low: DType) -> dict[str, str]:
+    """Return the types of a call in which `variables` have the low type, by schema variable."""
+    types = {schema_variable(name): type_ for name, type_ in known.items()}
+    for name in variables:
+        types[schema_variable(name)] = with_element(known[name], low)
+    return types
+
+
+def _refusal(reason: Reason, detail: str) -> Mark:
+    return Mark(Color.NONE, reason, None, detail)

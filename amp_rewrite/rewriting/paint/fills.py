@@ -1,0 +1,132 @@
+"""Fills: what a mask puts where nothing is to be seen, such as -1e9, and which values have any.
+
+A mask is 0 or a fill. Most are added to scores in front of a Softmax; some are added to each other
+before. What can be told of one is how large its fills are, and whether every row (along the last
+axis) has an element without one: a causal mask in the file has, a padding mask that the model
+computes may have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from amp_rewrite.graph.constants import filled_tensor, moved_elements
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, Array, Operator
+from amp_rewrite.graph.traits import Trait, having, operator, row_of
+from amp_rewrite.values.counts.find_counts import LOWEST
+
+# operators: those that leave each row of a mask what it is, or cut it; zeros times data are zeros.
+_KEEPING_ROWS = (
+    *("Add", "Cast", "CastLike", "Expand", "Gather", "Identity", "Mul", "Reshape", "Slice"),
+    *("Squeeze", "Tile", "Unsqueeze"),
+)
+
+# operators: those whose results have the fills of their operands.
+_HANDING_ON = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS) | {
+    *("Clip", "Div", "Max", "Min", "Mul", "Sub")
+}
+
+
+class Fills(NamedTuple):
+    """The fills of a value.
+
+    Attributes:
+        least: The smallest magnitude of one.
+        is_open: Whether every row has an element without one.
+    """
+
+    least: float
+    is_open: bool
+
+
+@dataclass
+class FillSearch:
+    """Finds the fills of values, each value's once."""
+
+    type_graph: TypeGraph
+    _found: dict[int, Fills | None] = field(default_factory=dict[int, "Fills | None"])
+
+    def of(self, value: int) -> Fills | None:
+        """Return the fills of a float32 value; None for one without, as far as is known."""
+        stack = [value]
+        while stack:
+            current = stack[-1]
+            if current in self._found:
+                stack.pop()
+                continue
+            before = [v for v in self._operands(current) if v not in self._found]
+            if before:
+                stack += before
+                continue
+            self._found[stack.pop()] = self._made(current)
+        return self._found[value]
+
+    def nodes_behind(self, value: int) -> Iterator[int]:
+        """Yield the nodes that compute a value and have fills in their results, from it on back."""
+        flat, stack, seen = self.type_graph.flat, [value], {value}
+        while stack:
+            current = stack.pop()
+            node = flat.producer[current]
+            if node == ABSENT or self.of(current) is None:
+                continue
+            yield node
+            new = [v for v in self._operands(current) if v not in seen]
+            seen.update(new)
+            stack += new
+
+    def _operands(self, value: int) -> list[int]:
+        """Return the values whose fills become those of a value."""
+        flat = self.type_graph.flat
+        node = flat.producer[value]
+        if node == ABSENT or filled_tensor(self.type_graph, value) is not None:
+            return []
+        called, inputs = flat.called(node), flat.inputs_of(node)
+        if operator(called) not in _HANDING_ON:
+            return []
+        data = row_of(called).data
+        given = [v for k, v in enumerate(inputs) if data is None or k in data]
+        return [v for v in given if v != ABSENT and self.type_graph.is_float32(v)]
+
+    def _made(self, value: int) -> Fills | None:
+        """Return the fills of a value whose operands are known."""
+        tensor = filled_tensor(self.type_graph, value)
+        if tensor is not None:
+            return _of_elements(tensor.numpy())
+        parts = [f for v in self._operands(value) if (f := self._found[v]) is not None]
+        if not parts:
+            return None
+        node = self.type_graph.flat.producer[value]
+        called = self.type_graph.flat.called(node)
+        stays_open = len(parts) == 1 and parts[0].is_open and _is(called, *_KEEPING_ROWS)
+        return Fills(min(f.least for f in parts), stays_open or self._is_triangle(node))
+
+    def _is_triangle(self, node: int) -> bool:
+        """Tell whether a node leaves fills above the diagonal alone."""
+        flat = self.type_graph.flat
+        if not _is(flat.called(node), "Trilu") or len(flat.inputs_of(node)) < 2:
+            return False
+        upper = flat.attributes(node).get("upper")
+        shift = moved_elements(flat, flat.inputs_of(node)[1])
+        return (upper is None or upper.value != 0) and shift is not None and shift.min() >= 1
+
+
+def _of_elements(elements: Array) -> Fills | None:
+    """Return the fills among the elements of a constant."""
+    if elements.dtype.kind != "f" or not elements.size:
+        return None
+    magnitudes = np.abs(elements.astype(np.float32))
+    masked = magnitudes >= -LOWEST
+    counted = magnitudes[masked & np.isfinite(magnitudes)]
+    if not counted.size:
+        return None
+    is_open = elements.ndim > 0 and not bool(masked.all(axis=-1).any())
+    return Fills(float(counted.min()), is_open)
+
+
+def _is(called: Operator, *op_types: str) -> bool:
+    return called.domain == "" and called.op_type in op_types

@@ -1,0 +1,178 @@
+"""The groups of a model that its target fuses, as the painting sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.build_type_graph import called_body
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.kernels.fusions import TargetFusion
+from amp_rewrite.values.patterns.find_groups import Group, find_groups
+from amp_rewrite.values.patterns.library import PATTERNS
+from amp_rewrite.values.patterns.plain_view import PlainView
+from amp_rewrite.values.patterns.scaled_products import scaled_operands
+
+
+@dataclass(frozen=True, slots=True)
+class FusedGroup:
+    """A group that the target computes as one operator.
+
+    Attributes:
+        group: The nodes.
+        fusion: What the target makes of them.
+        core: The vertices of the nodes without the tail.
+        results: Those of the core that make a value; the exponent of a Pow, for example, is none.
+        tail: The vertices of the tail.
+        inner: The values that are made and read inside.
+        inputs: Its input, and what it reads that changes nothing of it.
+        makers: The vertices that make its input.
+        rivals: The vertices outside the group that read its input, each with the value read: a Cast
+            of the model that used to change nothing may stand in between.
+        ends: The names of its input that are outputs of the main graph.
+        is_called: Whether the group is the body of a function, which a runtime inlines first, or a
+            part of it; the only node is the call then.
+        is_local: Whether the input is made, or enters, where the group stands.
+        words: What reports call it.
+    """
+
+    group: Group
+    fusion: TargetFusion
+    core: tuple[int, ...]
+    results: tuple[int, ...]
+    tail: tuple[int, ...]
+    inner: tuple[int, ...]
+    inputs: tuple[int, ...]
+    makers: tuple[int, ...]
+    rivals: tuple[tuple[int, int], ...]
+    ends: tuple[int, ...]
+    is_called: bool
+    is_local: bool
+    words: str
+
+    @property
+    def surroundings(self) -> tuple[int, ...]:
+        """The vertices on which the type of its operator's input and result depend."""
+        return (*self.makers, *(vertex for vertex, _ in self.rivals), *self.tail)
+
+
+class FusedScale(NamedTuple):
+    """A factor that the target takes into the matrix product behind it.
+
+    Attributes:
+        scale: The vertex of the Mul or Div.
+        product: That of the MatMul.
+        words: What reports say.
+    """
+
+    scale: int
+    product: int
+    words: str
+
+
+def fused_scales(
+    type_graph: TypeGraph, fusion: TargetFusion | None, low: DType
+) -> tuple[FusedScale, ...]:
+    """Return the factors that a runtime with this fusion takes into low matrix products."""
+    opset = type_graph.flat.opsets.get("", 1)
+    if fusion is None or not fusion.runs(low, opset, low, low):
+        return ()
+    names = type_graph.flat.node_names
+    return tuple(
+        FusedScale(
+            type_graph.vertices_of(scale)[0],
+            type_graph.vertices_of(product)[0],
+            f"a factor of {names[product]}",
+        )
+        for scale, product in scaled_operands(type_graph)
+        if type_graph.vertices_of(scale) and type_graph.vertices_of(product)
+    )
+
+
+def fused_groups(
+    type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]
+) -> tuple[FusedGroup, ...]:
+    """Return the groups of a model that a runtime with these fusions fuses.
+
+    Those with a tail inside functions are among them, if a call's argument is their input.
+    """
+    patterns = [pattern for pattern in PATTERNS if pattern.name in fusions]
+    found = find_groups(type_graph, patterns)
+    found += _called_groups(type_graph, fusions)
+    if not found:
+        return ()
+    view = PlainView(type_graph)
+    return tuple(_fused(view, group, fusions[group.name]) for group in found)
+
+
+def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]) -> Iterator[Group]:
+    """Yield, for each call whose argument is the input of a group with a tail, the call."""
+    flat, known = type_graph.flat, dict[int, list[Group]]()
+    if not flat.functions:
+        return
+    view = PlainView(type_graph)
+    for node, number in enumerate(flat.operator):
+        if flat.operators[number] not in flat.functions:
+            continue
+        arguments, body = flat.inputs_of(node), called_body(type_graph, node)
+        if id(body) not in known:
+            known[id(body)] = list(_first_groups(body, fusions))
+        for group in known[id(body)]:
+            place = body.flat.main.inputs.index(group.values["x"])
+            if place < len(arguments) and arguments[place] != ABSENT:
+                given = {"x": view.source(arguments[place])}
+                yield Group(group.name, (node,), frozenset(), given)
+
+
+def _first_groups(body: TypeGraph, fusions: Mapping[str, TargetFusion]) -> Iterator[Group]:
+    """Yield the groups with a tail that alone read an input of a function."""
+    inputs = body.flat.main.inputs
+    for fused in fused_groups(body, fusions):
+        x = fused.group.values["x"]
+        is_first = x in inputs and fused.is_local and not fused.rivals and not fused.ends
+        if is_first and (fused.tail or fused.is_called):
+            yield fused.group
+
+
+def _fused(view: PlainView, group: Group, fusion: TargetFusion) -> FusedGroup:
+    graph, flat = view.type_graph, view.type_graph.flat
+    source = group.values["x"]
+    inside = frozenset(group.nodes)
+    slots = [slot for name in view.names_of(source) for slot in flat.uses(name)]
+    read = (flat.inputs[slot] for slot in slots if flat.reader(slot) in inside)
+    inputs = dict.fromkeys((source, *read))
+    core = [n for n in group.nodes if n not in group.tail]
+    made = [v for n in core for v in flat.outputs_of(n)]
+    return FusedGroup(
+        group,
+        fusion,
+        core=tuple(v for n in core for v in graph.vertices_of(n)),
+        results=tuple(graph.source[v] for v in made if graph.source[v] != ABSENT),
+        tail=tuple(v for n in group.nodes if n in group.tail for v in graph.vertices_of(n)),
+        inner=tuple(v for n in group.nodes[:-1] for v in flat.outputs_of(n)),
+        inputs=tuple(inputs),
+        makers=tuple(graph.source[value] for value in inputs if graph.source[value] != ABSENT),
+        rivals=tuple(_rivals(view, source, [s for s in slots if flat.reader(s) not in inside])),
+        ends=tuple(v for v in view.names_of(source) if v in flat.main.outputs),
+        is_called=flat.is_call(group.nodes[-1]),
+        is_local=flat.home[source] == flat.body_of[group.nodes[0]],
+        words=group.words(flat.node_names),
+    )
+
+
+def _rivals(view: PlainView, source: int, slots: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the vertices that read a value at some positions, or receive it from a subgraph."""
+    graph, flat = view.type_graph, view.type_graph.flat
+    for slot in slots:
+        if graph.reads[slot] != ABSENT and flat.reader(slot) not in view.dropped:
+            yield graph.reads[slot], flat.inputs[slot]
+    for name in view.names_of(source):
+        home = flat.home[name]
+        if home == MAIN or not flat.is_output(name):
+            continue
+        for output, sink in zip(flat.bodies[home].outputs, graph.sinks[home], strict=True):
+            if output == name and sink != ABSENT:
+                yield sink, name

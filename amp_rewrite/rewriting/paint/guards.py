@@ -1,0 +1,83 @@
+"""Guards: what keeps a value away from zero, such as an epsilon that is added to it.
+
+A guard is a bound that holds whatever the model is fed (|x| + eps, Clip), or an element that is
+there for no other reason: an addend in a sum whose sign is not known, a choice of Where. What only
+moves, scales or takes the root of a guarded value is guarded, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.values.intervals.propagate import Intervals
+
+
+def guards_of(type_graph: TypeGraph, intervals: Intervals) -> Mapping[int, float]:
+    """Return value -> the magnitude that keeps it away from zero, of the float32 values with one.
+
+    Args:
+        type_graph: The model.
+        intervals: What its values are bound to be.
+    """
+    flat = type_graph.flat
+    found: dict[int, float] = {}
+    hollow: set[int] = set()
+    for node, number in enumerate(flat.operator):
+        for value in flat.outputs_of(node):
+            if not type_graph.is_float32(value):
+                continue
+            called, inputs = flat.operators[number], flat.inputs_of(node)
+            if _is_quotient(called, inputs, intervals) or _hands_on(called, inputs, hollow):
+                hollow.add(value)
+                continue
+            known = {
+                v: found.get(v) or intervals[v].away
+                for v in inputs
+                if v != ABSENT and v not in hollow
+            }
+            guard = intervals[value].away or _guard(called, inputs, known)
+            if guard:
+                found[value] = guard
+    return found
+
+
+def _is_quotient(called: Operator, inputs: list[int], intervals: Intervals) -> bool:
+    """Tell whether a value is away from zero only because its divisor cannot be infinite.
+
+    1 / Sqrt(length) is at least 3e-10, for lengths are 64-bit integers; that guards nothing.
+    """
+    # operators: those that divide, and by which input.
+    divisor = {"Div": 1, "Reciprocal": 0}.get(called.op_type) if called.domain == "" else None
+    if divisor is None or len(inputs) <= divisor or intervals[inputs[divisor]].is_point:
+        return False
+    return divisor == 0 or intervals[inputs[0]].away >= 1
+
+
+def _hands_on(called: Operator, inputs: list[int], hollow: set[int]) -> bool:
+    """Tell whether a value is away from zero only because such a quotient is."""
+    passes = has(called, Trait.MOVES, Trait.CHANGES_SIGN, Trait.CASTS, Trait.MULTIPLIES)
+    # The root leaves zero where it is, too.
+    return (passes or called.op_type == "Sqrt") and not hollow.isdisjoint(inputs)
+
+
+def _guard(called: Operator, inputs: list[int], known: Mapping[int, float]) -> float:
+    """Return what guards the output of a node that is not provably away from zero, or 0."""
+    if called.domain != "":
+        return 0.0
+    data = row_of(called).data
+    given = [v for k, v in enumerate(inputs) if v != ABSENT and (data is None or k in data)]
+    guards = [known[value] for value in given if known.get(value)]
+    if not guards:
+        return 0.0
+    if has(called, Trait.MOVES, Trait.CHANGES_SIGN):
+        return min(guards)
+    # operators: besides sums, those whose result is an operand where the others are zero.
+    if has(called, Trait.ADDS) or called.op_type in ("Max", "Sub"):
+        return min(guards)
+    if called.op_type == "Sqrt":
+        return math.sqrt(guards[0])
+    return math.prod(guards) if called.op_type == "Mul" and len(guards) == len(given) else 0.0

@@ -1,0 +1,46 @@
+"""P7: a painted region without an accelerated operator costs casts and gains nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.reach import walk
+
+_SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
+
+
+@dataclass(frozen=True)
+class DropIslands:
+    """Unpaint connected regions that hold no seed any more.
+
+    Such a region appears where DropUnsupported removed the only allow-list operators of it: Conv in
+    bfloat16 before opset 22, for example, leaves its bias additions behind.
+    """
+
+    name: ClassVar[str] = "drop-islands"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without regions that hold no seed."""
+        graph = context.type_graph
+        handles: dict[int, list[int]] = {}
+        for one, other in graph.handles:
+            handles.setdefault(one, []).append(other)
+            handles.setdefault(other, []).append(one)
+
+        def neighbours(vertex: int) -> list[int]:
+            edges = graph.predecessors(vertex) + graph.successors(vertex)
+            return edges + handles[vertex] if vertex in handles else edges
+
+        seeds = [
+            v for v, m in painting.marks.items() if m.color is Color.ALLOW and m.reason in _SEEDS
+        ]
+        kept = walk(seeds, neighbours, painting.allow)
+        marks = {
+            v: Mark(Color.NONE, Reason.ISOLATED, painting.marks[v].because)
+            for v in vertices_in(painting.allow & ~graph.mask(kept))
+        }
+        return painting.with_marks(marks)

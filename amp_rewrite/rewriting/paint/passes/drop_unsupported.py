@@ -1,0 +1,39 @@
+"""P6: allow-list operators that the target cannot run in the low type leave the painting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import TensorProto
+
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.elements import element
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+QUANTIZED = frozenset(
+    number
+    for name, number in TensorProto.DataType.items()
+    if name.startswith(("FLOAT4", "FLOAT6", "FLOAT8", "INT2", "INT4", "UINT2", "UINT4"))
+)
+"""Element types that only quantised operators take."""
+
+
+@dataclass(frozen=True)
+class DropUnsupported:
+    """Unpaint seeded vertices without schema type or kernel, or with a quantised operand."""
+
+    name: ClassVar[str] = "drop-unsupported"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without the seeds that the target cannot run."""
+        quantized = context.type_graph.where(
+            lambda kind: any(element(t) in QUANTIZED for t in kind.known.values())
+        )
+        runs = context.supported & ~quantized
+        marks = {
+            v: Mark(Color.NONE, context.unsupported(v) or Reason.QUANTIZED)
+            for v in vertices_in(painting.allow & ~runs)
+        }
+        return painting.with_marks(marks)

@@ -1,0 +1,34 @@
+"""P3: what lies between two allow operators joins them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.reach import walk
+
+
+@dataclass(frozen=True)
+class FillBetween:
+    """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
+
+    name: ClassVar[str] = "fill-between"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with the vertices between allow-list operators in it."""
+        graph = context.type_graph
+        may_touch = context.processable
+        is_root = may_touch & context.seeds
+        roots = [v for v in painting.allowed() if is_root[v]]
+        passable = context.on(ListName.CLEAR, ListName.INFER) & may_touch & context.supported
+        down = walk(roots, graph.successors, passable & ~painting.deny)
+        between = walk(roots, graph.predecessors, graph.mask(down))
+        marks = {
+            v: Mark(Color.ALLOW, Reason.BETWEEN, down[v] if down[v] is not None else parent)
+            for v, parent in between.items()
+            if parent is not None and not painting.is_allow(v)
+        }
+        return painting.with_marks(marks)

@@ -1,0 +1,65 @@
+"""P4: an infer operator right behind an allow one joins it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.part import Part, part_in
+from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+_HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
+"""Identity and If, which compute nothing: what reads their output reads what they were given."""
+
+
+@dataclass(frozen=True)
+class FollowAllow:
+    """Paint infer vertices with an allow input and no deny input, in one topological sweep.
+
+    An input that a clear Identity or If hands on counts as a direct one; P5 paints what lies
+    between.
+
+    Nodes of gradients are left out: what of them is not between allow operators leads to the
+    gradient of a variable, which is float32.
+    """
+
+    name: ClassVar[str] = "follow-allow"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with the infer vertices that follow allow ones in it."""
+        if not context.infer_after_allow:
+            return painting
+        graph = context.type_graph
+        paintable = context.processable & context.supported & ~painting.marked
+        candidates = context.on(ListName.INFER) & paintable
+        hands_on = context.on(ListName.CLEAR) & paintable & graph.called(_HANDS_ON)
+        marks: dict[int, Mark] = {}
+        for vertex in vertices_in(candidates):
+            inputs = _sources(graph, vertex, hands_on)
+            leader = next((v for v in inputs if v in marks or painting.is_allow(v)), None)
+            if leader is None or any(painting.is_deny(v) for v in inputs):
+                continue
+            if part_in(graph.flat.metadata_of(graph.nodes[vertex])) is not Part.GRADIENT:
+                marks[vertex] = Mark(Color.ALLOW, Reason.FOLLOWS, leader)
+        return painting.with_marks(marks)
+
+
+def _sources(graph: TypeGraph, vertex: int, hands_on: Array) -> list[int]:
+    """Return the vertices whose results a vertex reads, as they are or handed on."""
+    found = graph.predecessors(vertex)
+    if not hands_on[found].any():
+        return found
+    seen = dict.fromkeys(found)
+    stack = list(found)
+    while stack:
+        current = stack.pop()
+        if hands_on[current]:
+            new = [v for v in graph.predecessors(current) if v not in seen]
+            seen.update(dict.fromkeys(new))
+            stack += new
+    return [v for v in seen if not hands_on[v]]

@@ -1,0 +1,29 @@
+"""A factor in front of a low matrix product is low, too: the target takes it into the product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+
+@dataclass(frozen=True)
+class JoinScales:
+    """Make the factors of low matrix products low, where the target computes both as one operator.
+
+    Exporters scale queries and keys before they multiply them. Where these are float32, the Cast to
+    the product comes in front of the factor, not behind it.
+    """
+
+    name: ClassVar[str] = "join-scales"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such factors low."""
+        may_be = context.processable & context.supported & ~painting.allow
+        marks: dict[int, Mark] = {}
+        for scaled in context.scaled_operands:
+            if may_be[scaled.scale] and painting.is_allow(scaled.product):
+                marks[scaled.scale] = Mark(Color.ALLOW, Reason.FUSED, None, scaled.words)
+        return painting.with_marks(marks)

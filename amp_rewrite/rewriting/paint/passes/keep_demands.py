@@ -1,0 +1,127 @@
+"""Counts, angles and places stay float32, for their absolute error matters.
+
+Rounding to the low type keeps the relative precision of a number. That is enough for what layers
+compute, and not for a position, whose 12,345 becomes 12,352 in bfloat16: its cosine, the element
+that it selects and the bias of an attention score depend on the last digit. So
+
+- counts (values/counts) keep float32, and whatever computes with them, until they are normalised;
+- an operator that asks for the absolute error of an input (a period, a jump, coordinates) demands
+  float32 of it, and of what computes it, matrix products included, back to where a layer begins
+  or, for angles, to what is so small that rounding does no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.find_counts import Given, find_counts
+from amp_rewrite.values.counts.find_demands import find_demands, follow_demands
+from amp_rewrite.values.counts.local_functions import Functions
+
+
+@dataclass(frozen=True)
+class KeepDemands:
+    """Mark every vertex that computes a count, an angle, an index or a coordinate."""
+
+    name: ClassVar[str] = "keep-demands"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices marked; nodes that the user allows are not."""
+        if context.lists.force_all:
+            return painting
+        marks = _Search(context).marks()
+        names, allowed = context.type_graph.node_name, context.rules.allowed_by
+        return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+
+
+class _Search:
+    """One search in one model."""
+
+    def __init__(self, context: PaintContext) -> None:
+        self._context, self._graph, self._low = context, context.type_graph, context.low
+        functions = Functions()
+        self._demands = find_demands(self._graph, functions.demanded)
+        inputs = _float_inputs(context) if self._demands else {}
+        self._counts = find_counts(self._graph, Given(self._magnitude, functions.results, inputs))
+
+    def marks(self) -> dict[int, Mark]:
+        """Return the marks; a demand for a count tells both, and leads to who demands."""
+        counts, demands = self._of_counts(), self._of_demands()
+        both = {
+            v: demands[v]._replace(detail=f"{demands[v].detail}, {mark.detail}")
+            for v, mark in counts.items()
+            if v in demands
+        }
+        return counts | demands | both
+
+    def _of_counts(self) -> dict[int, Mark]:
+        """Mark what makes a count that rounding would change, and what reads one."""
+        marks: dict[int, Mark] = {}
+        for vertex, fact in self._counts.by_vertex.items():
+            if fact.kind is not Kind.COUNT or self._is_harmless(vertex, fact):
+                continue
+            detail = f"count from {_name(self._graph.flat, fact.origin)}"
+            because = self._counts.because(vertex)
+            marks[vertex] = Mark(Color.NONE, Reason.COUNT, because, detail)
+            for reader in self._graph.successors(vertex):
+                marks.setdefault(reader, Mark(Color.NONE, Reason.COUNT, vertex, detail))
+        return marks
+
+    def _of_demands(self) -> dict[int, Mark]:
+        """Mark what computes the inputs whose absolute error matters."""
+        found = follow_demands(self._graph, self._demands, self._counts, self._is_harmless)
+        return {
+            vertex: Mark(
+                Color.NONE, Reason.DEMAND, step.because, f"{step.demand.noun} of {step.demand.name}"
+            )
+            for vertex, step in found.steps.items()
+        }
+
+    def _is_harmless(self, vertex: int, fact: Fact, small: bool = True) -> bool:
+        """Tell whether rounding what a vertex computes does no harm.
+
+        Whole numbers are exact up to where the type has gaps. A small number moves by no more than
+        the type's tolerance; that is up to 8, which is more than one turn. At a threshold even that
+        is too much.
+        """
+        largest = self._largest(vertex)
+        exact = fact.whole and largest < 2 / self._low.epsilon + 1  # intervals have some slack
+        return exact or (small and largest * self._low.epsilon / 2 <= self._low.rtol)
+
+    def _largest(self, vertex: int) -> float:
+        """Return a magnitude that nothing exceeds that a vertex computes."""
+        graph, flat = self._graph, self._graph.flat
+        node = graph.nodes[vertex]
+        if has(flat.called(node), Trait.SUBGRAPHS):
+            return math.inf
+        first = flat.output_start[node]
+        made = [v for i, v in enumerate(flat.outputs_of(node)) if graph.writes[first + i] == vertex]
+        return max((self._magnitude(value) for value in made), default=0.0)
+
+    def _magnitude(self, value: int) -> float:
+        return self._context.values.intervals[value].magnitude
+
+
+def _float_inputs(context: PaintContext) -> Mapping[int, Fact]:
+    """Return what is known of the inputs that hold numbers of which no layer is known.
+
+    They may be low already, where an earlier rewrite did not keep the types of inputs.
+    """
+    graph, low = context.type_graph, tensor(context.low.number)
+    inputs = [v for v in graph.flat.main.inputs if graph.is_float32(v) or graph.types[v] == low]
+    return {v: Fact(Kind.INPUT, v) for v in inputs if v not in context.variables}
+
+
+def _name(flat: FlatGraph, value: int) -> str:
+    """Return what to call the origin of a count: its node, or itself if it is an input."""
+    node = flat.producer[value]
+    return flat.value_names[value] if node == ABSENT else flat.node_names[node]

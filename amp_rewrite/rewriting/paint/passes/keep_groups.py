@@ -1,0 +1,158 @@
+"""A group that the target computes as one operator has one type.
+
+The type is that of the operator: a group becomes low only where the target recognises it in the low
+type and has a kernel for the operator, too. Else all of it stays float32. Where some of its nodes
+would become low and others not, the group decides.
+
+A normalization has a tail, the multiplication by a scale and the addition of a bias. What is in
+front of the tail sums squares and stays float32; the operator takes such sums in float32, too. Its
+input and its result have the types of the operator. A runtime takes the Cast between a low input
+and the core into the group if nothing else reads it, and the one between core and tail in any case:
+
+    low x -> Cast to float32 -> core -> Cast to low -> tail
+
+is a normalization in the low type. Without the second Cast it has a low input and a float32
+result, and for that there may be no kernel: such a model does not load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.groups import FusedGroup
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+Marks = dict[int, Mark]
+
+
+@dataclass(frozen=True)
+class KeepGroups:
+    """Give every group of the target one type: marks are low or float32."""
+
+    name: ClassVar[str] = "keep-groups"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with the groups in one type."""
+        marks: Marks = {}
+        for fused in context.groups:
+            judge = _Judge(context, painting, fused)
+            marks |= judge.marks()
+        return painting.with_marks(marks)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What becomes of one group in one painting."""
+
+    context: PaintContext
+    painting: Painting
+    fused: FusedGroup
+
+    def marks(self) -> Marks:
+        """Return the marks of the group."""
+        if self.fused.is_called:
+            return self.inside_a_call()
+        return self.with_tail() if self.fused.tail else self.without_tail()
+
+    def inside_a_call(self) -> Marks:
+        """Return the marks of what makes the input of a group that is float32 in a function."""
+        if not self._has_low_input() or self._runs(self.context.low, []):
+            return {}
+        return self._float32(self.fused.makers, "the input of")
+
+    def without_tail(self) -> Marks:
+        """Return the marks of a group whose members all have one type.
+
+        One that the lists keep float32, between low vertices, becomes low with them.
+        """
+        members, results = self.fused.core, self.fused.results
+        low = self._low_among(results)
+        if self.context.lists.force_all or not (low or self._reads_low()):
+            return {}
+        if (low or self._gives_low()) and self._may_become_low(members):
+            return {} if len(low) == len(results) else self._low(members)
+        return self._float32(members if low else ()) | self._float32(self._front(), "the input of")
+
+    def with_tail(self) -> Marks:
+        """Return the marks of a group whose tail may be low while its core is float32.
+
+        All of it may be low, too, where the lists deny none of it.
+        """
+        results, tail = self.fused.results, self.fused.tail
+        low_core, low_tail = self._low_among(results), self._low_among(tail)
+        if low_core:
+            is_low = len(low_core) + len(low_tail) == len(results) + len(tail)
+            return {} if is_low and self._reads_low() else self._float32(self.fused.core)
+        if not self._has_low_input():
+            return self._float32(tail) if low_tail and not self._runs(FLOAT32, low_tail) else {}
+        if len(low_tail) == len(tail):
+            return {} if self._may_become_low(tail) else self._float32(tail)
+        if not low_tail and self._runs(self.context.low, low_tail):
+            return {}
+        if self._may_become_low(tail):
+            return self._low(tail)
+        return self._float32(tail) if low_tail else self._float32(self.fused.makers, "the input of")
+
+    def _low_among(self, vertices: Iterable[int]) -> list[int]:
+        return [v for v in vertices if self.painting.is_allow(v)]
+
+    def _has_low_input(self) -> bool:
+        """Tell whether the operator's input is low: seen through the group's own Cast."""
+        fused = self.fused
+        return (
+            fused.is_local
+            and all(self.painting.is_allow(v) and self._is_low(x) for v, x in fused.rivals)
+            and self.context.low_ends.issuperset(fused.ends)
+            and self._reads_low()
+        )
+
+    def _is_low(self, value: int) -> bool:
+        maker = self.context.type_graph.source[value]
+        return value in self.context.low_ends or self.painting.is_allow(maker)
+
+    def _reads_low(self) -> bool:
+        """Tell whether what the group reads is low, before any Cast."""
+        is_low_end = not self.context.low_ends.isdisjoint(self.fused.inputs)
+        return is_low_end or bool(self._low_among(self.fused.makers))
+
+    def _gives_low(self) -> bool:
+        """Tell whether something low reads the result of a group without tail."""
+        result = self.fused.results[-1]
+        return bool(self._low_among(self.context.type_graph.successors(result)))
+
+    def _front(self) -> tuple[int, ...]:
+        """Return what makes the input, where a float32 group must not read it from a Cast.
+
+        A layer on the allow list stays low: it is worth more than the fusion.
+        """
+        makers, list_of = self.fused.makers, self.context.list_of
+        stays_low = any(list_of(vertex) is ListName.ALLOW for vertex in makers)
+        return () if self.fused.fusion.behind_cast or stays_low else makers
+
+    def _may_become_low(self, vertices: Iterable[int]) -> bool:
+        """Tell whether the target fuses the low group, and can run its nodes alone as well."""
+        context, low = self.context, self.context.low
+        can = context.processable, context.supported
+        return self._is_fused(low, low) and all(mask[v] for v in vertices for mask in can)
+
+    def _runs(self, given: DType, low_tail: list[int]) -> bool:
+        return self._is_fused(given, self.context.low if low_tail else FLOAT32)
+
+    def _is_fused(self, given: DType, result: DType) -> bool:
+        """Tell whether the target makes an operator with these types, and has a kernel for it."""
+        context, fusion = self.context, self.fused.fusion
+        opset = context.type_graph.flat.opsets.get("", 1)
+        return fusion.runs(context.low, opset, given, result)
+
+    def _low(self, vertices: Iterable[int]) -> Marks:
+        mark = Mark(Color.ALLOW, Reason.FUSED, None, f"part of {self.fused.words}")
+        return dict.fromkeys(vertices, mark)
+
+    def _float32(self, vertices: Iterable[int], role: str = "part of") -> Marks:
+        mark = Mark(Color.NONE, Reason.FUSED_FLOAT32, None, f"{role} {self.fused.words}")
+        return dict.fromkeys(vertices, mark)

@@ -1,0 +1,187 @@
+"""What a logarithm of small numbers reads stays float32 with it.
+
+A logarithm turns relative errors into absolute ones, however small its argument is. The low type
+spoils the argument in two ways. Small numbers lose their digits and vanish: in
+log(max(mel, 1e-10)) of quiet audio, in log(softmax(x)). And differences cancel: in 1 - p a
+probability of 0.9999 leaves nothing, where log(p / (1 - p)) asks for 1e-4. So from such a logarithm
+back all is float32: to where an absolute error is what counts, the argument of an exponential
+(Softmax, Sigmoid) or another function; and to where numbers are as large as the type can keep, as
+the amplitudes are whose squares are not. On the way lie products of matrices (mel filters).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
+from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.guards import guards_of
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+# operators: functions whose results are never zero, so that nobody guards a logarithm of them.
+_POSITIVE = ("Exp", "Sigmoid", "Softmax", "Softplus")
+
+_ARITHMETIC = (
+    having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP, Trait.AVERAGES)
+    | having(Trait.CONTRACTS)
+    | {"Abs", "Clip", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Reciprocal", "Relu", "Sqrt"}
+    | {"Sub"}
+)  # operators: those behind which a relative error of an operand is one of the result.
+
+
+@dataclass(frozen=True)
+class KeepLogarithms:
+    """Mark logarithms that the low type would spoil, and what computes their arguments."""
+
+    name: ClassVar[str] = "keep-logarithms"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices marked; nodes that the user allows are not."""
+        flat = context.type_graph.flat
+        logarithms = flat.nodes_of("Log")
+        if context.lists.force_all or not logarithms:
+            return painting
+        search, marks = _Search(context), dict[int, Mark]()
+        for node in logarithms:
+            marks = search.marks_of(node) | marks
+        names, allowed = context.type_graph.node_name, context.rules.allowed_by
+        return painting.with_marks(
+            {v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None}
+        )
+
+
+class _Search:
+    """One search in one model."""
+
+    def __init__(self, context: PaintContext) -> None:
+        self._context, self._graph = context, context.type_graph
+        self._flat, self._low = context.type_graph.flat, context.low
+
+    @cached_property
+    def _guards(self) -> Mapping[int, float]:
+        return guards_of(self._graph, self._context.values.intervals)
+
+    def marks_of(self, node: int) -> dict[int, Mark]:
+        """Return the marks that a logarithm makes; none if the low type keeps its argument."""
+        argument = self._flat.inputs_of(node)[0]
+        if not self._graph.is_float32(argument):
+            return {}
+        guard, concerned = self._guards.get(argument, 0.0), list[int]()
+        detail = self._vanishing(argument, guard)
+        if detail is not None:
+            concerned += self._behind(argument, guard, lambda _, size: self._is_faint(size))
+        difference = self._difference(argument, guard)
+        if difference is not None:
+            concerned += difference
+            detail = detail or f"a difference of numbers that {self._low.name} holds too roughly"
+        if detail is None:
+            return {}
+        mark = Mark(
+            Color.NONE,
+            Reason.DEMAND,
+            None,
+            f"logarithm {self._flat.node_names[node]}: {detail}",
+        )
+        origin = next(iter(self._graph.vertices_of(node)))
+        others = [v for n in concerned for v in self._graph.vertices_of(n) if v != origin]
+        return {**dict.fromkeys(others, mark._replace(because=origin)), origin: mark}
+
+    def _vanishing(self, argument: int, guard: float) -> str | None:
+        """Return how small numbers vanish from an argument, or None."""
+        low = self._low
+        if guard:
+            kept = f"{low.name} keeps too little of them"
+            return f"numbers down to {guard:.3g} count, {kept}" if self._is_faint(guard) else None
+        if may_leave_range(low) and self._is_positive(argument):
+            return f"what is never zero may be so in {low.name}"
+        return None
+
+    def _difference(self, argument: int, guard: float) -> list[int] | None:
+        """Return what computes an argument if it is made of a difference that cancels, or None."""
+        behind = self._behind(argument, guard, lambda called, _: not has(called, Trait.CONTRACTS))
+        cancels = [n for n in behind if self._cancels(n, guard)]
+        return behind if cancels else None
+
+    def _is_faint(self, guard: float) -> bool:
+        """Tell whether rounding takes more of a number than the tolerance of the low type."""
+        return guard * self._low.rtol < self._low.smallest_subnormal / 2
+
+    def _is_positive(self, value: int) -> bool:
+        """Tell whether a value is the result of a function that is never zero, perhaps moved."""
+        node = self._flat.producer[value]
+        while node != ABSENT and has(self._flat.called(node), Trait.MOVES):
+            node = self._flat.producer[self._flat.inputs_of(node)[0]]
+        return node != ABSENT and _is(self._flat.called(node), _POSITIVE)
+
+    def _cancels(self, node: int, guard: float) -> bool:
+        """Tell whether of a difference of bounded numbers not even a guard's size is exact."""
+        if not _is(self._flat.called(node), ("Sub",)):
+            return False
+        first, second = (self._context.values.magnitude(v) for v in self._flat.inputs_of(node))
+        smallest = min(first, second)
+        bounded = 0 < smallest <= max(first, second) < math.inf
+        return bounded and smallest * self._low.epsilon / 2 >= guard
+
+    def _behind(
+        self, argument: int, guard: float, concerns: Callable[[Operator, float], bool]
+    ) -> list[int]:
+        """Return the nodes that compute an argument, back to where absolute errors count.
+
+        Args:
+            argument: The value.
+            guard: The size of its numbers that count.
+            concerns: Tells of an operator, and the size of results that count, whether to pass it.
+        """
+        found, stack, seen = list[int](), [(argument, guard)], {argument}
+        while stack:
+            value, size = stack.pop()
+            node = self._flat.producer[value]
+            if node == ABSENT or constant_tensor(self._graph, value) is not None:
+                continue
+            called = self._flat.called(node)
+            if not concerns(called, size):
+                continue
+            found.append(node)
+            if operator(called) in _ARITHMETIC:
+                size = self._size_before(node, size)
+                new = [v for v in self._data(node) if v not in seen]
+                seen.update(new)
+                stack += [(v, size) for v in new]
+        return found
+
+    def _size_before(self, node: int, size: float) -> float:
+        """Return the size of operands whose squares, or roots, have a size."""
+        inputs = self._flat.inputs_of(node)
+        called = self._flat.called(node)
+        if _is(called, ("Mul",)) and inputs[0] == inputs[1]:
+            return math.sqrt(size)
+        if _is(called, ("Sqrt",)):
+            return size * size
+        if _is(called, ("Pow",)):
+            exponent = self._context.values.intervals[inputs[1]]
+            return size ** (1 / exponent.low) if exponent.is_point and exponent.low > 0 else size
+        return size
+
+    def _data(self, node: int) -> list[int]:
+        """Return the inputs of a node that hold data, in float32 or low already."""
+        data = row_of(self._flat.called(node)).data
+        given = enumerate(self._flat.inputs_of(node))
+        types = {*FLOAT32_TYPES, tensor(self._low.number)}
+        return [
+            v
+            for k, v in given
+            if v != ABSENT and (data is None or k in data) and self._graph.types[v] in types
+        ]
+
+
+def _is(called: Operator, op_types: tuple[str, ...]) -> bool:
+    """Tell whether an operator is one of some of ai.onnx."""
+    return called.domain == "" and called.op_type in op_types

@@ -1,0 +1,93 @@
+"""Sums that a kernel keeps in the low type stay float32 where they have too many terms for it.
+
+In float16 a running sum of ones stops at 2,048, where the next one is half a unit in the last
+place. Added one by one, 1,024 terms of random signs are off by 0.5 % of the sum's size, and 1,024
+positive ones (magnitudes of a normal distribution) by 1.8 % at worst; 4,096 positive ones by 11 %,
+and equal ones by half. A mean overflows before it loses digits: the sum of 64 elements of 1,000 is
+64,000.
+
+The kernels of Conv keep one running sum over the whole window as well (docs/webgpu.md), but their
+weights are in the file. Where they nearly cancel on the way through each output channel, partial
+sums walk about zero whatever sign the data have, and the error grows with the root of the number of
+terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % for 4,608.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.values.sum_lengths import count_terms
+
+LONGEST_PRODUCT = 1024
+"""Up to so many products are added in the low type."""
+
+LONGEST_CONVOLUTION = 4608
+"""Up to so many products of a Conv, if no more than LONGEST_PRODUCT of them have one sign: 512
+channels of a 3 x 3 window."""
+
+LONGEST_MEAN = 64
+"""Up to so many elements are added in the low type, to be divided by their number."""
+
+
+@dataclass(frozen=True)
+class KeepLongSums:
+    """Mark what adds up more terms than the low type can, or a number that is not known.
+
+    A node that the user allows by name is left alone: whoever names it has looked at it.
+    """
+
+    name: ClassVar[str] = "keep-long-sums"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices marked; the same if kernels add in float32."""
+        if not context.adds_low:
+            return painting
+        graph, flat = context.type_graph, context.type_graph.flat
+        marks: dict[int, Mark] = {}
+        for node, operator in enumerate(flat.operator):
+            called = flat.operators[operator]
+            if called[:2] not in context.adds_low or self._allowed(context, node):
+                continue
+            limit = LONGEST_PRODUCT if has(called, Trait.CONTRACTS) else LONGEST_MEAN
+            terms = count_terms(flat, node)
+            if terms is None or (terms > limit and not _is_balanced(context, node, terms)):
+                mark = _mark(context, terms, limit)
+                marks |= dict.fromkeys(graph.vertices_of(node), mark)
+        return painting.with_marks(marks)
+
+    @staticmethod
+    def _allowed(context: PaintContext, node: int) -> bool:
+        name = context.type_graph.flat.node_names[node]
+        return bool(context.rules.allow) and context.rules.allowed_by(name) is not None
+
+
+def _is_balanced(context: PaintContext, node: int, terms: int) -> bool:
+    """Tell whether a node is a Conv whose weights nearly cancel in each partial sum.
+
+    The kernels go through the window, and through the channels at each of its places.
+    """
+    graph, flat = context.type_graph, context.type_graph.flat
+    if terms > LONGEST_CONVOLUTION or flat.called(node)[:2] != ("", "Conv"):
+        return False
+    tensor = constant_tensor(graph, flat.inputs_of(node)[1])
+    if tensor is None:
+        return False
+    weights = tensor.numpy()
+    n_rows, channels = weights.shape[:2]
+    in_order = weights.reshape(n_rows, channels, -1).swapaxes(1, 2).reshape(n_rows, terms)
+    partial = np.abs(np.cumsum(in_order, axis=1, dtype=np.float64)).max(axis=1)
+    whole = np.abs(in_order).sum(axis=1, dtype=np.float64)
+    return bool((partial * terms <= whole * LONGEST_PRODUCT).all())
+
+
+def _mark(context: PaintContext, terms: int | None, limit: int) -> Mark:
+    counted = "an unknown number of" if terms is None else f"{terms:,}"
+    detail = f"{counted} terms, added in {context.low.name}, which holds {limit:,} of them safely"
+    return Mark(Color.NONE, Reason.LONG_SUM, None, detail)

@@ -1,0 +1,76 @@
+"""Scores to which a mask is added stay float32, where the low type would spoil masked rows.
+
+In a row that is masked as a whole the fill takes part in what the Softmax sees. Added to -1e4,
+float32 keeps scores to 0.0005, float16 to 4 and bfloat16 to 32. Added to -3.4e38, float32 keeps
+nothing of them, so that all elements of the row are equal; no fill of float16 does so: -65504, the
+lowest, overflows, and next to those that leave room half a unit in the last place is 8 or 16, which
+scores exceed. So no fill is right for every row. The sum stays float32, with the masks in front
+and the Softmax behind it.
+
+What is right stays low: a fill that Where puts in place of scores; masks of which every row has an
+element that is not masked; and, in bfloat16, fills that swallow every score in both types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.fills import Fills, FillSearch
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+# operators: those in which every element of a row counts.
+_SOFTMAX = ("LogSoftmax", "Softmax")
+
+_SWALLOWING = 2.0**40
+"""A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
+
+
+@dataclass(frozen=True)
+class KeepMasks:
+    """Unpaint scores with a mask added, the mask, and the Softmax of both."""
+
+    name: ClassVar[str] = "keep-masks"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without such vertices; nodes that the user allows stay."""
+        graph, marks = context.type_graph, dict[int, Mark]()
+        search = FillSearch(graph)
+        for node in graph.flat.nodes_of(*_SOFTMAX):
+            marks |= _marks(context, search, node)
+        names, allowed = graph.node_name, context.rules.allowed_by
+        kept = {
+            v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None
+        }
+        return painting.with_marks(kept)
+
+
+def _marks(context: PaintContext, search: FillSearch, softmax: int) -> dict[int, Mark]:
+    """Return the marks of a Softmax and all with fills in front of it, if a mask is added there."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    masked = list(search.nodes_behind(flat.inputs_of(softmax)[0]))
+    for node in masked:
+        adds = has(flat.called(node), Trait.ADDS)
+        if not adds and flat.called(node)[:2] != ("", "Sub"):
+            continue
+        fills = [f for v in flat.inputs_of(node) if v != ABSENT and (f := search.of(v)) is not None]
+        if any(_spoils(f, context.low, saturates=adds) for f in fills):
+            least = min(f.least for f in fills)
+            detail = (
+                f"{flat.node_names[node]} adds {least:.3g} where nothing is to be seen; in "
+                f"{context.low.name} rows without anything else would come out differently"
+            )
+            mark = Mark(Color.NONE, Reason.MASK, None, detail)
+            return {v: mark for n in (softmax, *masked) for v in graph.vertices_of(n)}
+    return {}
+
+
+def _spoils(fills: Fills, low: DType, *, saturates: bool) -> bool:
+    """Tell whether scores plus a mask are something else in a low type than in float32."""
+    swallows = saturates and fills.least >= _SWALLOWING and not may_leave_range(low)
+    return not (fills.is_open or swallows)

@@ -1,0 +1,176 @@
+"""What of a training step stays float32 by construction, whatever the lists say.
+
+- The parts that a builder says so of (graph/part.py): arithmetic on gradients, clipping, loss
+  scaling, the update, and the losses of this package.
+- The loss, when the model computes it: what follows the last allow-list operator on the way to it.
+  Labels and errors near zero lose too much, and float32 costs nothing there.
+- The gradients of all these, up to the first allow-list operator of the backward pass.
+- Sums over axes in a gradient, and the rules that go on computing with one (softmax and the
+  normalizations): their terms cancel.
+- What divides by a number of elements, which may be more than float16 holds.
+- Sums of gradients that arrive at one variable, so that they accumulate in float32; the terms are
+  results of allow-list operators and are cast one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.part import Part, part_in, source_in
+from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.reach import walk
+
+_INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
+
+
+@dataclass(frozen=True)
+class KeepParts:
+    """Mark every vertex of a training step that stays float32 by construction."""
+
+    name: ClassVar[str] = "keep-parts"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices marked; the same if the model is not a step."""
+        parts = dict(_parts(context))
+        return painting.with_marks(_Search(context, parts).run()) if parts else painting
+
+
+def _parts(context: PaintContext) -> Iterator[tuple[int, Part]]:
+    """Yield the nodes that belong to a part; in a subgraph, by default, that of its owner."""
+    flat = context.type_graph.flat
+    if not flat.metadata:
+        return
+    owners: dict[int, Part | None] = {}
+    for node, body in enumerate(flat.body_of):
+        part = part_in(flat.metadata_of(node)) or owners.get(body)
+        owners |= dict.fromkeys(flat.bodies_in(node), part)
+        if part is not None:
+            yield node, part
+
+
+class _Search:
+    """One search in one model."""
+
+    def __init__(self, context: PaintContext, parts: dict[int, Part]) -> None:
+        self._context, self._parts = context, parts
+        self._graph, self._flat = context.type_graph, context.type_graph.flat
+        self._marks: dict[int, Mark] = {}
+
+    def run(self) -> dict[int, Mark]:
+        """Return the marks."""
+        loss = self._loss()
+        before_gradients = {n for n in (*loss, *self._parts) if n in loss or self._stays(n)}
+        sources = {self._flat.source_key(n) for n in before_gradients}
+        for node in range(self._flat.n_nodes):
+            vertices, is_gradient = self._graph.vertices_of(node), self._is_gradient(node)
+            if node in loss:
+                self._mark(vertices, "the loss")
+            elif self._stays(node):
+                self._mark(vertices, f"part {self._parts[node]} of the training step")
+            elif is_gradient and self._source(node) in sources:
+                self._mark(vertices, "the gradient of the loss")
+            elif is_gradient and has(self._flat.called(node), Trait.SEQUENCE):
+                self._mark(vertices, "gradients of any type pass here (GATE_GRAPH)")
+        self._gradients = [v for v, n in enumerate(self._graph.nodes) if self._is_gradient(n)]
+        self._reductions()
+        self._counts()
+        self._sums()
+        return self._marks
+
+    def _mark(self, vertices: Iterable[int], detail: str) -> None:
+        mark = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
+        self._marks |= dict.fromkeys(vertices, mark)
+
+    def _loss(self) -> set[int]:
+        """Return the nodes behind the last allow-list operators on the way to the loss."""
+        graph, nodes = self._graph, self._graph.nodes
+        values = self._flat.values_called(step_description(self._flat).get("loss") or "")
+        roots = [v for v in (graph.source[value] for value in values) if v != ABSENT]
+        listed = vertices_in(self._context.on(ListName.ALLOW))
+        fast = [v for v in listed if self._is_forward(nodes[v]) and v not in roots]
+        anywhere = graph.where(lambda _: True)
+        before = walk(fast, graph.predecessors, anywhere)
+        reached = walk(roots, graph.predecessors, anywhere & ~graph.mask(before))
+        return {nodes[v] for v in reached if self._is_forward(nodes[v])}
+
+    def _reductions(self) -> None:
+        """Mark sums over axes, and the rules of gradients that go on computing with one."""
+        blocks: dict[str | None, list[int]] = {}
+        for vertex in self._gradients:
+            if vertex not in self._marks:
+                blocks.setdefault(self._source(self._graph.nodes[vertex]), []).append(vertex)
+        sums_up = self._graph.having(Trait.SUMS_UP)
+        arithmetic = self._context.on(ListName.INFER, ListName.DENY)
+        for block in blocks.values():
+            sums = [v for v in block if sums_up[v]]
+            inside = set(block)
+            used = any(s in inside for v in sums for s in self._graph.successors(v))
+            marked = [v for v in block if arithmetic[v]] if used else sums
+            self._mark(marked, "a sum over axes in a gradient")
+
+    def _counts(self) -> None:
+        """Mark what divides by, or otherwise computes with, a number of elements."""
+        counts = {v for v in self._gradients if self._is_count(v)}
+        for vertex in self._gradients:
+            before = self._graph.predecessors(vertex)
+            if vertex in self._marks or not before:
+                continue
+            if any(v in counts for v in before):
+                self._mark((vertex,), "it computes with a number of elements")
+            if all(v in counts for v in before):
+                counts.add(vertex)
+
+    def _is_count(self, vertex: int) -> bool:
+        """Tell whether a vertex is the result of a Cast of integers."""
+        if self._graph.operator_of(vertex).op_type != "Cast":
+            return False
+        given = self._flat.inputs_of(self._graph.nodes[vertex])[0]
+        return given != ABSENT and self._graph.types[given] in _INTEGERS
+
+    def _sums(self) -> None:
+        """Mark sums of gradients that only float32 parts read, directly or moved elsewhere."""
+        adds = self._graph.having(Trait.ADDS)
+        for vertex in self._gradients:
+            is_sum = adds[vertex] and vertex not in self._marks
+            if is_sum and self._ends_in_float32(self._graph.nodes[vertex]):
+                self._mark((vertex,), "the sum of the gradients that arrive at a variable")
+
+    def _ends_in_float32(self, node: int) -> bool:
+        stack, found = [node], False
+        while stack:
+            values = self._flat.outputs_of(stack.pop())
+            for user in {n for value in values for n in self._flat.readers(value)}:
+                vertices = self._graph.vertices_of(user)
+                if self._stays(user):
+                    found = True
+                elif vertices and all(self._passes_on(v) for v in vertices):
+                    stack.append(user)
+                else:
+                    return False
+        return found
+
+    def _passes_on(self, vertex: int) -> bool:
+        is_gradient = self._is_gradient(self._graph.nodes[vertex])
+        clear = self._context.list_of(vertex) is ListName.CLEAR
+        return clear and is_gradient and vertex not in self._marks
+
+    def _stays(self, node: int) -> bool:
+        part = self._parts.get(node)
+        return part is not None and part.stays_float32
+
+    def _is_gradient(self, node: int) -> bool:
+        return self._parts.get(node) is Part.GRADIENT
+
+    def _is_forward(self, node: int) -> bool:
+        return self._parts.get(node) in (None, Part.RANDOM)
+
+    def _source(self, node: int) -> str | None:
+        return source_in(self._flat.metadata_of(node))

@@ -1,0 +1,121 @@
+"""Products of activations whose size only their quotient bounds stay float32.
+
+Linear attention is relu(q) (relu(k)^T v) over relu(q) (relu(k)^T 1): three activations are
+multiplied, over as many tokens as there are, and then divided by the same product without v. The
+scale of q and k drops out of the quotient, hence no training keeps it small: EfficientViT's
+products leave float16 on ordinary images, and its authors compute them in float32 on purpose
+(Cai et al., "EfficientViT", 2023, https://arxiv.org/abs/2205.14756, in whose code they are cast).
+An estimate, which starts from weights, cannot see that. One product over its
+own norm is another matter. In bfloat16 nothing leaves the range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+# operators: those that leave the scale of what they read what it is.
+_SCALED = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP) | {
+    *("Clip", "Max", "Mul", "Relu")
+}
+
+
+class _Computed(NamedTuple):
+    """What computes an operand of a quotient.
+
+    Attributes:
+        nodes: The products of activations, and what lies between them and behind.
+        products: The products among these.
+        factors: The values that are multiplied or added up.
+    """
+
+    nodes: set[int]
+    products: list[int]
+    factors: set[int]
+
+
+@dataclass(frozen=True)
+class KeepQuotients:
+    """Unpaint a quotient of products of the same activations, and these products."""
+
+    name: ClassVar[str] = "keep-quotients"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without such vertices; nodes that the user allows stay."""
+        graph, marks = context.type_graph, dict[int, Mark]()
+        if not may_leave_range(context.low):
+            return painting
+        for node in graph.flat.nodes_of("Div"):
+            marks |= _marks(context, node)
+        names, allowed = graph.node_name, context.rules.allowed_by
+        kept = {
+            v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None
+        }
+        return painting.with_marks(kept)
+
+
+def _marks(context: PaintContext, quotient: int) -> dict[int, Mark]:
+    """Return the marks of a quotient, if its operands are made of the same activations."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    first, second = flat.inputs_of(quotient)
+    if constant_tensor(graph, second) is not None:
+        return {}
+    dividend, divisor = _computed(graph, first, context.low), _computed(graph, second, context.low)
+    if len(dividend.products) < 2 or dividend.factors.isdisjoint(divisor.factors):
+        return {}
+    products = ", ".join(flat.node_names[n] for n in sorted(dividend.products)[:3])
+    detail = (
+        f"nothing bounds products of activations ({products}) but their quotient "
+        f"{flat.node_names[quotient]}, {context.low.name} ends at {context.low.max:.6g}"
+    )
+    mark = Mark(Color.NONE, Reason.LIKELY_OVERFLOW, None, detail)
+    nodes = {quotient, *dividend.nodes, *divisor.nodes}
+    return {v: mark for n in nodes for v in graph.vertices_of(n)}
+
+
+def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
+    """Return what computes an operand of a quotient, back to the factors of its products.
+
+    Some of it may be low already, where a model is rewritten again.
+    """
+    types = {*FLOAT32_TYPES, tensor(low.number)}
+    flat, found = graph.flat, _Computed(set(), [], set())
+    stack, seen = [(operand, False)], set[int]()
+    while stack:
+        value, is_factor = stack.pop()
+        node = flat.producer[value]
+        if value in seen or constant_tensor(graph, value) is not None:
+            continue
+        seen.add(value)
+        if node == ABSENT:
+            found.factors.add(value)
+            continue
+        called = flat.called(node)
+        data = row_of(called).data
+        given = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
+        given = [v for v in given if v != ABSENT and graph.types[v] in types]
+        is_product = has(called, Trait.CONTRACTS) and _is_of_activations(graph, given)
+        if is_product:
+            found.products.append(node)
+        if is_product or not is_factor:
+            found.nodes.add(node)
+        if is_product or operator(called) in _SCALED:
+            stack += [(v, is_product or is_factor) for v in given]
+        else:
+            found.factors.add(value)
+    return found
+
+
+def _is_of_activations(graph: TypeGraph, operands: list[int]) -> bool:
+    """Tell whether no operand of a product is a weight."""
+    return all(constant_tensor(graph, value) is None for value in operands)

@@ -1,0 +1,33 @@
+"""C: the operators that handle one sequence share one color.
+
+A sequence has one element type, so everything that a handle edge connects is low or nothing is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+
+@dataclass(frozen=True)
+class MatchSequences:
+    """Deny a cluster with a denied member; otherwise paint one with a painted member."""
+
+    name: ClassVar[str] = "match-sequences"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with every cluster in one color."""
+        marks: dict[int, Mark] = {}
+        for cluster in context.clusters:
+            denied = next((v for v in cluster if painting.is_deny(v)), None)
+            allowed = next((v for v in cluster if painting.is_allow(v)), None)
+            if denied is not None:
+                mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, denied)
+                marks |= {v: mark for v in cluster if not painting.is_deny(v)}
+            elif allowed is not None:
+                mark = Mark(Color.ALLOW, Reason.SEQUENCE, allowed)
+                marks |= {v: mark for v in cluster if not painting.is_allow(v)}
+        return painting.with_marks(marks)

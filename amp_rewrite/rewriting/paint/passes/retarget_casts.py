@@ -1,0 +1,32 @@
+"""K: an existing Cast to float32 is retargeted if all its consumers are low."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+
+@dataclass(frozen=True)
+class RetargetCasts:
+    """Paint the output variable of such Casts; their input variable is never painted."""
+
+    name: ClassVar[str] = "retarget-casts"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with the outputs of retargeted Casts in it."""
+        graph, flat = context.type_graph, context.type_graph.flat
+        may_paint = context.processable & context.supported
+        marks: dict[int, Mark] = {}
+        for node in flat.nodes_of("Cast"):
+            (value,) = flat.outputs_of(node)
+            vertex = graph.writes[flat.output_start[node]]
+            if vertex == ABSENT or painting.is_allow(vertex) or not may_paint[vertex]:
+                continue
+            consumers = [] if flat.is_output(value) else graph.readers(value)
+            if consumers and all(painting.is_allow(v) for v in consumers):
+                marks[vertex] = Mark(Color.ALLOW, Reason.RETARGETED, consumers[0])
+        return painting.with_marks(marks)

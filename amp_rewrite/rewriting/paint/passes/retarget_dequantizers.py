@@ -1,0 +1,33 @@
+"""Weights of 8 bits or fewer become low where all that reads them is: their scales are converted.
+
+A Cast behind DequantizeLinear would convert every weight at each run, and keep ONNX Runtime from
+fusing it with its MatMul into one operator (MatMulNBits), which it does for float16 scales.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.dequantizers import dequantizers
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+
+@dataclass(frozen=True)
+class RetargetDequantizers:
+    """Paint a DequantizeLinear of constants all of whose readers are low."""
+
+    name: ClassVar[str] = "retarget-dequantizers"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such operators in it."""
+        graph, flat = context.type_graph, context.type_graph.flat
+        marks: dict[int, Mark] = {}
+        for node in dequantizers(context):
+            (value,) = flat.outputs_of(node)
+            readers = [] if flat.is_output(value) else graph.readers(value)
+            if readers and all(painting.is_allow(v) for v in readers):
+                mark = Mark(Color.ALLOW, Reason.RETARGETED_SCALES, readers[0])
+                marks |= dict.fromkeys(graph.vertices_of(node), mark)
+        return painting.with_marks(marks)

@@ -1,0 +1,34 @@
+"""P1: the allow list's operators start the painting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+
+@dataclass(frozen=True)
+class SeedAllow:
+    """Paint every processable vertex of an allow-list operator, and what joins its group.
+
+    Under UNSAFE_FORCE_ALL, every processable vertex of a stateless operator that is not a constant.
+    There is no type or kernel test here; DropUnsupported removes what the target cannot run.
+    """
+
+    name: ClassVar[str] = "seed-allow"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with the allow list's vertices in it."""
+        listed = context.on(ListName.ALLOW)
+        seeds = (listed | context.forced) & context.processable & ~painting.deny
+        forced = Mark(Color.ALLOW, Reason.FORCED, None, "level UNSAFE_FORCE_ALL")
+        marks = dict.fromkeys(vertices_in(seeds & ~listed), forced)
+        joined = {v: m for v, m in context.joined.items() if context.processable[v]}
+        marks |= joined | context.marks_of_entries(
+            vertices_in(seeds & listed), Color.ALLOW, Reason.ALLOW_LIST
+        )
+        return painting.with_marks(dict(sorted(marks.items())))

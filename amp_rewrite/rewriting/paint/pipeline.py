@@ -1,0 +1,153 @@
+"""The painting as a whole: the passes in order, and the rounds until they agree.
+
+The algorithm, pass by pass: painting.md, section 3; the rounds: painting.md, section 4.
+
+A round colors the model, and then the keeping passes look at what became low: a constant that does
+not fit, an epsilon that would vanish, the gradient of what is float32. The rounds that follow
+exclude what they keep and color the model from the start, because a vertex that goes may take
+others with it: what followed it, and what lay between it and another one. Each round but the last
+excludes vertices that no earlier one did, and none comes back, so there are at most as many rounds
+as vertices, and one; the models of the corpus need one or two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting
+from amp_rewrite.rewriting.paint.passes.deny_sequences import DenySequences
+from amp_rewrite.rewriting.paint.passes.drop_islands import DropIslands
+from amp_rewrite.rewriting.paint.passes.drop_unprofitable import DropUnprofitable
+from amp_rewrite.rewriting.paint.passes.drop_unsupported import DropUnsupported
+from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
+from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
+from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
+from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
+from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
+from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
+from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
+from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
+from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
+from amp_rewrite.rewriting.paint.passes.keep_logarithms import KeepLogarithms
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
+from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
+from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
+from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
+from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
+from amp_rewrite.rewriting.paint.passes.keep_quotients import KeepQuotients
+from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
+from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
+from amp_rewrite.rewriting.paint.passes.keep_underflows import KeepUnderflows
+from amp_rewrite.rewriting.paint.passes.match_sequences import MatchSequences
+from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
+from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
+from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import RetargetDequantizers
+from amp_rewrite.rewriting.paint.passes.seed_allow import SeedAllow
+from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
+
+
+class PaintPass(Protocol):
+    """A step of the painting: pure, without state between calls."""
+
+    name: ClassVar[str]
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the new painting."""
+        ...
+
+
+GIVEN: tuple[PaintPass, ...] = (
+    KeepDemands(),
+    KeepParts(),
+    KeepQuantized(),
+    KeepLongSums(),
+)
+"""What every round excludes, whatever is painted; the last to mark a vertex wins."""
+
+SEEDING: tuple[PaintPass, ...] = (DenySequences(), SeedAllow())
+COLORING: tuple[PaintPass, ...] = (
+    SpreadDeny(),
+    MatchSequences(),
+    FillBetween(),
+    FollowAllow(),
+    GrowClear(),
+    DropUnsupported(),
+    MatchSequences(),
+    DropIslands(),
+    RetargetCasts(),
+    RetargetDequantizers(),
+)
+KEEPING: tuple[PaintPass, ...] = (
+    KeepGroups(),
+    JoinScales(),
+    KeepInRange(),
+    KeepSums(),
+    KeepQuotients(),
+    KeepMasks(),
+    KeepOverflows(),
+    KeepLogarithms(),
+    KeepUnderflows(),
+    KeepGradients(),
+    KeepUncast(),
+    KeepDequantized(),
+)
+"""What a round excludes, or joins to its group; each looks at the same painting, and the last to
+mark a vertex wins."""
+SAVING: tuple[PaintPass, ...] = (MoveCasts(), DropUnprofitable())
+"""What saves casts once the rest is settled."""
+
+
+@dataclass(frozen=True)
+class PaintResult:
+    """A finished painting.
+
+    Attributes:
+        context: What the passes of the last round knew: the context given and what was excluded.
+        painting: The color of every vertex and why, what was excluded included.
+    """
+
+    context: PaintContext
+    painting: Painting
+
+
+def paint(context: PaintContext) -> PaintResult:
+    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts."""
+    blank = Painting.blank(context.type_graph)
+    for step in GIVEN:
+        context = context.excluding(step.run(context, blank).marks)
+    painting = paint_once(context)
+    while kept := _kept(context, painting):
+        joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW}
+        excluded = {v: m for v, m in kept.items() if v not in joined}
+        context = context.excluding(excluded).joining(joined)
+        painting = paint_once(context)
+    for step in SAVING:
+        painting = step.run(context, painting)
+    return PaintResult(context, painting.with_marks(context.excluded))
+
+
+def paint_once(context: PaintContext) -> Painting:
+    """Return the colors of one round; nothing is painted if no allow operator is there."""
+    painting = Painting.blank(context.type_graph)
+    for step in SEEDING:
+        painting = step.run(context, painting)
+    if not painting.allow.any():
+        return painting
+    for step in COLORING:
+        painting = step.run(context, painting)
+    return painting
+
+
+def _kept(context: PaintContext, painting: Painting) -> dict[int, Mark]:
+    """Return the marks of the vertices that the next round excludes or joins to their group."""
+    found: dict[int, Mark] = {}
+    for step in KEEPING:
+        found |= step.run(context, painting).changes(painting)
+    return {
+        vertex: mark
+        for vertex, mark in found.items()
+        if vertex not in context.excluded
+        and (mark.color is not Color.ALLOW or vertex not in context.joined)
+    }

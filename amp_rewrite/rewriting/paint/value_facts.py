@@ -1,0 +1,71 @@
+"""What is known of the numbers that a model's values hold: statistics, bounds and estimates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import Tensor
+from amp_rewrite.rewriting.paint.beyond_range import Beyond, beyond_range, may_leave_range
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
+from amp_rewrite.values.magnitudes.estimates import Estimates, estimates_of
+from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats
+
+
+@dataclass(frozen=True)
+class ValueFacts:
+    """Facts that no painting changes; each is found when it is first asked for.
+
+    Attributes:
+        type_graph: The float32 dataflow.
+        low: The low-precision type.
+        inputs: Graph input -> what the user says of its elements.
+        variables: Graph inputs that are training variables: nothing is known of their elements.
+        measured: The statistics of the constants looked at.
+    """
+
+    type_graph: TypeGraph
+    low: DType
+    inputs: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
+    variables: frozenset[int] = frozenset()
+    measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
+
+    @cached_property
+    def intervals(self) -> Intervals:
+        """What the elements of every value are bound to be."""
+        return intervals_of(self.type_graph, self.measured, self.inputs)
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """How large the elements of every value are likely to be."""
+        return estimates_of(self.type_graph, self.intervals, self.variables)
+
+    @cached_property
+    def beyond(self) -> Mapping[int, Beyond]:
+        """The values that leave the range of the low type, for certain or by an estimate."""
+        if not may_leave_range(self.low):
+            return {}
+        return beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
+
+    def magnitude(self, value: int) -> float:
+        """Return what no element of a value exceeds; a constant is measured, not read again."""
+        tensor = constant_tensor(self.type_graph, value)
+        if tensor is None:
+            return self.intervals[value].magnitude
+        stats = self.stats(value, tensor)
+        return math.inf if stats.infs else stats.max_abs
+
+    def stats(self, value: int, tensor: Tensor) -> WeightStats:
+        """Return the statistics of a constant with these contents."""
+        return self.measured.stats(value, lambda: self.type_graph.flat.elements(tensor))
+
+    def measure_all(self, tensors: Mapping[int, Tensor]) -> None:
+        """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
+        elements = self.type_graph.flat.elements
+        self.measured.measure_all({value: elements(t) for value, t in tensors.items()})

@@ -1,0 +1,307 @@
+"""The plan: which casts, which weights and which types a painting asks for.
+
+`plan_casts` is pure and its result printable; apply_plan.py carries a plan out and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.added import AddedNames
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.flat import ABSENT, MAIN, Array, Tensor
+from amp_rewrite.graph.rounding_loss import RoundingLoss
+from amp_rewrite.graph.special_types import attribute_type
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.plan.options import Store
+from amp_rewrite.rewriting.plan.saturation import fill_saturation, saturation
+from amp_rewrite.rewriting.plan.stored_constants import StoredConstant, stored_constants
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One consumer of a value: an input of a node, or an output of a graph.
+
+    Attributes:
+        node: The consuming node, or ABSENT for a graph output.
+        index: Which input of the node, or which output of the graph.
+        body: The graph whose output it is, or ABSENT for a node.
+        vertex: The consuming vertex; ABSENT for an output of the main or of an opaque graph.
+    """
+
+    node: int
+    index: int
+    body: int = ABSENT
+    vertex: int = ABSENT
+
+    def name(self, type_graph: TypeGraph) -> str:
+        """Return the consumer as the report spells it: "MatMul_3/T", or the graph output's name."""
+        flat = type_graph.flat
+        if self.vertex != ABSENT:
+            return type_graph.name(self.vertex)
+        if self.body != ABSENT:
+            return flat.value_names[flat.bodies[self.body].outputs[self.index]]
+        return f"{flat.node_names[self.node]}/in[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCast:
+    """One Cast, shared by every use of a value that wants the other type.
+
+    Attributes:
+        value: The value to cast.
+        to: The type to cast to.
+        uses: The uses that will read the cast.
+        name: The name of the Cast and of its output.
+        existing: A Cast of the model that already does it, or ABSENT.
+    """
+
+    value: int
+    to: DType
+    uses: tuple[Use, ...]
+    name: str
+    existing: int = ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWeight:
+    """One constant to convert in the file.
+
+    Attributes:
+        value: The initializer's value, or a Constant node's output.
+        tensor: Its float32 contents.
+        dtype: The type to convert it to.
+        uses: The uses that will read the low-precision copy.
+        keep_float32: Whether the float32 one stays beside it, for what reads that.
+        saturate: The magnitude at which elements out of range end; 0 makes them infinite.
+        name: The name of the copy if both are kept.
+        loss: What it loses if it is stored in 16 bits for what reads it as float32, behind a Cast.
+    """
+
+    value: int
+    tensor: Tensor
+    dtype: DType
+    uses: tuple[Use, ...]
+    keep_float32: bool
+    saturate: float
+    name: str
+    loss: RoundingLoss | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CastPlan:
+    """Everything that a rewrite changes.
+
+    Attributes:
+        low: The low-precision type.
+        casts: The casts to insert or reuse.
+        weights: The constants to convert.
+        vertices: The vertices whose attributes and output types become low.
+        fills: ConstantOfShape vertex -> the magnitude at which its constant ends.
+        retyped: The values that become low because of their producer.
+        ends: Graph inputs and outputs whose own type becomes low; an output that is computed in
+            float32 gives its place to a cast.
+        inner: Value that gives its place as an output, and its name, to another one -> the name
+            that it gets instead.
+    """
+
+    low: DType
+    casts: tuple[PlannedCast, ...]
+    weights: tuple[PlannedWeight, ...]
+    vertices: tuple[int, ...]
+    fills: Mapping[int, float]
+    retyped: tuple[int, ...]
+    ends: tuple[int, ...]
+    inner: Mapping[int, str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the plan changes nothing."""
+        return not (self.casts or self.weights or self.vertices or self.ends)
+
+    @property
+    def computes_low(self) -> bool:
+        """Whether anything computes in the low type."""
+        return bool(self.vertices)
+
+
+def plan_casts(context: PaintContext, painting: Painting, store: Store = "float32") -> CastPlan:
+    """Return the plan for a painting.
+
+    Args:
+        context: What the painting knew: the type graph, which graph inputs and outputs give up
+            their type, and what becomes of weights.
+        painting: The painting.
+        store: Which constants to store in 16 bits though they compute as float32.
+    """
+    stored = stored_constants(context, painting, store)
+    return _Planner(context.type_graph, context, painting, stored).plan()
+
+
+@dataclass
+class _Planner:
+    type_graph: TypeGraph
+    context: PaintContext
+    painting: Painting
+    stored: Mapping[int, StoredConstant]
+    ends: tuple[int, ...] = ()
+    outputs: Counter[int] = field(default_factory=Counter[int])
+
+    def __post_init__(self) -> None:
+        self.flat, self.allowed = self.type_graph.flat, self.painting.allow
+
+    def plan(self) -> CastPlan:
+        """Collect every use that wants another type than its value has, and group by value."""
+        low, flat = self.context.low, self.flat
+        self.ends = self._converted_ends()
+        # ABSENT, the last entry, is not low.
+        self.is_low = np.append(self.allowed, np.False_)[np.array(self.type_graph.source, np.int64)]
+        retyped = tuple(np.flatnonzero(self.is_low).tolist())
+        inputs = set(flat.main.inputs)
+        self.is_low[[v for v in self.ends if v in inputs]] = True
+        names = AddedNames((*flat.value_names, *flat.node_names))
+        casts: list[PlannedCast] = []
+        weights: list[PlannedWeight] = []
+        mismatches = self._mismatches()
+        for constant in self.stored.values():
+            name = names.cast(flat.value_names[constant.value], FLOAT32)
+            low_uses = mismatches.pop(constant.value, [])
+            weights.append(self._stored(constant, low_uses, name))
+            casts.append(self._read_back(constant.value, low_uses, name))
+        for value, uses in mismatches.items():
+            to = FLOAT32 if self.is_low[value] else low
+            tensor = None
+            if self.context.converts_weights and to is low:
+                tensor = constant_tensor(self.type_graph, value)
+            name = names.cast(flat.value_names[value], to)
+            if tensor is None:
+                existing = self._existing_cast(value, to, uses)
+                casts.append(PlannedCast(value, to, tuple(uses), name, existing))
+            else:
+                weights.append(self._weight(value, tensor, uses, name))
+        copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]
+        inner = {
+            value: names.inner(flat.value_names[value], low if to is FLOAT32 else FLOAT32)
+            for value, uses, to in (*copies, *((c.value, c.uses, c.to) for c in casts))
+            if flat.producer[value] != ABSENT and any(use.body == MAIN for use in uses)
+        }
+        vertices = tuple(vertices_in(self.allowed))
+        fillers = [v for n in flat.nodes_of("ConstantOfShape") for v in self._vertices_of(n)]
+        fills = {v: fill_saturation(self.context, v) for v in fillers if self.allowed[v]}
+        return CastPlan(
+            low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner
+        )
+
+    def _vertices_of(self, node: int) -> range:
+        return self.type_graph.vertices_of(node)
+
+    def _converted_ends(self) -> tuple[int, ...]:
+        """Return the graph inputs and outputs that give up their type; none in a float32 model."""
+        main, ends = self.flat.main, self.context.low_ends
+        if not self.allowed.any():
+            return ()
+        return tuple(dict.fromkeys(v for v in (*main.inputs, *main.outputs) if v in ends))
+
+    def _mismatches(self) -> dict[int, list[Use]]:
+        """Return value -> the uses that want the other type, in execution order."""
+        flat, found = self.flat, dict[int, list[Use]]()
+        reads = np.array(self.type_graph.reads, np.int64)
+        values = np.array(flat.inputs, np.int64)
+        differs = (reads != ABSENT) & (self._wants(reads) != self._has(values))
+        for slot in np.flatnonzero(differs).tolist():
+            value, node = flat.inputs[slot], flat.reader(slot)
+            if self.is_low[value] and self._reads_any_type(node):
+                continue
+            use = Use(node, flat.index(slot), vertex=self.type_graph.reads[slot])
+            found.setdefault(value, []).append(use)
+        for number, vertices in self._graph_outputs():
+            outputs = flat.bodies[number].outputs
+            self.outputs.update(outputs)
+            for index, (value, vertex) in enumerate(zip(outputs, vertices, strict=True)):
+                wants_low = value in self.ends if number == MAIN else self._is_allowed(vertex)
+                if wants_low != self.is_low[value]:
+                    found.setdefault(value, []).append(Use(ABSENT, index, number, vertex))
+        return {v: uses for v, uses in found.items() if self.type_graph.is_float32(v)}
+
+    def _wants(self, vertices: Array) -> Array:
+        """Return whether each of some vertices wants the low type; ABSENT does not."""
+        return np.append(self.allowed, np.False_)[vertices]
+
+    def _has(self, values: Array) -> Array:
+        """Return whether each of some values has the low type; ABSENT has not."""
+        return np.append(self.is_low, np.False_)[values]
+
+    def _is_allowed(self, vertex: int) -> bool:
+        return vertex != ABSENT and bool(self.allowed[vertex])
+
+    def _graph_outputs(self) -> Iterator[tuple[int, list[int]]]:
+        yield MAIN, [ABSENT] * len(self.flat.main.outputs)
+        yield from self.type_graph.sinks.items()
+
+    def _reads_any_type(self, node: int) -> bool:
+        """Tell whether a node is a Cast of the model: widening first would change nothing."""
+        called, schema = self.flat.called(node), self.type_graph.ports_of(node).schema
+        if called[:2] != ("", "Cast") or schema is None:
+            return False
+        return tensor_type(self.context.low.number) in schema.variables.get("T1", frozenset())
+
+    def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
+        """Return a Cast of the same value, in its own scope, that already gives the type.
+
+        A Cast that takes an output's place is always a new one: the model's own keeps its name.
+        """
+        flat = self.flat
+        if any(use.body == MAIN for use in uses):
+            return ABSENT
+        for node in flat.readers(value):
+            if flat.called(node)[:2] != ("", "Cast") or flat.body_of[node] != flat.home[value]:
+                continue
+            target = attribute_type(flat.attributes(node), "to")
+            if target == tensor_type(to.number) and not self.is_low[flat.outputs_of(node)[0]]:
+                return node
+        return ABSENT
+
+    def _weight(self, value: int, tensor: Tensor, uses: list[Use], name: str) -> PlannedWeight:
+        total = len(self.flat.uses(value)) + self.outputs[value]
+        vertices = [use.vertex for use in uses if use.vertex != ABSENT]
+        stats = self.context.values.stats(value, tensor)
+        return PlannedWeight(
+            value,
+            tensor,
+            self.context.low,
+            tuple(uses),
+            keep_float32=len(uses) < total,
+            saturate=saturation(self.type_graph, stats, vertices, self.context.low),
+            name=name,
+        )
+
+    def _stored(self, constant: StoredConstant, uses: list[Use], name: str) -> PlannedWeight:
+        """Return how a constant that computes as float32 is converted; `uses` read it low."""
+        return PlannedWeight(
+            constant.value,
+            constant.tensor,
+            constant.dtype,
+            tuple(uses),
+            keep_float32=False,
+            saturate=0.0,
+            name=name,
+            loss=constant.loss,
+        )
+
+    def _read_back(self, value: int, low_uses: list[Use], name: str) -> PlannedCast:
+        """Return the Cast of a stored constant, for all but the uses that read it low."""
+        flat, low = self.flat, {(use.node, use.index) for use in low_uses}
+        uses = [
+            Use(flat.reader(slot), flat.index(slot), vertex=self.type_graph.reads[slot])
+            for slot in flat.uses(value)
+        ]
+        others = tuple(use for use in uses if (use.node, use.index) not in low)
+        return PlannedCast(value, FLOAT32, others, name)

@@ -1,0 +1,141 @@
+"""What a user says of the numbers that inputs hold: `x=0:255`, checked and read once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import element
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.nearest import suggestion
+from amp_rewrite.values.intervals import element_types
+from amp_rewrite.values.intervals.interval import Interval, between
+
+Range = tuple[float, float]
+"""The least and the greatest number that an input may hold."""
+
+InputRanges = Mapping[str, Range]
+"""Name of a graph input -> its range."""
+
+_SPELLING = "NAME=LOW:HIGH, for example x=0:255"
+
+
+def _texts(given: object) -> list[str]:
+    """Return the texts of a list.
+
+    Raises:
+        OptionError: It is not a list of texts.
+    """
+    entries = list(cast(Iterable[object], given)) if isinstance(given, Iterable) else [given]
+    texts = [entry for entry in entries if isinstance(entry, str)]
+    if len(texts) < len(entries):
+        raise OptionError(
+            "input_ranges must be a mapping, or a list of texts such as 'x=0:255'",
+            found=repr(given),
+        )
+    return texts
+
+
+def input_ranges(given: Mapping[str, Any] | Iterable[str]) -> InputRanges:
+    """Return the ranges that an option holds.
+
+    Args:
+        given: Name -> (low, high), or texts as on the command line, "x=0:255".
+
+    Raises:
+        OptionError: One is not a range, has its ends in the wrong order, or is there twice.
+    """
+    if isinstance(given, str):
+        raise OptionError(
+            "input_ranges must be a mapping or a list",
+            found=repr(given),
+            remedy=f"pass [{given!r}]",
+        )
+    texts = [] if isinstance(given, Mapping) else _texts(given)
+    pairs = given.items() if isinstance(given, Mapping) else [_parsed(text) for text in texts]
+    found: dict[str, Range] = {}
+    for name, ends in pairs:
+        if name in found:
+            raise OptionError("input_ranges has two ranges for one input", found=repr(name))
+        found[name] = _range(name, ends)
+    return MappingProxyType(found)
+
+
+def _parsed(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return name and ends of "NAME=LOW:HIGH"; a name may have colons and equals signs."""
+    name, equals, ends = text.rpartition("=")
+    if not (name and equals):
+        raise OptionError("input_ranges holds no range", found=repr(text), expected=_SPELLING)
+    return name, tuple(ends.split(":"))
+
+
+def _range(name: str, ends: Any) -> Range:
+    try:
+        low, high = (float(end) for end in ends)
+    except (TypeError, ValueError):
+        shown = ":".join(ends) if isinstance(ends, tuple) and all(map(_is_text, ends)) else ends
+        raise OptionError(
+            f"input_ranges has no two numbers for input {name!r}",
+            found=repr(shown),
+            expected=_SPELLING,
+        ) from None
+    if math.isnan(low) or math.isnan(high) or low > high:
+        raise OptionError(
+            f"input_ranges has no range for input {name!r}",
+            found=f"{low:g}:{high:g}",
+            expected="two numbers, the smaller one first",
+        )
+    return low, high
+
+
+def _is_text(end: object) -> bool:
+    return isinstance(end, str)
+
+
+def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:
+    """Reject ranges of what is not an input of the model.
+
+    Raises:
+        OptionError: No input has the name; the nearest ones are named.
+    """
+    names = [model.value_names[value] for value in model.main.inputs]
+    for name in ranges:
+        if name not in names:
+            some = ", ".join(map(repr, names)) or "a model with inputs"
+            raise OptionError(
+                "input_ranges names no input of the model",
+                found=repr(name),
+                expected=suggestion(name, names, some),
+            )
+
+
+def input_intervals(ranges: InputRanges, type_graph: TypeGraph) -> dict[int, Interval]:
+    """Return what ranges say of graph inputs.
+
+    Raises:
+        OptionError: An input holds no numbers, or none of its type is in the range.
+    """
+    flat, found = type_graph.flat, dict[int, Interval]()
+    for value in type_graph.flat.main.inputs:
+        given = ranges.get(flat.value_names[value])
+        if given is not None:
+            _check_type(flat.value_names[value], type_graph.types[value], given)
+            found[value] = between(*given)
+    return found
+
+
+def _check_type(name: str, type_string: str | None, given: Range) -> None:
+    known = element_types.of(type_string)
+    is_known = type_string is not None and element(type_string) is not None
+    if is_known and not known.is_numeric:
+        raise OptionError(f"input {name!r} holds no numbers", found=type_string)
+    if given[1] < known.range.low or given[0] > known.range.high:
+        raise OptionError(
+            f"input_ranges has a range for input {name!r} that its type does not meet",
+            found=f"{given[0]:g}:{given[1]:g}",
+            expected=f"numbers from {known.range.low:g} to {known.range.high:g}",
+        )

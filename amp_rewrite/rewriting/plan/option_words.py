@@ -1,0 +1,52 @@
+"""The options of a rewrite as words of a command: what is suggested is what was done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+from amp_rewrite.oplists import OpLists
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+
+_SILENT = frozenset({"strict"})
+"""Options that check a rewrite and change nothing in it."""
+
+
+def option_words(options: RewriteOptions) -> tuple[tuple[str, ...], ...]:
+    """Return the options that are not the default ones, each as its words on the command line.
+
+    Lists that were made in Python have no name there, and are left out.
+
+    Example:
+        (("--precision", "bfloat16"), ("--deny-node", "head"), ("--no-move-casts",))
+    """
+    usual = RewriteOptions()
+    return tuple(
+        words
+        for option in fields(RewriteOptions)
+        if option.name not in _SILENT
+        and getattr(options, option.name) != getattr(usual, option.name)
+        for words in _words(option, getattr(options, option.name))
+    )
+
+
+def _words(option: Field[Any], value: Any) -> Iterator[tuple[str, ...]]:
+    name = option.name.replace("_", "-")
+    if isinstance(value, bool):
+        yield (f"--{name}" if value else f"--no-{name}",)
+    elif option.metadata["flag"] is None:
+        yield f"--{name}", str(value)
+    else:
+        yield from ((option.metadata["flag"], text) for text in _texts(value))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield what is repeated for an option that takes names, ranges or files."""
+    if isinstance(value, Mapping):
+        yield from (f"{name}={low:.9g}:{high:.9g}" for name, (low, high) in value.items())
+    elif isinstance(value, str | os.PathLike):
+        yield os.fspath(value)
+    elif not isinstance(value, OpLists):
+        yield from map(os.fspath, value)

@@ -1,0 +1,373 @@
+"""The options of a rewrite: their one spelling, for Python and for the command line."""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
+
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
+from amp_rewrite.base.name_patterns import NamePattern, hint
+from amp_rewrite.dtypes import DType, Precision, low_dtype
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.nearest import suggestion
+from amp_rewrite.oplists import Level, OpLists
+from amp_rewrite.oplists.environment import names_of
+from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.flat import FlatGraph
+
+Lists = OpLists | str | Path | Sequence[str | Path] | None
+Function = TypeVar("Function", bound=Callable[..., Any])
+Names = Collection[str]
+Ranges = Mapping[str, tuple[float, float]] | Collection[str]
+Weights = Literal["convert", "cast"]
+Store = Literal["float32", "tables", "half"]
+
+_PATTERNS = ("deny_nodes", "allow_nodes")
+_MOST, _LONG = 4, 120
+"""Names, and characters of one, that `repr` shows of an option."""
+
+
+def _shown(
+    help_: str,
+    *,
+    flag: str | None = None,
+    names: str | None = None,
+    choices: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what the command line needs to make an option of a field.
+
+    Args:
+        help_: The text of `--help`.
+        flag: What is repeated, once for each name, if the field holds names.
+        names: The help of `flag` where the field is a switch as well; `help_` is the switch's then.
+        choices: What a shell completes the value with.
+    """
+    return {"help": help_, "flag": flag, "names": names, "choices": choices}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteOptions:
+    """What a rewrite is asked to do.
+
+    Attributes:
+        precision: "float16" or "bfloat16".
+        target: What the result is for: a target with an execution provider makes low only what
+            that has kernels for; "schema" whatever the ONNX schemas admit. The path of a kernel
+            table (.json), or several targets with commas between: what all of them support.
+        lists: Op lists: None for the built-in ones of precision and target, a YAML file, several
+            files of which later ones overlay earlier ones, or an OpLists.
+        level: Its letter case does not matter; the environment variable AMP_REWRITE_LEVEL applies
+            to "default".
+        keep_io_types: True keeps the types of all graph inputs and outputs, with casts inside;
+            False gives every float32 one the low type; a list of names, or patterns of them,
+            keeps those.
+        preserve: Names of nodes that must not be touched.
+        deny_nodes: Patterns of node names, with * for any text, or `re:` and a regular expression;
+            these nodes stay float32.
+        allow_nodes: Such patterns; these nodes are treated as if on the allow list.
+        deny_ops: Operators, as "Op" or "domain::Op", that are treated as if on the deny list.
+        weights: "convert" stores low-precision weights; "cast" keeps float32 ones and adds Casts.
+        store: Which constants are stored in 16 bits though they compute as float32, behind a Cast
+            that the runtime folds when it loads the model: "tables", those that Gather reads and
+            whose rows end in converted parts; "half", all large ones; "float32", none. What does
+            not survive that stays as it is.
+        infer_after_allow: Whether an infer operator right behind an allow one becomes low.
+        inline_functions: Inline model-local functions first; otherwise a call is a boundary.
+        move_casts: Whether casts move across operators that change no value, where that saves some.
+        variables: Names of graph inputs that are training variables, as the states of a step are
+            without being named: an Identity that reads one stays float32.
+        input_ranges: Graph input -> (the least, the greatest) number that it ever holds; or texts
+            such as "x=0:255". What follows from it is proved rather than estimated.
+        strict: Check every invariant, and refuse a rewrite that converts nothing useful, meets an
+            operator on no list, or lacks a kernel.
+    """
+
+    precision: Precision = field(
+        default="float16", metadata=_shown("float16 or bfloat16.", choices=get_args(Precision))
+    )
+    target: targets.TargetChoice = field(
+        default=targets.DEFAULT,
+        metadata=_shown(targets.in_words(), choices=get_args(targets.TargetName)),
+    )
+    lists: Lists = field(
+        default=None,
+        metadata=_shown(
+            "Op list file or built-in name; repeat to lay one over another.", flag="--lists"
+        ),
+    )
+    level: Level = field(
+        default="default",
+        metadata=_shown(
+            "default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or UNSAFE_FORCE_ALL (any case).",
+            choices=get_args(Level),
+        ),
+    )
+    keep_io_types: bool | Names = field(
+        default=True,
+        metadata=_shown(
+            "Keep graph input and output types.",
+            flag="--keep-io",
+            names="Keep only the types of these inputs and outputs (names, or regexes for whole "
+            "names); repeat.",
+        ),
+    )
+    preserve: Names = field(
+        default=(), metadata=_shown("Name of a node not to touch; repeat.", flag="--preserve")
+    )
+    deny_nodes: Names = field(
+        default=(),
+        metadata=_shown("Pattern of node names to keep float32; repeat.", flag="--deny-node"),
+    )
+    allow_nodes: Names = field(
+        default=(),
+        metadata=_shown("Pattern of node names to treat as allowed; repeat.", flag="--allow-node"),
+    )
+    deny_ops: Names = field(
+        default=(),
+        metadata=_shown("Operator to keep float32, such as Softmax; repeat.", flag="--deny-op"),
+    )
+    weights: Weights = field(
+        default="convert",
+        metadata=_shown(
+            "convert: store low-precision weights; cast: keep float32 ones.",
+            choices=get_args(Weights),
+        ),
+    )
+    store: Store = field(
+        default="tables",
+        metadata=_shown(
+            "What is stored in 16 bits though it computes in float32: tables that Gather reads, "
+            "half: all large constants that survive it, or float32: nothing.",
+            choices=get_args(Store),
+        ),
+    )
+    infer_after_allow: bool = field(
+        default=True,
+        metadata=_shown("Let an infer operator right behind an allow one become low."),
+    )
+    inline_functions: bool = field(
+        default=False,
+        metadata=_shown("Inline model-local functions first; otherwise calls are boundaries."),
+    )
+    move_casts: bool = field(
+        default=True,
+        metadata=_shown("Move casts across operators that change no value where that saves some."),
+    )
+    variables: Names = field(
+        default=(),
+        metadata=_shown(
+            "Name of a graph input that is a training variable; repeat.", flag="--variable"
+        ),
+    )
+    input_ranges: Ranges = field(
+        default=(),
+        metadata=_shown(
+            "NAME=LOW:HIGH: the least and the greatest number that an input holds; repeat.",
+            flag="--input-range",
+        ),
+    )
+    strict: bool = field(
+        default=False,
+        metadata=_shown(
+            "Check every invariant; exit 3 if nothing useful was converted, an operator is on no "
+            "list, or a kernel is missing."
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Reject impossible values, and keep names as tuples.
+
+        Raises:
+            OptionError: A value is unknown, or a pattern is not a regular expression.
+        """
+        for name in ("keep_io_types", "preserve", *_PATTERNS, "deny_ops", "variables"):
+            given = getattr(self, name)
+            if name != "keep_io_types" or not isinstance(given, bool):
+                object.__setattr__(self, name, arguments.texts(name, given))
+        for name in ("infer_after_allow", "inline_functions", "move_casts", "strict"):
+            object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
+        object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
+        object.__setattr__(self, "precision", low_dtype(self.precision).name)
+        object.__setattr__(self, "target", targets.spelled(self.target))
+        targets.find(self.target).check_precision(self.precision)
+        arguments.one_of("weights", self.weights, get_args(Weights))
+        arguments.one_of("store", self.store, get_args(Store))
+        if self.store == "half" and self.weights == "cast":
+            raise OptionError(
+                "weights that stay float32 in the file cannot be stored in 16 bits",
+                found="store='half' with weights='cast'",
+                remedy="leave one of them away",
+            )
+        _ = self.rules
+
+    @property
+    def low(self) -> DType:
+        """The low-precision type."""
+        return low_dtype(self.precision)
+
+    @property
+    def ranges(self) -> InputRanges:
+        """What the user says of inputs, checked."""
+        return input_ranges(self.input_ranges)
+
+    def __repr__(self) -> str:
+        """Return what is not as by default."""
+        short = reprlib.Repr()
+        short.maxtuple = short.maxlist = short.maxdict = short.maxset = _MOST
+        short.maxstring = short.maxother = _LONG
+        named = (
+            f"{option.name}={short.repr(value)}"
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
+            and (value or option.default)  # no ranges are an empty mapping, by default ()
+        )
+        return f"{type(self).__name__}({', '.join(named)})"
+
+    @property
+    def rules(self) -> NodeRules:
+        """The rules about single nodes."""
+        return NodeRules(
+            preserve=frozenset(self.preserve),
+            deny=tuple(NamePattern.of(p, "deny_nodes") for p in self.deny_nodes),
+            allow=tuple(NamePattern.of(p, "allow_nodes") for p in self.allow_nodes),
+        )
+
+    def keeps_type(self, name: str) -> bool:
+        """Tell whether a graph input or output keeps its type, by its name."""
+        kept = self.keep_io_types
+        return kept if isinstance(kept, bool) else any(p.matches(name) for p in _kept(kept))
+
+    def check_names(self, model: FlatGraph) -> None:
+        """Reject names and patterns that fit nothing in the model.
+
+        Raises:
+            OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes`, `deny_ops`,
+                `variables` or `input_ranges` names nothing.
+        """
+        nodes = set(model.node_names)
+        _require_known("preserve", self.preserve, nodes, "a node name")
+        rules = self.rules
+        for option, patterns in (("deny_nodes", rules.deny), ("allow_nodes", rules.allow)):
+            for pattern in patterns:
+                if not pattern.matches_any(nodes):
+                    raise OptionError(
+                        f"{option} matches no node",
+                        found=repr(pattern.text),
+                        expected=suggestion(
+                            pattern.text.strip("*."), model.node_names, "a pattern of node names"
+                        ),
+                        remedy=f"{hint(pattern.text)}; `amp-rewrite explain MODEL` lists the names",
+                    )
+        known = {name for called in model.operators for name in names_of(called)}
+        _require_known("deny_ops", self.deny_ops, known, "an operator of the model")
+        check_input_names(self.ranges, model)
+        inputs = {model.value_names[v] for v in model.main.inputs}
+        _require_known("variables", self.variables, inputs, "a graph input")
+        if not isinstance(self.keep_io_types, bool):
+            ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
+            unknown = [p.text for p in _kept(self.keep_io_types) if not p.matches_any(ends)]
+            _require_known("keep_io_types", unknown, ends, "a graph input or output")
+
+
+class StepChanges(TypedDict, total=False):
+    """The options of RewriteOptions as keyword arguments, but for the precision."""
+
+    target: targets.TargetChoice
+    lists: Lists
+    level: Level
+    keep_io_types: bool | Names
+    preserve: Names
+    deny_nodes: Names
+    allow_nodes: Names
+    deny_ops: Names
+    weights: Weights
+    store: Store
+    infer_after_allow: bool
+    inline_functions: bool
+    move_casts: bool
+    variables: Names
+    input_ranges: Ranges
+    strict: bool
+
+
+class Changes(StepChanges, total=False):
+    """The options of RewriteOptions as keyword arguments; a test holds the two together."""
+
+    precision: Precision
+
+
+_SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
+"""What onnxconverter-common calls an option that means the same."""
+
+_ELSEWHERE = {"dtype": "precision", "keep_io": "keep_io_types", "ops": "deny_ops"}
+"""What users try first -> the option that does it."""
+
+
+def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> RewriteOptions:
+    """Return options, the default ones for None, after changes.
+
+    Raises:
+        OptionError: A change names no option, or its value is impossible.
+    """
+    if not (options is None or isinstance(options, RewriteOptions)):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "options must be RewriteOptions",
+            found=repr(options),
+            remedy="pass amp_rewrite.RewriteOptions(...), or each option by its name",
+        )
+    if not _SYNONYMS.keys().isdisjoint(changes):
+        renamed: Any = {_SYNONYMS.get(name, name): v for name, v in changes.items()}
+        return changed(options, **renamed)
+    known = [option.name for option in fields(RewriteOptions)]
+    for name in changes:
+        if name not in known:
+            close = [_ELSEWHERE[name]] if name in _ELSEWHERE else get_close_matches(name, known)
+            expected = " or ".join(close) or ", ".join(known)
+            raise OptionError("unknown option", found=name, expected=expected)
+    # Editors complete the names of options where they can follow them to the class.
+    return RewriteOptions(**changes) if options is None else replace(options, **changes)
+
+
+def _kept(given: Names) -> list[NamePattern]:
+    return [NamePattern.of(text, "keep_io_types") for text in given]
+
+
+AUTO, KEEP = "auto", "keep"
+"""What is said of the opset that a model is moved to, in place of a number."""
+
+
+def with_option_names(function: Function) -> Function:
+    """Give a function of `**changes` a signature that names them all, for notebooks and `help`."""
+    given = inspect.signature(function)
+    own = [p for p in given.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    named = [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=option.type,
+        )
+        for option in fields(RewriteOptions)
+        if option.name not in given.parameters
+    ]
+    function.__signature__ = given.replace(parameters=[*own, *named])  # pyright: ignore[reportFunctionMemberAccess] PEP 362
+    return function
+
+
+def _require_known(option: str, names: Iterable[str], known: set[str], kind: str) -> None:
+    for name in names:
+        if name not in known:
+            raise OptionError(
+                f"{option} names nothing in the model",
+                found=repr(name),
+                expected=suggestion(name, sorted(known), kind),
+            )

@@ -1,0 +1,173 @@
+"""Constants that compute as float32 and are stored in 16 bits, behind one Cast.
+
+A runtime folds a Cast of an initializer when it loads the model, so that the file halves and
+nothing else changes: the operators that read the constant are the same, in the same type, and what
+the runtime fuses around them (Gather, Add and LayerNormalization of embeddings) still fuses. A Cast
+behind the Gather would move fewer bytes where nothing is folded, but runs each time and comes
+between the operators of such a fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT16, DType
+from amp_rewrite.graph import schemas
+from amp_rewrite.graph.constants import constant_tensor, read_constants
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.flat import ABSENT, Array, Tensor
+from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
+from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.reach import walk
+from amp_rewrite.rewriting.plan.options import Store
+from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
+
+LEAST_ELEMENTS = 1024
+"""Smaller constants save less than the Cast and its names take."""
+
+# operators: what the normalization behind a sum of embeddings is made of, fused or not.
+_NORMALIZING = (
+    *("Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Dropout", "Shape"),
+    *("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "LpNormalization"),
+    *("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"),
+    "com.microsoft::SkipLayerNormalization",
+    "com.microsoft::SkipSimplifiedLayerNormalization",
+)
+
+_STEADY = frozenset(_NORMALIZING) | (
+    having(Trait.MOVES, Trait.ADDS) - having(Trait.JUMPS, Trait.SEQUENCE, Trait.OPAQUE)
+)
+"""Operators through which the rounding of a table's rows stays what it is, relative to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConstant:
+    """A constant to store in 16 bits though it computes as float32.
+
+    Attributes:
+        value: The initializer's value, or a Constant node's output.
+        tensor: Its float32 contents.
+        dtype: The type to store it in.
+        loss: What that loses.
+    """
+
+    value: int
+    tensor: Tensor
+    dtype: DType
+    loss: RoundingLoss
+
+
+def stored_constants(
+    context: PaintContext, painting: Painting, store: Store
+) -> dict[int, StoredConstant]:
+    """Return, by value, the constants to store in 16 bits of those that something reads as float32.
+
+    Args:
+        context: What the painting knew.
+        painting: The painting.
+        store: Which of them: "tables" are what Gather reads, and whose rows end in converted parts.
+    """
+    if store == "float32" or not context.converts_weights:
+        return {}
+    chosen = _tables(context, painting) if store == "tables" else read_constants(context.type_graph)
+    found: dict[int, StoredConstant] = {}
+    for value in chosen:
+        tensor = constant_tensor(context.type_graph, value)
+        if tensor is None or tensor.size < LEAST_ELEMENTS or not _may_move(context, value):
+            continue
+        low_uses = [painting.allow[v] for v in context.type_graph.readers(value)]
+        if all(low_uses):
+            continue
+        dtypes = (context.low,) if any(low_uses) else (FLOAT16, context.low)
+        kept = _kept(context, value, tensor, dict.fromkeys(dtypes))
+        if kept is not None:
+            found[value] = kept
+    return found
+
+
+def _kept(
+    context: PaintContext, value: int, tensor: Tensor, dtypes: Iterable[DType]
+) -> StoredConstant | None:
+    """Return how to store a constant: in the first of some types that keeps it."""
+    for dtype in dtypes:
+        if _casts_from(context.type_graph, dtype):
+            loss = rounding_loss(context.type_graph.flat.elements(tensor), dtype)
+            if loss.is_kept:
+                return StoredConstant(value, tensor, dtype, loss)
+    return None
+
+
+def _casts_from(type_graph: TypeGraph, dtype: DType) -> bool:
+    """Tell whether Cast takes a type at the model's opset."""
+    opset = type_graph.flat.opsets.get("", OPSET_OF_CASTS)
+    cast = schemas.find("", "Cast", opset)
+    admitted = frozenset[str]() if cast is None else cast.variables["T1"]
+    return opset >= OLDEST_REWRITABLE_OPSET and tensor_type(dtype.number) in admitted
+
+
+def _may_move(context: PaintContext, value: int) -> bool:
+    """Tell whether a Cast may come between a constant and all that reads it.
+
+    What is opaque gets what it got; a node that the user preserves is not touched; what a Cast of
+    the model reads would be cast twice; and an output of a graph keeps its type.
+    """
+    graph, flat = context.type_graph, context.type_graph.flat
+    if flat.is_output(value):
+        return False
+    for slot in flat.uses(value):
+        node = flat.reader(slot)
+        if graph.reads[slot] == ABSENT or flat.called(node)[:2] == ("", "Cast"):
+            return False
+        if graph.ports_of(node).schema is None or flat.node_names[node] in context.rules.preserve:
+            return False
+    return True
+
+
+def _tables(context: PaintContext, painting: Painting) -> list[int]:
+    """Return what Gather alone reads as float32, if all its rows end in converted parts."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    tables: dict[int, list[int]] = {}
+    for node in flat.nodes_of("Gather"):
+        value, vertex = flat.inputs_of(node)[0], graph.reads[flat.input_start[node]]
+        if vertex != ABSENT and not painting.allow[vertex]:
+            tables.setdefault(value, []).append(vertex)
+    tables = {v: rows for v, rows in tables.items() if constant_tensor(graph, v) is not None}
+    if not tables:
+        return []
+    ends_low = _ends_low(graph, painting)
+    return [
+        value
+        for value, rows in tables.items()
+        if all(ends_low[row] for row in rows)
+        and all(v in rows or v == ABSENT or painting.allow[v] for v in graph.readers(value))
+    ]
+
+
+def _ends_low(graph: TypeGraph, painting: Painting) -> Array:
+    """Return a mask of the float32 vertices all of whose results become low in the end.
+
+    Nothing of them leaves the model or steers it as float32, and what lies on the way magnifies no
+    rounding, so that rounding them costs about what rounding at the end does.
+    """
+    stays = ~painting.allow
+    tells = stays & ~graph.called(_STEADY)
+    tells[_read_elsewhere(graph)] = True
+    tells &= stays
+    spoilt = walk(vertices_in(tells), graph.predecessors, stays)
+    reaching = walk(vertices_in(painting.allow), graph.predecessors, stays)
+    return graph.mask(reaching) & ~graph.mask(spoilt) & stays
+
+
+def _read_elsewhere(graph: TypeGraph) -> list[int]:
+    """Return the vertices whose results the caller, or something opaque, reads as float32."""
+    values = np.array(graph.flat.inputs, np.int64)
+    opaque = values[(np.array(graph.reads, np.int64) == ABSENT) & (values != ABSENT)].tolist()
+    sources = (graph.source[value] for value in (*opaque, *graph.flat.main.outputs))
+    return [vertex for vertex in sources if vertex != ABSENT]

@@ -1,0 +1,200 @@
+"""Build the report of a rewrite from its painting and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.part import part_in
+from amp_rewrite.graph.sizes import Sizes
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.region_costs import RegionCosts
+from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
+from amp_rewrite.rewriting.plan.option_words import option_words
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.alignment import batch_multiple, misaligned
+from amp_rewrite.rewriting.report.arithmetic_share import compute_share
+from amp_rewrite.rewriting.report.cache_advice import ends_beside_cache
+from amp_rewrite.rewriting.report.likely_overflow import first_likely_overflow
+from amp_rewrite.rewriting.report.opset_advice import advised_opset
+from amp_rewrite.rewriting.report.reasons import why
+from amp_rewrite.rewriting.report.recorder import Recorder
+from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
+from amp_rewrite.rewriting.report.rewrite_report import Report
+from amp_rewrite.rewriting.report.unmatched_rules import unmatched_rules
+from amp_rewrite.targets import find
+from amp_rewrite.values.weight_stats import WeightStats
+
+
+def build_report(
+    context: PaintContext,
+    painting: Painting,
+    plan: CastPlan,
+    options: RewriteOptions,
+    removed: int,
+    sizes: Sizes | None = None,
+) -> Report:
+    """Return the report.
+
+    Args:
+        context: What the painting knew.
+        painting: The painting.
+        plan: What was changed.
+        options: What was asked for.
+        removed: How many of the model's Casts became no-ops.
+        sizes: The sizes of values; None for those that the file records.
+    """
+    costs = RegionCosts(context, painting.allow, sizes or Sizes(context.type_graph.flat))
+    flat = context.type_graph.flat
+    has_tensor_cores = find(options.target).tensor_cores and bool(painting.allow.any())
+    return Report(
+        precision=options.precision,
+        target=options.target,
+        level=context.lists.level,
+        opset=flat.opsets.get("", 0),
+        weights=_weights(context, plan),
+        summary=summarize(context, painting, plan, removed, costs),
+        kept=_kept_nodes(context, painting),
+        n_casts=len(plan.casts),
+        details=Recorder(context, painting, plan, costs),
+        boundaries=_boundaries(context),
+        functions=_function_treatment(flat, options),
+        input_ranges=options.ranges,
+        likely_overflow=first_likely_overflow(context),
+        unmatched_rules=unmatched_rules(context),
+        opset_advice=advised_opset(context, painting),
+        alignment=misaligned(context, painting) if has_tensor_cores else (),
+        batch_multiple=batch_multiple(context, painting) if has_tensor_cores else None,
+        asked=option_words(options),
+        beside_cache=ends_beside_cache(context, plan),
+    )
+
+
+def summarize(
+    context: PaintContext, painting: Painting, plan: CastPlan, removed: int, costs: RegionCosts
+) -> Summary:
+    """Return the figures."""
+    graph = context.type_graph
+    is_constant = constant_nodes(graph.flat)
+    allow = np.unique(graph.node[context.on(ListName.ALLOW)])
+    cast_bytes = [costs.cast_bytes(cast.value) for cast in plan.casts]
+    return Summary(
+        nodes_converted=len(np.unique(graph.node[painting.allow])),
+        float_nodes=int(np.count_nonzero(~is_constant[np.unique(graph.node)])),
+        casts_added=sum(1 for c in plan.casts if c.existing == ABSENT),
+        casts_removed=removed,
+        compute_converted=compute_share(graph, painting, allow[~is_constant[allow]].tolist()),
+        cast_bytes=sum(count or 0 for count in cast_bytes),
+        casts_of_unknown_size=cast_bytes.count(None),
+    )
+
+
+def constant_nodes(flat: FlatGraph) -> Array:
+    """Return a mask of the nodes that are sources of the graph like initializers."""
+    is_constant = [called[:2] == ("", "Constant") for called in flat.operators]
+    return np.array(is_constant, np.bool_)[np.array(flat.operator, np.int64)]
+
+
+def _kept_nodes(context: PaintContext, painting: Painting) -> dict[tuple[str, str], int]:
+    """Return (reason, operator) -> how many nodes stay float32 for it; constants do not count."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    stays = ~constant_nodes(flat)
+    stays[graph.node[painting.allow]] = False
+    stays &= np.diff(graph.first) > 0
+    counts: dict[tuple[str, str], int] = {}
+    for node in np.flatnonzero(stays).tolist():
+        reason = why(context, painting, graph.vertices_of(node)[0]).reason
+        everywhere = reason is Reason.OPSET_TOO_OLD
+        key = reason.value, "(every)" if everywhere else flat.called(node).op_type
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
+    overflow, underflow = Reason.CONSTANT_OVERFLOW, Reason.CONSTANT_UNDERFLOW
+    gone = {w.value for w in plan.weights if not w.keep_float32}
+    return WeightsRecord(
+        converted=sum(1 for w in plan.weights if w.uses),
+        kept=sum(1 for v in read_constants(context.type_graph) if v not in gone),
+        overflow=(*_kept(context, overflow), *_replaced(context, plan)),
+        underflow=(*_kept(context, underflow), *_flushed(context, plan)),
+        stored=tuple(_stored(context, plan)),
+    )
+
+
+def _stored(context: PaintContext, plan: CastPlan) -> Iterator[StoredRecord]:
+    for weight in plan.weights:
+        if weight.loss is not None:
+            saved = FLOAT32.numpy.itemsize - weight.dtype.numpy.itemsize
+            yield StoredRecord(
+                name=context.type_graph.flat.value_names[weight.value],
+                dtype=weight.dtype.name,
+                bytes_saved=saved * weight.tensor.size,
+                largest_relative=weight.loss.largest_relative,
+                small=weight.loss.small,
+            )
+
+
+def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
+    for weight in plan.weights:
+        stats = context.values.stats(weight.value, weight.tensor)
+        if stats.overflow(weight.dtype):
+            action = "saturated" if weight.saturate else "unbounded"
+            yield _range(context, weight, stats.overflow(weight.dtype), action)
+
+
+def _flushed(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
+    for weight in plan.weights:
+        stats = context.values.stats(weight.value, weight.tensor)
+        if stats.flushed_to_zero(weight.dtype):
+            yield _range(context, weight, stats.flushed_to_zero(weight.dtype), "flushed")
+
+
+def _range(context: PaintContext, weight: PlannedWeight, count: int, action: str) -> RangeRecord:
+    graph = context.type_graph
+    largest = context.values.stats(weight.value, weight.tensor).max_abs
+    consumers = tuple(dict.fromkeys(use.name(graph) for use in weight.uses))
+    return RangeRecord(graph.flat.value_names[weight.value], count, largest, action, consumers)
+
+
+def _kept(context: PaintContext, reason: Reason) -> Iterator[RangeRecord]:
+    """Yield a record per constant that keeps its consumers float32."""
+    type_graph, low = context.type_graph, context.low
+    consumers: dict[int, list[str]] = {}
+    for vertex, mark in context.excluded.items():
+        if mark.reason is reason and mark.constant is not None:
+            consumers.setdefault(mark.constant, []).append(type_graph.name(vertex))
+    for value, names in consumers.items():
+        tensor = filled_tensor(type_graph, value) or default_tensor(type_graph, value)
+        stats = WeightStats() if tensor is None else context.values.stats(value, tensor)
+        count = stats.overflow(low) or stats.flushed_to_zero(low)
+        yield RangeRecord(
+            type_graph.flat.value_names[value], count, stats.max_abs, "kept", tuple(names)
+        )
+
+
+def _boundaries(context: PaintContext) -> dict[str, int]:
+    graph, flat = context.type_graph, context.type_graph.flat
+    counts: dict[str, int] = {}
+    for node in range(flat.n_nodes):
+        if context.entry(node) is not None:
+            continue
+        has_floats = bool(graph.vertices_of(node)) or graph.ports_of(node).schema is None
+        part = part_in(flat.metadata_of(node))
+        if has_floats and (part is None or not part.stays_float32):
+            domain, op_type, _ = flat.called(node)
+            name = f"{domain}::{op_type}" if domain else op_type
+            counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _function_treatment(flat: FlatGraph, options: RewriteOptions) -> str:
+    if options.inline_functions:
+        return "inlined"
+    return "boundaries" if flat.functions else "none"

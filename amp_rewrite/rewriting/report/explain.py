@@ -1,0 +1,139 @@
+"""Chains of reasons, told from a report alone."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import printable
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.nearest import suggestion
+from amp_rewrite.rewriting.report.phrases import phrase
+from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
+from amp_rewrite.rewriting.report.rewrite_report import Report
+
+
+class Reported(Protocol):
+    """What has a report, such as the result of `rewrite`."""
+
+    @property
+    def report(self) -> Report:
+        """The record of what happened and why."""
+        ...
+
+
+def explain(result: Report | Reported, node: str) -> str:
+    """Return why a node has its types: one line per type variable, back to the origin.
+
+    Args:
+        result: What `rewrite` returned, or its report.
+        node: The node's name.
+
+    Raises:
+        OptionError: The model has no such node, or something else than a result was given.
+    """
+    report = _report_of(result)
+    arguments.text("node", node, what="the name of a node")
+    found = [record for record in report.nodes if record.name == node]
+    if not found:
+        raise OptionError(
+            "no node has this name",
+            found=repr(node),
+            expected=suggestion(node, (r.name for r in report.nodes), "a node name of the model"),
+            remedy="`amp-rewrite explain MODEL` lists them",
+        )
+    index = _index(report)
+    return "\n".join(printable(line) for record in found for line in _lines(report, record, index))
+
+
+def _report_of(result: object) -> Report:
+    report = result if isinstance(result, Report) else getattr(result, "report", None)
+    if not isinstance(report, Report):
+        raise OptionError(
+            "there is nothing to explain",
+            found=f"an object of type {type(result).__name__}",
+            expected="what amp_rewrite.rewrite returned, or its report",
+        )
+    return report
+
+
+def _index(report: Report) -> dict[str, tuple[NodeRecord, VariableRecord]]:
+    return {
+        f"{record.name}/{name}": (record, variable)
+        for record in reversed(report.nodes)
+        for name, variable in record.variables.items()
+    }
+
+
+def _lines(
+    report: Report, record: NodeRecord, index: dict[str, tuple[NodeRecord, VariableRecord]]
+) -> list[str]:
+    where = f" in {record.scope}" if record.scope else ""
+    if not record.variables:
+        return [f"{record.name} ({record.op}{where}) has no float32 type variable: left as it is"]
+    lines: list[str] = []
+    many = len(record.variables) > 1
+    for name, variable in record.variables.items():
+        title = f"{record.name}/{name}" if many else record.name
+        verb = "stays" if variable.dtype == FLOAT32.name else "becomes"
+        lines.append(
+            f"{title} ({record.op}{where}) {verb} {variable.dtype}: "
+            f"{_chain(report, f'{record.name}/{name}', variable, index)}{_bound(variable)}"
+            f"{_group(record, variable)}"
+        )
+    return lines
+
+
+def _group(record: NodeRecord, variable: VariableRecord) -> str:
+    """Return what a node is a part of, if the reason has not said so."""
+    if record.group is None or record.group in (variable.detail or ""):
+        return ""
+    return f"; part of {record.group}"
+
+
+def _chain(
+    report: Report,
+    start: str,
+    variable: VariableRecord,
+    index: dict[str, tuple[NodeRecord, VariableRecord]],
+) -> str:
+    """Follow `because` to its origin: phrase, origin (its reason), through the vertices between."""
+    path = [start]
+    current = variable
+    while current.because is not None and current.because not in path:
+        path.append(current.because)
+        if current.because not in index:
+            break
+        current = index[current.because][1]
+    text = _phrase(report, variable)
+    if len(path) == 1:
+        return f"{text}{_detail(variable)}"
+    if variable.detail:
+        way = ", ".join(_node_name(p, index) for p in path[1:])
+        return f"{text}{_detail(variable)}, by way of {way}"
+    origin = path[-1]
+    known = index.get(origin)
+    reason = "" if known is None else _phrase(report, known[1]).removeprefix("it is on the ")
+    note = "" if known is None else f" ({reason}{_detail(known[1])})"
+    through = ", ".join(_node_name(p, index) for p in reversed(path[1:-1]))
+    return f"{text} {_node_name(origin, index)}{note}" + (f" through {through}" if through else "")
+
+
+def _phrase(report: Report, variable: VariableRecord) -> str:
+    return phrase(variable.reason, report.precision, report.target)
+
+
+def _detail(variable: VariableRecord) -> str:
+    return f": {variable.detail}" if variable.detail else ""
+
+
+def _bound(variable: VariableRecord) -> str:
+    """Return what a low result cannot exceed, as far as that is proved."""
+    is_low = variable.dtype != FLOAT32.name
+    return f"; it cannot exceed {variable.bound:.4g}" if is_low and variable.bound else ""
+
+
+def _node_name(vertex: str, index: dict[str, tuple[NodeRecord, VariableRecord]]) -> str:
+    known = index.get(vertex)
+    return vertex if known is None else known[0].name

@@ -1,0 +1,97 @@
+"""What a rewrite gained, in words that need no knowledge of how it works."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.rewriting.plan.casts import CastPlan
+
+_ABOUT_HALF = (0.495, 0.515)
+"""The share of a file that is called half of it: what is not a weight stays as it is."""
+
+
+class Figures(Protocol):
+    """The figures that the headline says, which a summary has."""
+
+    @property
+    def nodes_converted(self) -> int:
+        """Nodes with at least one low type variable."""
+        ...
+
+    @property
+    def compute_converted(self) -> float:
+        """The low share of the arithmetic."""
+        ...
+
+
+class Gained(Protocol):
+    """What has such figures: a report, whose own text begins with the headline."""
+
+    @property
+    def precision(self) -> str:
+        """The low precision."""
+        ...
+
+    @property
+    def summary(self) -> Figures:
+        """The figures."""
+        ...
+
+
+class Sizes(NamedTuple):
+    """How large a model is before and after.
+
+    Attributes:
+        before: The bytes of its files.
+        after: The bytes of the rewritten model's files.
+        exact: Whether the latter were written and looked at, not computed from the plan.
+    """
+
+    before: int
+    after: int
+    exact: bool
+
+    @property
+    def share(self) -> float:
+        """The latter of the former."""
+        return self.after / self.before if self.before else 1.0
+
+
+def planned_size(before: int, plan: CastPlan) -> Sizes:
+    """Return about how large the rewritten model will be: what its weights save is taken off."""
+    after = before
+    for weight in plan.weights:
+        size = weight.tensor.size
+        after += size * weight.dtype.numpy.itemsize
+        after -= 0 if weight.keep_float32 else size * FLOAT32.numpy.itemsize
+    return Sizes(before, max(0, after), exact=False)
+
+
+def headline(report: Gained, sizes: Sizes | None = None) -> str:
+    """Return what was gained: size if that is known, and the share of the arithmetic.
+
+    Example:
+        "half the size; 100 % of the arithmetic in float16"
+    """
+    if not report.summary.nodes_converted:
+        return f"nothing changed: no part of the model can compute in {report.precision}"
+    share = report.summary.compute_converted
+    parts = [f"{_percent(share)} of the arithmetic in {report.precision}"]
+    if sizes is not None:
+        parts.insert(0, _size(sizes.share))
+    return "; ".join(parts)
+
+
+def _size(share: float) -> str:
+    if _ABOUT_HALF[0] <= share <= _ABOUT_HALF[1]:
+        return "half the size"
+    return f"{_percent(share)} of the size"
+
+
+def _percent(share: float) -> str:
+    """Return a share in per cent; what is not all of it, or not nothing, never reads so."""
+    whole = round(100 * share)
+    if (whole == 100) != (share == 1) or (whole == 0) != (share == 0):
+        return f"{100 * share:.2g} %" if share < 0.5 else f"{100 * share:.1f} %"
+    return f"{whole} %"

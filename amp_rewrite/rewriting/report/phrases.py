@@ -1,0 +1,115 @@
+"""What each reason says: to who knows the lists and passes, and to who does not."""
+
+from __future__ import annotations
+
+from amp_rewrite.rewriting.paint.painting import Reason
+
+PHRASES: dict[str, str] = {
+    Reason.ALLOW_LIST: "it is on the allow list",
+    Reason.FORCED: "the level UNSAFE_FORCE_ALL paints everything",
+    Reason.BETWEEN: "it lies between allow operators, reached from",
+    Reason.FOLLOWS: "an infer operator right behind",
+    Reason.CLEAR: "a clear operator next to",
+    Reason.SEQUENCE: "it handles the same sequence as",
+    Reason.RETARGETED_SCALES: "quantised weights, whose scales are converted for",
+    Reason.RETARGETED: "a Cast whose consumers are all low, retargeted for",
+    Reason.FLOAT32_PART: "float32 by construction",
+    Reason.COUNT: "counts keep float32 until they are normalised",
+    Reason.DEMAND: "small errors of it matter",
+    Reason.DENY_LIST: "it is on the deny list",
+    Reason.DOWNSTREAM_OF_DENY: "denied, reached forward from",
+    Reason.SQUARE: "denied",
+    Reason.SEQUENCE_DENIED: "its sequence stays float32",
+    Reason.PRESERVED: "the user preserves it",
+    Reason.NODE_RULE: "a node rule keeps it",
+    Reason.UNLISTED: "it is on no list, by decision",
+    Reason.UNKNOWN_OPERATOR: "it is a boundary",
+    Reason.FIXED_TYPE: "the operator's schema fixes this type",
+    Reason.TYPE_UNSUPPORTED: "the operator's schema does not admit {precision} here",
+    Reason.OPSET_TOO_OLD: "Cast gives no {precision} at the model's opset; --opset raises it",
+    Reason.NO_KERNEL: "target {target} has no {precision} kernel for it",
+    Reason.FUSED: "the target computes its group as one operator",
+    Reason.FUSED_FLOAT32: "the target computes a group as one operator, in float32",
+    Reason.QUANTIZED: "it is quantised",
+    Reason.CONSTANT_OVERFLOW: "a constant does not fit",
+    Reason.CONSTANT_UNDERFLOW: "a constant rounds to zero",
+    Reason.MASK: "a mask is added",
+    Reason.LONG_SUM: "its sums are too long for target {target}",
+    Reason.UNBOUNDED_SUM: "it reads a float32 sum that nothing bounds",
+    Reason.NO_CAST_BEHIND: "target {target} cannot have a Cast behind it",
+    Reason.CERTAIN_OVERFLOW: "a number does not fit",
+    Reason.LIKELY_OVERFLOW: "numbers are likely not to fit, by an estimate",
+    Reason.VARIABLE_READ: "it reads a training variable, and the cast comes after the read",
+    Reason.UNPROFITABLE: "the casts around its region cost more than it saves",
+    Reason.ISOLATED: "no accelerated operator is left in its region, first reached from",
+    Reason.CAST_MOVED: "moving the cast across it saves casts or bytes",
+    Reason.NOT_BETWEEN: "an infer operator that is neither between nor right behind allow ones",
+    Reason.NOT_NEXT: "a clear operator that is not next to an allow one",
+    Reason.CONVERTED: "every consumer is low, so it is stored in {precision}",
+    Reason.STORED: "it computes as float32 and is stored in 16 bits, behind a Cast",
+    Reason.CONSTANT: "a constant that something reads as float32",
+    Reason.NO_ALLOW: "the model has no allow operator to be next to",
+}
+"""What each reason says, for people."""
+
+
+PLAIN: dict[str, str] = {
+    Reason.ALLOW_LIST: "is where {precision} is fast",
+    Reason.FORCED: "is converted because the level forces everything",
+    Reason.BETWEEN: "lies between operators that are fast in {precision}",
+    Reason.FOLLOWS: "comes right behind an operator that is fast in {precision}",
+    Reason.CLEAR: "only passes numbers on, next to {precision}",
+    Reason.SEQUENCE: "handles a sequence of {precision} tensors",
+    Reason.RETARGETED_SCALES: "holds quantised weights whose readers all want {precision}",
+    Reason.RETARGETED: "is a Cast whose readers all want {precision}",
+    Reason.FUSED: "belongs to a group that the target computes as one operator",
+    Reason.FLOAT32_PART: "belongs to a part of training that needs float32",
+    Reason.COUNT: "holds counts or positions, which {precision} cannot tell apart",
+    Reason.DEMAND: "feeds angles, indices or logarithms, where small errors do harm",
+    Reason.DENY_LIST: "would lose too much accuracy in {precision}",
+    Reason.DOWNSTREAM_OF_DENY: "works on a result that needs float32",
+    Reason.SQUARE: "makes squares for a sum, which outgrow {precision}",
+    Reason.SEQUENCE_DENIED: "handles a sequence that stays float32",
+    Reason.PRESERVED: "is not to be touched: --preserve",
+    Reason.NODE_RULE: "is kept by a rule about this node",
+    Reason.UNLISTED: "is left alone, by a decision in the op lists",
+    Reason.UNKNOWN_OPERATOR: "is an operator that no op list knows",
+    Reason.FIXED_TYPE: "takes float32 here, whatever the model",
+    Reason.TYPE_UNSUPPORTED: "does not take {precision} in this opset of ONNX",
+    Reason.OPSET_TOO_OLD: "is of an opset without {precision}: --opset raises it",
+    Reason.NO_KERNEL: "cannot run in {precision} on target {target}",
+    Reason.FUSED_FLOAT32: "belongs to a group that the target computes in float32",
+    Reason.QUANTIZED: "is quantised already",
+    Reason.CONSTANT_OVERFLOW: "uses a constant that is too large for {precision}",
+    Reason.CONSTANT_UNDERFLOW: "relies on a constant that is too small for {precision}",
+    Reason.MASK: "adds a mask to scores, of which {precision} would spoil rows masked as a whole",
+    Reason.LONG_SUM: "adds up too many numbers for the kernels of target {target}",
+    Reason.UNBOUNDED_SUM: "reads a sum that may be too large for {precision}",
+    Reason.NO_CAST_BEHIND: "feeds what target {target} cannot build behind a Cast",
+    Reason.CERTAIN_OVERFLOW: "reaches numbers too large for {precision}, whatever the input",
+    Reason.LIKELY_OVERFLOW: "likely reaches numbers too large for {precision}",
+    Reason.VARIABLE_READ: "reads a variable that training keeps in float32",
+    Reason.UNPROFITABLE: "would cost more in casts than it saves",
+    Reason.ISOLATED: "has no fast operator left beside it",
+    Reason.CAST_MOVED: "changed sides, which saves casts",
+    Reason.NOT_BETWEEN: "is safe in {precision}, but stands at no fast operator",
+    Reason.NOT_NEXT: "only passes numbers on, next to float32",
+    Reason.NO_ALLOW: "is in a model without any operator that is fast in {precision}",
+    Reason.CONVERTED: "is a constant that is stored in {precision}",
+    Reason.STORED: "is a constant that is stored in 16 bits and read as float32",
+    Reason.CONSTANT: "is a constant that something reads as float32",
+}
+"""What a node with each reason does, for who knows nothing of lists and passes; after "it"."""
+
+
+def phrase(reason: str, precision: str, target: str) -> str:
+    """Return what a reason says of a rewrite to `precision` for `target`."""
+    return PHRASES.get(reason, reason).format(precision=precision, target=target)
+
+
+def plain_phrase(reason: str, precision: str, target: str) -> str:
+    """Return what a reason says of a node, in words that need no knowledge of how it works."""
+    known = PLAIN.get(reason)
+    if known is None:
+        return phrase(reason, precision, target)
+    return known.format(precision=precision, target=target)

@@ -1,0 +1,153 @@
+"""The records of nodes, casts and regions, made when somebody wants to read them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.region_costs import RegionCosts, total
+from amp_rewrite.rewriting.plan.casts import CastPlan
+from amp_rewrite.rewriting.report.reasons import why
+from amp_rewrite.rewriting.report.records import (
+    CastRecord,
+    NodeRecord,
+    RegionRecord,
+    VariableRecord,
+)
+from amp_rewrite.values.patterns.find_groups import find_groups
+from amp_rewrite.values.patterns.library import PATTERNS
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Makes the details of a report.
+
+    Attributes:
+        context: What the painting knew.
+        painting: The painting.
+        plan: What was changed.
+        costs: The regions of the painting, and what casts cost.
+    """
+
+    context: PaintContext
+    painting: Painting
+    plan: CastPlan
+    costs: RegionCosts
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Return a record of every node."""
+        flat, scopes = self.context.type_graph.flat, _scopes(self.context.type_graph.flat)
+        groups, converted = self._groups(), self._converted_constants()
+        return tuple(
+            NodeRecord(
+                name=name,
+                op=flat.called(node).op_type,
+                domain=flat.called(node).domain,
+                scope=scopes[flat.body_of[node]],
+                list=self._list_of(node),
+                variables=(
+                    self._constant_variables(node, converted)
+                    if flat.called(node)[:2] == ("", "Constant")
+                    else self._variables(node)
+                ),
+                group=groups.get(node),
+            )
+            for node, name in enumerate(flat.node_names)
+        )
+
+    def _list_of(self, node: int) -> str:
+        entry = self.context.entry(node)
+        return "unknown" if entry is None else entry.list.value
+
+    def _groups(self) -> dict[int, str]:
+        """Return what nodes are a part of, whether the target computes it as one operator or not.
+
+        The target's groups, which the painting knows, are a part of these at best: which pattern
+        takes a node depends on the patterns that are looked for.
+        """
+        graph, names = self.context.type_graph, self.context.type_graph.flat.node_names
+        found = find_groups(graph, PATTERNS)
+        return {node: group.words(names) for group in found for node in group.nodes}
+
+    def _variables(self, node: int) -> dict[str, VariableRecord]:
+        context, graph = self.context, self.context.type_graph
+        records: dict[str, VariableRecord] = {}
+        for vertex in graph.vertices_of(node):
+            mark = why(context, self.painting, vertex)
+            dtype = context.low.name if self.painting.is_allow(vertex) else FLOAT32.name
+            because = None if mark.because is None else graph.name(mark.because)
+            bound = self._bound(node, vertex)
+            record = VariableRecord(dtype, mark.reason.value, because, mark.detail, bound)
+            records |= dict.fromkeys(graph.kind_of(vertex).variables, record)
+        return records
+
+    def _bound(self, node: int, vertex: int) -> float | None:
+        """Return what no result of a vertex exceeds in magnitude, or None."""
+        graph, intervals = self.context.type_graph, self.context.values.intervals
+        writes = graph.writes[graph.flat.output_start[node] : graph.flat.output_start[node + 1]]
+        results = zip(graph.flat.outputs_of(node), writes, strict=True)
+        bounds = [intervals[v].magnitude for v, written in results if written == vertex]
+        largest = max(bounds, default=math.inf)
+        return largest if math.isfinite(largest) else None
+
+    def _converted_constants(self) -> dict[int, tuple[str, Reason]]:
+        """Return constant -> its type in the file now, and why."""
+        weights = (w for w in self.plan.weights if not w.keep_float32)
+        reasons = {True: Reason.CONVERTED, False: Reason.STORED}
+        return {w.value: (w.dtype.name, reasons[w.loss is None]) for w in weights}
+
+    def _constant_variables(
+        self, node: int, converted: dict[int, tuple[str, Reason]]
+    ) -> dict[str, VariableRecord]:
+        graph = self.context.type_graph
+        kept = FLOAT32.name, Reason.CONSTANT
+        dtype, reason = converted.get(graph.flat.outputs_of(node)[0], kept)
+        record = VariableRecord(dtype, reason.value, None, None)
+        kinds = [graph.kind_of(v) for v in graph.vertices_of(node)]
+        return dict.fromkeys((name for kind in kinds for name in kind.variables), record)
+
+    def casts(self) -> tuple[CastRecord, ...]:
+        """Return a record of every Cast that was added or given consumers."""
+        graph, names = self.context.type_graph, self.context.type_graph.flat.node_names
+        sources = [graph.source[cast.value] for cast in self.plan.casts]
+        return tuple(
+            CastRecord(
+                value=graph.flat.value_names[cast.value],
+                to=cast.to.name,
+                consumers=tuple(dict.fromkeys(use.name(graph) for use in cast.uses)),
+                name=cast.name if cast.existing == ABSENT else names[cast.existing],
+                existing=cast.existing != ABSENT,
+                producer=None if source == ABSENT else graph.name(source),
+                bytes=self.costs.cast_bytes(cast.value),
+            )
+            for cast, source in zip(self.plan.casts, sources, strict=True)
+        )
+
+    def regions(self) -> tuple[RegionRecord, ...]:
+        """Return a record of every connected region of low vertices, in execution order."""
+        graph, costs = self.context.type_graph, self.costs
+        return tuple(
+            RegionRecord(
+                first=graph.name(region.vertices[0]),
+                vertices=len(region.vertices),
+                casts=len(region.casts),
+                cast_bytes=total(map(costs.cast_bytes, region.casts)),
+                bytes_saved=total(map(costs.saved_bytes, region.vertices)),
+                multiply_accumulates=total(map(costs.multiply_accumulates, region.vertices)),
+            )
+            for region in costs.regions
+        )
+
+
+def _scopes(flat: FlatGraph) -> list[str]:
+    """Return, by graph, the path to it: "If_3/then_branch"."""
+    scopes = [""] * len(flat.bodies)
+    for number, body in enumerate(flat.bodies):
+        if number != MAIN:
+            outer = scopes[flat.body_of[body.owner]]
+            scopes[number] = f"{outer}/{flat.node_names[body.owner]}/{body.name}".removeprefix("/")
+    return scopes

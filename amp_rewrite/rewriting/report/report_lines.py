@@ -1,0 +1,110 @@
+"""Lines and the table of a report's text, each from the records that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.report.quantities import counted
+from amp_rewrite.rewriting.report.records import (
+    AlignmentRecord,
+    OpsetAdvice,
+    RaisedOpset,
+    StoredRecord,
+    Summary,
+    UnmatchedRule,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MOST_REASONS = 12
+"""How many (reason, operator) rows the table shows."""
+
+_MOST_LENGTHS = 4
+"""How many lengths that tensor cores do not fill the text shows."""
+
+_MOST_RULES = 3
+"""How many rules that match nothing the text shows."""
+
+
+def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> str:
+    """Return how the model came to its opset, and what that gained.
+
+    Args:
+        raised: The same in figures.
+        opset: The opset that the model has now.
+        compute_converted: The low share of multiply-accumulates there.
+    """
+    checked = "same outputs in float32"
+    if raised.unverified is not None:
+        checked = f"outputs not compared: {raised.unverified}"
+    return (
+        f"opset {raised.before} raised to {opset} ({checked}): it converts "
+        f"{compute_converted:.1%} instead of {raised.compute_before:.1%}"
+    )
+
+
+def opset_line(advice: OpsetAdvice, precision: str) -> str:
+    """Return what a newer opset would gain."""
+    return (
+        f"opset {advice.opset} would let up to {advice.compute_converted:.1%} of the "
+        f"multiply-accumulates be {precision}: convert --opset {advice.opset}"
+    )
+
+
+def cast_line(summary: Summary) -> str:
+    """Return how many bytes casts move."""
+    known, unknown = f"{summary.cast_bytes:,} bytes a run", summary.casts_of_unknown_size
+    if not unknown:
+        return f"casts move {known}"
+    return f"casts move {known}, without {unknown} of unknown size (--explain-casts infers shapes)"
+
+
+def alignment_line(alignment: Sequence[AlignmentRecord]) -> str:
+    """Return which lengths tensor cores do not fill; there is at least one."""
+    shown = [f"{a.node} ({a.dimension} {a.length})" for a in alignment[:_MOST_LENGTHS]]
+    more = ["..."] if len(alignment) > _MOST_LENGTHS else []
+    lengths = "length of low products is" if len(alignment) == 1 else "lengths of low products are"
+    return (
+        f"tensor cores: {len(alignment)} {lengths} not a multiple of "
+        f"{alignment[0].multiple}: {', '.join(shown + more)}"
+    )
+
+
+def unmatched_line(rules: Sequence[UnmatchedRule]) -> str:
+    """Return which rules about nodes match nothing in the model; there is at least one."""
+    more = ["..."] if len(rules) > _MOST_RULES else []
+    shown = ", ".join([*map(str, rules[:_MOST_RULES]), *more])
+    return f"{counted(len(rules), 'node rule')} without a match in the model: {shown}"
+
+
+def stored_line(stored: Sequence[StoredRecord]) -> str:
+    """Return what storing float32 constants in 16 bits saves and loses; there is at least one."""
+    saved = sum(record.bytes_saved for record in stored)
+    small = sum(record.small for record in stored)
+    worst = max(record.largest_relative for record in stored)
+    types = " or ".join(dict.fromkeys(record.dtype for record in stored))
+    return (
+        f"stored in {types} though float32: {len(stored)} constants, {saved:,} bytes less; "
+        f"relative error at most {worst:.2g}, {small} elements below the normal numbers"
+    )
+
+
+def reason_table(reasons: Mapping[tuple[str, str], int], precision: str, target: str) -> Table:
+    """Return the table of what stays float32: (reason, operator) -> how many nodes, in order."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="stays float32", title_justify="left", box=None, pad_edge=False)
+    table.add_column("nodes", justify="right")
+    table.add_column("operator")
+    table.add_column("because it")
+    for (reason, op), count in list(reasons.items())[:MOST_REASONS]:
+        said = plain_phrase(reason, precision, target)
+        table.add_row(str(count), op, Text(f"{said} ").append(f"({reason})", "dim"))
+    rest = sum(list(reasons.values())[MOST_REASONS:])
+    if rest:
+        table.add_row(str(rest), "...", "the JSON report names every node")
+    return table

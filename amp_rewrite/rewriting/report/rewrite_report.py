@@ -1,0 +1,240 @@
+"""The report of a rewrite: its records, their one JSON form (formats.md), and its text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amp_rewrite.base import arguments
+from amp_rewrite.base.html_table import HtmlTable
+from amp_rewrite.base.printable import one_line
+from amp_rewrite.rewriting.report import report_lines
+from amp_rewrite.rewriting.report.device_advice import device_lines
+from amp_rewrite.rewriting.report.gains import Sizes, headline
+from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.report.records import (
+    AlignmentRecord,
+    CastRecord,
+    NodeRecord,
+    OpsetAdvice,
+    RaisedOpset,
+    RegionRecord,
+    Summary,
+    UnmatchedRule,
+    WeightsRecord,
+    json_form,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+VERSION = 1
+"""Version of the JSON form: keys may be added, never renamed."""
+
+_WIDTH = 100
+
+
+class Details(Protocol):
+    """What a report says of every node and cast, which takes longer to say than all else."""
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Return a record of every node."""
+        ...
+
+    def casts(self) -> tuple[CastRecord, ...]:
+        """Return a record of every Cast that was added or given consumers."""
+        ...
+
+    def regions(self) -> tuple[RegionRecord, ...]:
+        """Return a record of every connected region of low vertices, in execution order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rewrite did and why.
+
+    Attributes:
+        kept: (reason, operator) -> how many nodes stay float32 for it.
+        n_casts: How many Casts were added or given consumers.
+        details: What is said of each of them, and of every node.
+        opset_advice: A newer opset that lets more of the model become low, or None.
+        opset_raised: How the model came to its opset, if that was raised first.
+        boundaries: Operators that no list knows and function calls, with how often each occurs.
+        input_ranges: Graph input -> what the user said of the numbers that it holds.
+        likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
+        unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
+        alignment: Lengths of low products that tensor cores do not fill, if the target has them.
+        batch_multiple: What free lengths have to be multiples of for low products to fill them;
+            None if the target has none.
+        asked: The options that are not the default ones, each as words of a command.
+        beside_cache: The float32 inputs and outputs that are no cache of keys and values, if such a
+            cache is cast at every step; else None.
+    """
+
+    precision: str
+    target: str
+    level: str
+    opset: int
+    weights: WeightsRecord
+    summary: Summary
+    kept: Mapping[tuple[str, str], int]
+    n_casts: int
+    details: Details = field(repr=False, compare=False)
+    boundaries: Mapping[str, int] = field(default_factory=dict)
+    functions: str = "none"
+    input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    likely_overflow: str | None = None
+    unmatched_rules: tuple[UnmatchedRule, ...] = ()
+    opset_advice: OpsetAdvice | None = None
+    opset_raised: RaisedOpset | None = None
+    alignment: tuple[AlignmentRecord, ...] = ()
+    batch_multiple: int | None = None
+    asked: tuple[tuple[str, ...], ...] = ()
+    beside_cache: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.in_short())
+
+    def in_short(self) -> str:
+        """Return what was converted in one line."""
+        summary = self.summary
+        return (
+            f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes in "
+            f"{self.precision} for {self.target}, {summary.casts_added} casts added"
+        )
+
+    @cached_property
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """All nodes, in execution order; made when first asked for."""
+        return self.details.nodes()
+
+    @cached_property
+    def casts(self) -> tuple[CastRecord, ...]:
+        """The Casts that were added or given consumers; made when first asked for."""
+        return self.details.casts()
+
+    @cached_property
+    def regions(self) -> tuple[RegionRecord, ...]:
+        """The connected regions of low vertices, in execution order; found when first asked for."""
+        return self.details.regions()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, version 1."""
+        return {
+            "version": VERSION,
+            "precision": self.precision,
+            "target": self.target,
+            "level": self.level,
+            "model": {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions},
+            "nodes": [n.to_dict() for n in self.nodes],
+            "casts": [c.to_dict() for c in self.casts],
+            "regions": [r.to_dict() for r in self.regions],
+            "weights": self.weights.to_dict(),
+            "boundaries": dict(self.boundaries),
+            "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
+            "likely_overflow": self.likely_overflow,
+            "unmatched_rules": [rule.to_dict() for rule in self.unmatched_rules],
+            "alignment": [a.to_dict() for a in self.alignment],
+            "batch_multiple": self.batch_multiple,
+            "opset_advice": json_form(self.opset_advice),
+            "opset_raised": json_form(self.opset_raised),
+            "summary": self.summary.to_dict(),
+        }
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """Return the report as JSON text, each level `indent` spaces further in.
+
+        Raises:
+            OptionError: `indent` is not None and not an integer from 0 to 100.
+        """
+        spaces = None if indent is None else arguments.integer("indent", indent, high=100)
+        return json.dumps(self.to_dict(), indent=spaces)
+
+    def to_text(self) -> str:
+        """Return a short table: what was converted, and why the rest stayed float32."""
+        from amp_rewrite.rewriting.report.plain_console import printed  # rich takes 40 ms to load
+
+        return printed(lambda console: print_report(self, console), _WIDTH)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what was gained, and what stays float32 and why."""
+        from amp_rewrite.base.html_table import HtmlTable, to_html
+
+        summary = self.summary
+        line = (
+            f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes compute in "
+            f"{self.precision} (target {self.target}); casts: {summary.casts_added} added, "
+            f"{summary.casts_removed} removed"
+        )
+        kept = kept_table(self.kept_reasons(), self.precision, self.target)
+        unknown = HtmlTable(("on no list", "nodes"), list(self.boundaries.items()))
+        return to_html(headline(self), (line,), (kept, unknown))
+
+    def kept_reasons(self) -> dict[tuple[str, str], int]:
+        """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
+        return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
+
+
+def print_report(report: Report, console: Console, sizes: Sizes | None = None) -> None:
+    """Print on a console what was gained, the figures, and why the rest stays float32.
+
+    Args:
+        report: The report.
+        console: Where to print.
+        sizes: How large the model is before and after, if that is known.
+    """
+    summary, weights = report.summary, report.weights
+    console.print(headline(report, sizes))
+    console.print(
+        f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
+        f"{report.precision} (target {report.target}): "
+        f"{summary.compute_converted:.1%} of the multiply-accumulates",
+    )
+    console.print(
+        f"casts: {summary.casts_added} added, {summary.casts_removed} removed; "
+        f"constants: {weights.converted} converted, {weights.kept} kept float32, "
+        f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
+        "round to zero",
+    )
+    for line in _remarks(report):
+        console.print(line)
+    reasons = report.kept_reasons()
+    if reasons:
+        console.print(report_lines.reason_table(reasons, report.precision, report.target))
+    if report.boundaries:
+        names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
+        console.print(f"boundaries (no list knows them): {names}")
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    """Yield what there is to say of some rewrites only."""
+    if report.opset_raised is not None:
+        compute = report.summary.compute_converted
+        yield report_lines.raised_line(report.opset_raised, report.opset, compute)
+    if report.opset_advice is not None:
+        yield report_lines.opset_line(report.opset_advice, report.precision)
+    if report.unmatched_rules:
+        yield report_lines.unmatched_line(report.unmatched_rules)
+    if report.n_casts:
+        yield report_lines.cast_line(report.summary)
+    if report.likely_overflow:
+        yield f"by estimate: {report.likely_overflow}"
+    if report.weights.stored:
+        yield report_lines.stored_line(report.weights.stored)
+    if report.alignment:
+        yield report_lines.alignment_line(report.alignment)
+    yield from device_lines(report.precision, report.batch_multiple)
+
+
+def kept_table(kept: Mapping[tuple[str, str], int], precision: str, target: str) -> HtmlTable:
+    """Return how many nodes stay float32 and why, for (reason, operator) -> how many nodes."""
+    rows = [
+        (count, operator, plain_phrase(reason, precision, target), reason)
+        for (reason, operator), count in kept.items()
+    ]
+    return HtmlTable(("stays float32", "operator", "because it", "reason"), rows)

@@ -1,0 +1,1 @@
+"""The gates to the engines that run models."""

@@ -1,0 +1,96 @@
+"""What a session reads and writes, bound before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amp_rewrite.runtimes.ort.device import HOST, Device
+from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
+from amp_rewrite.targets import CPU
+
+_GRAPH = "gpu_graph_id"
+"""The entry of RunOptions that says which captured graph of the session a run replays."""
+
+
+class Binding:
+    """The OrtValues that are a session's inputs and outputs; they stay bound from run to run."""
+
+    def __init__(self, session: Any) -> None:
+        """Begin with nothing bound.
+
+        Args:
+            session: An onnxruntime.InferenceSession.
+        """
+        self._session, self._binding = session, session.io_binding()
+        self._copies = session.get_providers() != [CPU]
+        self._read: dict[str, Any] = {}
+        self._order: dict[str, int] = {}
+        self._allocated: dict[str, Device] = {}
+        self._options: Any = None
+
+    def read(self, name: str, value: Any) -> None:
+        """Bind an OrtValue that an input is read from.
+
+        If a node on another device reads it, ONNX Runtime copies it when it is bound, not when the
+        session runs. So it is bound anew for every run, unless there is one device only.
+        """
+        if self._copies:
+            self._read[name] = value
+        else:
+            self._binding.bind_ortvalue_input(name, value)
+
+    def write(self, name: str, value: Any) -> None:
+        """Bind an OrtValue that an output is written to."""
+        self._order.setdefault(name, len(self._order))
+        self._binding.bind_ortvalue_output(name, value)
+
+    def allocate(self, name: str, device: Device = HOST) -> None:
+        """Let every run allocate an output, whose shape may differ from run to run."""
+        self._order.setdefault(name, len(self._order))
+        self._allocated[name] = device
+        self._bind_allocated(name)
+
+    def capture_as(self, number: int) -> None:
+        """Let the first run be captured as a CUDA graph and later ones replay it.
+
+        Everything must be bound by then, and stay so: a graph holds the addresses.
+
+        Args:
+            number: Of the graph, among those of the session.
+        """
+        self._bind_read()
+        self._read.clear()  # nothing of a graph is on another device
+        self._options = import_runtime().RunOptions()
+        self._options.add_run_config_entry(_GRAPH, str(number))
+
+    def run(self, failure: str) -> None:
+        """Run the session.
+
+        Args:
+            failure: What an error says went wrong.
+
+        Raises:
+            RunError: ONNX Runtime reports an error.
+        """
+        for name in self._allocated:  # what the last run allocated has its shape
+            self._bind_allocated(name)
+        with one_line(failure):
+            self._bind_read()
+            self._session.run_with_iobinding(self._binding, self._options)
+            if self._options is not None:
+                self._binding.synchronize_outputs()
+
+    def outputs(self, names: Iterable[str]) -> list[Any]:
+        """Return the OrtValues of outputs, as the last run left them."""
+        ort_value = import_runtime().OrtValue
+        found = self._binding.get_outputs_as_ortvaluevector()
+        return [ort_value(found[self._order[name]]) for name in names]
+
+    def _bind_read(self) -> None:
+        for name, value in self._read.items():
+            self._binding.bind_ortvalue_input(name, value)
+
+    def _bind_allocated(self, name: str) -> None:
+        device = self._allocated[name]
+        self._binding.bind_output(name, device.kind, device.index)

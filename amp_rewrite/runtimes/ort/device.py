@@ -1,0 +1,81 @@
+"""Where tensors live: the device of the preferred execution provider."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.runtimes.ort.providers import Provider, check_providers, name_and_options
+from amp_rewrite.runtimes.ort.runtime import import_runtime
+from amp_rewrite.targets import of_provider
+
+_DEVICES = {
+    "TensorrtExecutionProvider": "cuda",
+    "ROCMExecutionProvider": "cuda",
+    "MIGraphXExecutionProvider": "cuda",
+    "DmlExecutionProvider": "dml",
+}
+"""Providers without a target whose memory is not the host's, and what OrtValue calls it."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place for tensors.
+
+    Attributes:
+        kind: "cpu", "cuda" or "dml".
+        index: Which one of them.
+    """
+
+    kind: str = "cpu"
+    index: int = 0
+
+    @property
+    def is_host(self) -> bool:
+        """Whether tensors lie in the memory of the host."""
+        return self.kind == "cpu"
+
+
+HOST = Device()
+
+
+def device_of(providers: Sequence[Provider]) -> Device:
+    """Return the device of the first provider.
+
+    Args:
+        providers: Execution providers, the preferred one first.
+
+    Raises:
+        OptionError: None is given, or one is not a provider or is not available.
+    """
+    check_providers(providers)
+    name, options = name_and_options(providers[0])
+    target = of_provider(name)
+    kind = _DEVICES.get(name, HOST.kind) if target is None else target.device
+    return Device(kind, _index(options.get("device_id", 0)))
+
+
+def _index(given: Any) -> int:
+    """Return the number of a device, checked; ONNX Runtime takes it as text too."""
+    text = str(given)
+    if not (text.isascii() and text.isdigit()):
+        raise OptionError(
+            "impossible device_id",
+            found=repr(given),
+            expected="an integer of at least 0",
+            remedy="pass the number of the device",
+        )
+    return int(text)
+
+
+def load_libraries(device: Device) -> None:
+    """Let ONNX Runtime find CUDA and cuDNN where pip has put them, of PyTorch's or their own.
+
+    Args:
+        device: Nothing is done for other devices than CUDA ones.
+    """
+    runtime = import_runtime()
+    if device.kind == "cuda" and hasattr(runtime, "preload_dlls"):  # since 1.21
+        runtime.preload_dlls()

@@ -1,0 +1,144 @@
+"""Execution providers: how they are named, and whether the installed ONNX Runtime has them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.runtimes.ort.plugins import add_to_options, devices_of, is_plugin
+from amp_rewrite.runtimes.ort.runtime import import_runtime
+from amp_rewrite.targets import CPU, CUDA, NEEDS_A_DRIVER, of_provider
+
+Provider = str | tuple[str, Mapping[str, Any]]
+"""The name of an execution provider, or its name and options."""
+
+
+_NOT_MADE = "Error creating execution provider"
+_FAILED_CHECK = "was false."
+"""What ONNX Runtime's errors say of a provider, and what stands before the reason."""
+
+
+def name_and_options(provider: Provider) -> tuple[str, Mapping[str, Any]]:
+    """Return the two parts of a provider."""
+    return (provider, {}) if isinstance(provider, str) else provider
+
+
+def available_providers() -> tuple[str, ...]:
+    """Return the names of the providers that the installed ONNX Runtime has built in."""
+    return tuple(import_runtime().get_available_providers())
+
+
+def has_provider(name: str) -> bool:
+    """Return whether sessions can use a provider.
+
+    Raises:
+        OptionError: It is a plugin that cannot be used; the error says why.
+        RunError: ONNX Runtime refuses the plugin.
+    """
+    return bool(devices_of(name)) if is_plugin(name) else name in available_providers()
+
+
+def check_providers(given: Sequence[Provider]) -> None:
+    """Refuse what are not providers, and those that the installed ONNX Runtime lacks.
+
+    Raises:
+        OptionError: None is given, or one is not a provider or is not available.
+        RunError: ONNX Runtime refuses a plugin.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "providers must be a list of execution providers",
+            found=repr(given),
+            remedy=f"pass providers=[{CPU!r}]",
+        )
+    for provider in given:
+        _check_provider(provider)
+    for name, _ in map(name_and_options, given):
+        if not has_provider(name):
+            raise OptionError(
+                "the installed ONNX Runtime has no such execution provider",
+                found=repr(name),
+                expected=" or ".join(available_providers()),
+                remedy="install the wheel that has it, for example amp-rewrite[gpu]",
+            )
+
+
+def _check_provider(given: object) -> None:
+    """Refuse what is neither a name nor a name and options."""
+    if isinstance(given, str):
+        return
+    kinds = str, Mapping
+    pair: tuple[object, ...] = given if isinstance(given, tuple) else ()
+    if len(pair) != len(kinds) or not all(map(isinstance, pair, kinds)):
+        raise OptionError(
+            "a provider must be a name, or a tuple of a name and options",
+            found=repr(given),
+            remedy=f"pass {CPU!r}, or ({CUDA!r}, {{'device_id': 0}})",
+        )
+
+
+def use_plugins(options: Any, providers: Sequence[Provider]) -> bool:
+    """Put providers into the options of a session if one of them is a plugin.
+
+    Args:
+        options: SessionOptions.
+        providers: Execution providers, the preferred one first.
+
+    Returns:
+        Whether the options hold them, so that the session must not be told their names.
+
+    Raises:
+        OptionError: A plugin or its device is missing.
+        RunError: ONNX Runtime refuses the plugin or an option.
+    """
+    given = [name_and_options(provider) for provider in providers]
+    if not any(is_plugin(name) for name, _ in given):
+        return False
+    add_to_options(options, given)
+    return True
+
+
+@contextmanager
+def starting(providers: Sequence[Provider]) -> Generator[None]:
+    """Say what the preferred provider needs where a session cannot make it.
+
+    Raises:
+        RunError: As the block does.
+    """
+    try:
+        yield
+    except RunError as error:
+        if _NOT_MADE not in (error.found or ""):
+            raise
+        name, _ = name_and_options(providers[0])
+        target = of_provider(name)
+        said = str(error.__cause__).strip().partition(_FAILED_CHECK)[2]
+        raise RunError(
+            "ONNX Runtime cannot start the execution provider",
+            where=name,
+            found=said.strip() or error.found,
+            remedy=NEEDS_A_DRIVER if target is None else target.needs,
+        ) from error
+
+
+def check_started(providers: Sequence[Provider], started: Sequence[str]) -> None:
+    """Check that the runtime did not fall back to another device, which it does silently.
+
+    Args:
+        providers: What was asked for, the preferred one first.
+        started: What a session has.
+
+    Raises:
+        RunError: It lacks the preferred one.
+    """
+    wanted, _ = name_and_options(providers[0])
+    if wanted not in started:
+        raise RunError(
+            "ONNX Runtime cannot start the execution provider",
+            where=wanted,
+            found=f"it would use {', '.join(started)}",
+            remedy="install the libraries that it needs, such as CUDA and cuDNN in the versions "
+            "that onnxruntime.print_debug_info() names",
+        )

@@ -1,0 +1,156 @@
+"""Sessions for models of any size, with errors in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.datafile import all_tensors, source_file
+from amp_rewrite.graph.io.save import save, to_proto
+from amp_rewrite.runtimes.ort.binding import Binding
+from amp_rewrite.runtimes.ort.device import device_of, load_libraries
+from amp_rewrite.runtimes.ort.providers import Provider, check_started, starting, use_plugins
+from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
+from amp_rewrite.targets import CPU
+
+_IN_MEMORY = 1 << 28
+"""Up to this many bytes of weights go to the session as one message, which is copied twice."""
+
+_FATAL = 4
+
+
+def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: bool = False) -> Any:
+    """Return onnxruntime.SessionOptions.
+
+    Args:
+        threads: Threads inside an operator; 0 is what the environment variable OMP_NUM_THREADS
+            says, or else leaves the choice to ONNX Runtime.
+        memory_patterns: Reserve in one block what the last run of the same shapes needed.
+        lean: Free every value as soon as it can be, and keep no memory between runs.
+    """
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    options.log_severity_level = _FATAL  # errors come as exceptions
+    options.intra_op_num_threads = threads or _threads_of_environment()
+    options.enable_mem_pattern = memory_patterns
+    if lean:
+        options.enable_cpu_mem_arena = False
+        options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
+    return options
+
+
+def _threads_of_environment() -> int:
+    """Return the first number of OMP_NUM_THREADS; 0 without one, or with an impossible one.
+
+    ONNX Runtime does not read it. Whoever starts several processes on one machine sets it, as
+    torchrun does: threads that wait for work spin, and two processes with a thread for each core
+    take twice the time of two with one thread.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if re.fullmatch("[0-9]{1,4}", first) else 0
+
+
+def check_options(options: object) -> None:
+    """Refuse what a user passed for SessionOptions if they are not.
+
+    Raises:
+        OptionError: They are not.
+    """
+    if not isinstance(options, import_runtime().SessionOptions):
+        raise OptionError(
+            "not the options of a session",
+            found=f"an object of type {type(options).__name__}",
+            expected="an onnxruntime.SessionOptions",
+            remedy="leave options out",
+        )
+
+
+class Session:
+    """A model that ONNX Runtime has loaded.
+
+    Attributes:
+        inputs: The names of the inputs that must be fed.
+        overridable: The names of those that have a default.
+        outputs: The names of the outputs.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        providers: Sequence[Provider] = (CPU,),
+        options: Any = None,
+        what: str = "the model",
+    ) -> None:
+        """Load a model; it is not changed and not needed any more afterwards.
+
+        Args:
+            model: Any model.
+            providers: Execution providers, the preferred one first.
+            options: What `session_options` returns by default, or a user's own.
+            what: The model as errors call it.
+
+        Raises:
+            OptionError: A provider is not available.
+            RunError: It cannot load the model, or cannot start the preferred provider.
+        """
+        runtime = import_runtime()
+        load_libraries(device_of(providers))
+        options = session_options() if options is None else options
+        folder = tempfile.mkdtemp(prefix="amp_rewrite-") if _is_large(model) else None
+        if folder is not None:
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        source = _source(model, folder)
+        self._what = what
+        plugins = use_plugins(options, providers)
+        named = None if plugins else list(providers)
+        with starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
+            # a provider that fails is an error, not a line on stdout and another provider
+            self._session = runtime.InferenceSession(
+                source, options, providers=named, enable_fallback=int(not plugins)
+            )
+        check_started(providers, self._session.get_providers())
+        self.inputs: tuple[str, ...] = tuple(i.name for i in self._session.get_inputs())
+        self.overridable: tuple[str, ...] = tuple(
+            i.name for i in self._session.get_overridable_initializers()
+        )
+        self.outputs: tuple[str, ...] = tuple(o.name for o in self._session.get_outputs())
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """Return outputs in order, all of them by default.
+
+        Raises:
+            RunError: ONNX Runtime reports an error.
+        """
+        with one_line(f"ONNX Runtime cannot run {self._what} on these inputs"):
+            return self._session.run(list(outputs or self.outputs), dict(feeds))
+
+    def bind(self) -> Binding:
+        """Return a new binding of the inputs and outputs; there may be several."""
+        return Binding(self._session)
+
+    def end_profiling(self) -> str:
+        """End profiling, which the options began; return the path of the profile."""
+        return self._session.end_profiling()
+
+
+def _is_large(model: ir.Model) -> bool:
+    tensors = list(all_tensors(model))
+    external = any(source_file(t) is not None for t in tensors)
+    return external or sum(t.nbytes for t in tensors) > _IN_MEMORY
+
+
+def _source(model: ir.Model, folder: str | None) -> bytes | str:
+    if folder is None:
+        return to_proto(model).SerializeToString()
+    path = os.path.join(folder, "model.onnx")
+    save(model, path)
+    return path

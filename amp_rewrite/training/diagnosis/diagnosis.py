@@ -1,0 +1,161 @@
+"""What is found to be wrong with one run of a step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import one_line
+from amp_rewrite.dtypes import FLOAT32
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """A value with infinities or NaN that does not have them from what it is computed from.
+
+    Attributes:
+        value: Its name.
+        node: The node that computes it; None for an input or a state.
+        op: The operator; None for an input or a state.
+        part: Where it is: "input", "state", "constant", "forward", "backward", "clipping",
+            "sum over shards", "loss scaling" or "update".
+        layer: In the backward pass, the node of the model whose gradient it belongs to.
+        infinite: How many elements are infinite.
+        nan: How many elements are NaN.
+        elements: How many elements there are.
+        reached: The largest finite magnitude of what it is computed from; None if there is none.
+    """
+
+    value: str
+    node: str | None
+    op: str | None
+    part: str
+    layer: str | None
+    infinite: int
+    nan: int
+    elements: int
+    reached: float | None
+
+    def text(self) -> str:
+        """Return it in words."""
+        kinds = [f"{n} {kind}" for n, kind in ((self.infinite, "infinite"), (self.nan, "NaN")) if n]
+        what = f"{' and '.join(kinds)} of {self.elements} elements of {self.value!r}"
+        if self.node is None:
+            return f"{what}, {_ARTICLES[self.part]} of the step"
+        where = self.part if self.layer is None else f"{self.part} of {self.layer!r}"
+        found = f"{what}, which {self.op} {self.node!r} computes ({where})"
+        if self.reached is None:
+            return found
+        return f"{found} from magnitudes of at most {self.reached:.4g}"
+
+
+_ARTICLES = {"input": "an input", "state": "a state", "constant": "a constant"}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerUnderflow:
+    """The gradients that arise where one node of the model is differentiated.
+
+    Attributes:
+        layer: The node.
+        value: The gradient of it that loses most.
+        elements: How many elements that gradient has.
+        zeros: The share of them that are zero.
+        lost: The share of those not zero in float32 that are zero in the low precision.
+        lives_at: The smallest loss scale, a power of two, at which 99 % of the elements that are
+            not zero in float32 stay so; of all gradients of the layer.
+        overflows_above: The largest loss scale, a power of two, at which none of them overflows.
+    """
+
+    layer: str
+    value: str
+    elements: int
+    zeros: float
+    lost: float
+    lives_at: float
+    overflows_above: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is wrong with one run of a step.
+
+    Attributes:
+        finite: Whether the loss, all gradients and all next states are finite.
+        first: The first value that is not finite and from which the others come; None if there is
+            none.
+        precision: What forward and backward compute in.
+        loss_scale: What the loss was multiplied by.
+        layers: The layers whose gradients are computed in a low precision, in the order in which
+            the backward pass reaches them.
+        step: The number of the step, from 1, or None.
+        epoch: The epoch of its batch, from 1, or None.
+        batch: The number of its batch in that epoch, from 1, or None.
+        loss: Its loss, or None.
+        skipped: How many updates were skipped before it, in words; None if not too many.
+    """
+
+    finite: bool
+    first: NonFinite | None
+    precision: str
+    loss_scale: float
+    layers: tuple[LayerUnderflow, ...]
+    step: int | None = None
+    epoch: int | None = None
+    batch: int | None = None
+    loss: float | None = None
+    skipped: str | None = None
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.text())
+
+    def losing(self, share: float = 0.0) -> list[LayerUnderflow]:
+        """Return the layers that lose more than a share of their gradients, the worst first.
+
+        Args:
+            share: From 0 to 1.
+
+        Raises:
+            OptionError: It is not such a number.
+        """
+        share = arguments.number("share", share, low=0, high=1, expected="a number from 0 to 1")
+        found = [layer for layer in self.layers if layer.lost > share]
+        return sorted(found, key=lambda layer: -layer.lost)
+
+    @property
+    def scales(self) -> tuple[float, float] | None:
+        """The loss scale at which all layers live, and the largest at which none overflows."""
+        if not self.layers:
+            return None
+        lives = max(layer.lives_at for layer in self.layers)
+        return lives, min(layer.overflows_above for layer in self.layers)
+
+    def text(self) -> str:
+        """Return what is not finite in words."""
+        if self.first is not None:
+            return f"the first value that is not finite: {self.first.text()}"
+        if self.finite:
+            return "every value is finite"
+        return "no operator makes it: only constants are not finite"
+
+    def underflow_text(self) -> str | None:
+        """Return what underflow takes in words, or None if it takes nothing."""
+        losing, scales = self.losing(), self.scales
+        if not losing or scales is None or self.precision == FLOAT32.name:
+            return None
+        worst = losing[0]
+        return (
+            f"underflow takes gradients of {len(losing)} of {len(self.layers)} layers at loss "
+            f"scale {self.loss_scale:g}, most of {worst.layer!r}: {worst.lost:.1%}, which would "
+            f"live at {worst.lives_at:g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as what JSON can hold; a loss that is not finite is a word."""
+        found = asdict(self)
+        if self.loss is not None and not math.isfinite(self.loss):
+            found["loss"] = str(self.loss)
+        return found

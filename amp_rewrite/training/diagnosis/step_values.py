@@ -1,0 +1,83 @@
+"""One run of a step on the CPU, every value of which can be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.numerics.compare.intermediates import Chunks
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.emulate.low_sums import Sums
+from amp_rewrite.training.graph.replicas import resolve
+from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums
+from amp_rewrite.training.step.step import Step
+from amp_rewrite.training.step.step_info import DEFAULT_FETCHES
+
+Array = np.ndarray[Any, Any]
+
+_FLOATS = tuple(
+    elements.tensor(t)
+    for t in (
+        *(ir.DataType.FLOAT, ir.DataType.DOUBLE),
+        *(ir.DataType.FLOAT16, ir.DataType.BFLOAT16),
+    )
+)
+
+
+class StepValues:
+    """A step, and what it is fed: the states and a batch.
+
+    Of several shards it is this one's part: sums over shards hold what this one adds.
+
+    Attributes:
+        model: The step, with what its session computes.
+        info: Its description.
+        types: Value of the main graph that holds floating-point numbers -> its type.
+    """
+
+    def __init__(
+        self, step: Step, states: Mapping[str, Array], feeds: Mapping[str, Array], sums: Sums
+    ) -> None:
+        """Take what a run is made of.
+
+        Args:
+            step: With everything that can be fetched; not changed.
+            states: State -> its value before the run.
+            feeds: Data input -> array.
+            sums: How the target adds up; see `emulate_model`.
+        """
+        known = [name for name in DEFAULT_FETCHES if name in step.info.fetches]
+        self.model, self.info = step.cut(known)
+        check_by_sums(self.model, {state.output for state in self.info.states})
+        resolve(self.model)
+        inferred = infer_types(self.model)
+        values = (v for node in self.model.graph for v in node.outputs if v.name)
+        self.types = {v: inferred[v] for v in values if inferred.get(v) in _FLOATS}
+        self.fed = {**states, **feeds}
+        self._sums = sums
+
+    def read(
+        self, names: Sequence[str], *others: ir.Model
+    ) -> Iterator[tuple[Mapping[str, Array], ...]]:
+        """Run the step, emulated where it is low, and yield values, as many at once as memory has.
+
+        Args:
+            names: The values.
+            *others: What to run beside the step: models with the same names.
+
+        Yields:
+            Name -> array for the step, and for each of the others.
+        """
+        models = (self.model, *others)
+        runs = [Evaluator(model, outputs=names, accumulate_low=self._sums) for model in models]
+        feeds = {name: self.fed[name] for name in runs[0].inputs if name in self.fed}
+        chunks = Chunks(names)
+        for chunk in chunks:
+            found = tuple(run.run(feeds, set(chunk)) for run in runs)
+            chunks.held = sum(int(np.asarray(v).nbytes) for each in found for v in each.values())
+            yield found

@@ -1,0 +1,282 @@
+"""An optimizer that sums its gradients over shards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Unpack, cast
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueError
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.graph.replicas import (
+    Groups,
+    cross_replica_gather,
+    cross_replica_sum,
+    replica_count,
+)
+from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.apply_updates import check_pairs
+from amp_rewrite.training.optimizers.compute_gradients import Loss, check_grad_loss, check_loss
+from amp_rewrite.training.optimizers.gradient import Gradient, unwrap, wrap
+from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
+from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
+from amp_rewrite.training.optimizers.slots import Variable, VarList
+from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
+from amp_rewrite.training.session.sharding import CURRENT
+
+SUM, MEAN = "sum", "mean"
+_SCOPE = "cross_replica"
+
+
+class CrossShardOptimizer(OptimizerWrapper):
+    """Sums gradients over shards, and leaves the rest to another optimizer.
+
+    Every shard runs the same step on its own part of the batch. compute_gradients scales the loss
+    by 1 / (number of shards), or 1 / (size of the group), if the reduction is MEAN: the seed of the
+    walk is scaled, in float32, so that the forward pass has no node more. apply_gradients sums each
+    gradient over the shards (CrossReplicaSum) and gives the sums to the wrapped optimizer. The
+    number of shards is known when a session begins; one step runs on any number of them.
+
+    A sparse gradient stays sparse: values and indices of all shards are put one behind the other
+    (CrossReplicaGather); its sum over shards is that. Running statistics of BatchNormalization are
+    averaged over the shards, so that all hold the same: the mean is that of the whole batch, the
+    variance leaves out how far the means of the shards lie apart. The fetch "loss" is the mean
+    (MEAN) or the sum (SUM) of the losses of the shards.
+
+    What is done to gradients between compute_gradients and apply_gradients, such as clipping, is
+    done to each shard's own, before the sum; to clip the sums instead:
+
+        pairs = optimizer.reduce_gradients(optimizer.compute_gradients(loss))
+        op = optimizer.apply_reduced(clipped(pairs))
+
+    Groups are trained apart from each other: each has weights of its own after the first step, and
+    a checkpoint holds those of shard 0's group. All other members are those of the wrapped
+    optimizer.
+    """
+
+    inner_argument = "opt"
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        reduction: str = MEAN,
+        name: str = "CrossShardOptimizer",
+        group_assignment: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Wrap an optimizer.
+
+        Args:
+            opt: What applies the sums.
+            reduction: "mean" or "sum", in any case.
+            name: Not empty.
+            group_assignment: The numbers of the shards of each group; gradients are summed inside a
+                group. A permutation of all shards, in groups of one size. None or an empty list is
+                one group.
+
+        Raises:
+            OptimizerTypeError: `opt` is no Optimizer.
+            OptimizerValueError: The reduction is neither SUM nor MEAN, the name is empty, or the
+                groups are no permutation or differ in size.
+        """
+        known = cast(object, reduction)
+        if not isinstance(known, str) or known.lower() not in (SUM, MEAN):
+            raise OptimizerValueError(
+                "Unsupported reduction", found=repr(known), expected="SUM or MEAN"
+            )
+        given = cast(object, opt)
+        if not isinstance(given, Optimizer):
+            raise OptimizerTypeError(
+                "CrossShardOptimizer only works with Optimizer instances",
+                where="opt",
+                found=f"an object of type {type(given).__name__}",
+                expected="an amp_rewrite.optimizers.Optimizer",
+            )
+        check.optimizer_name(name)
+        super().__init__(given)
+        self._reduction = known.lower()
+        self._groups = check_groups(group_assignment)
+        self._name = name
+
+    @property
+    def reduction(self) -> str:
+        """The reduction: "mean" or "sum"."""
+        return self._reduction
+
+    @property
+    def name(self) -> str:
+        """The name of this optimizer; slots are named after the wrapped one."""
+        return self._name
+
+    @options_by_position
+    def compute_gradients(
+        self,
+        loss: Loss,
+        var_list: VarList = None,
+        grad_loss: GraphValue | None = None,
+        **options: Unpack[GradientOptions],
+    ) -> list[tuple[Any, State]]:
+        """Add the nodes that compute this shard's gradients; see `Optimizer.compute_gradients`.
+
+        Raises:
+            OptimizerValueError: The groups are no permutation of the shards of the context.
+        """
+        self._check_context()
+        value = check_loss(loss)
+        grad_loss = check_grad_loss(value, grad_loss)
+        if self.reduction == MEAN:
+            grad_loss = self._seed(value, grad_loss)
+        return super().compute_gradients(value, var_list=var_list, grad_loss=grad_loss, **options)
+
+    def _seed(self, loss: GraphValue, grad_loss: GraphValue | None) -> GraphValue:
+        b = loss.graph.scoped(_SCOPE, Part.ALL_REDUCE)
+        share = b.reciprocal(replica_count(b, self._groups))
+        if grad_loss is not None:
+            given = grad_loss.value
+            known = b.type_of(given)
+            wide = b.cast(given, max(known, ir.DataType.FLOAT, key=lambda dtype: dtype.itemsize))
+            return GraphValue(loss.graph, b.mul(wide, b.cast_like(share, wide)))
+        return GraphValue(loss.graph, b.expand_like(share, loss.value))
+
+    def _check_context(self) -> None:
+        """Check the groups against the context.
+
+        Raises:
+            OptimizerValueError: They are no permutation of its shards.
+        """
+        context = CURRENT.get()
+        if context is None:
+            warnings.warn(
+                "CrossShardOptimizer is used outside a shard context; one shard is assumed, until "
+                "a session with shards runs the step",
+                AmpWarning,
+                stacklevel=3,
+            )
+        elif context.size is not None:
+            check_permutation(self._groups, context.size)
+
+    def reduce_gradients(
+        self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
+    ) -> list[tuple[Gradient, Variable]]:
+        """Return the pairs with each gradient summed over the shards; None stays None.
+
+        Raises:
+            OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
+            OptimizerValueError: There are no pairs, or no gradients.
+        """
+        graph, pairs = check_pairs(grads_and_vars)
+        self._average_statistics(graph)
+        summed = [(self._sum(graph, gradient), variable) for gradient, variable in pairs]
+        return super().reduce_gradients(summed)
+
+    def _sum(self, graph: TrainingGraph, gradient: Gradient) -> Gradient:
+        if gradient is None:
+            return None
+        b = graph.scoped(_SCOPE, Part.ALL_REDUCE)
+        raw = unwrap(gradient)
+        if isinstance(raw, IndexedSlices):
+            values = cross_replica_gather(b, raw.values, self._groups)
+            indices = cross_replica_gather(b, raw.indices, self._groups)
+            return wrap(graph, IndexedSlices(values, indices, raw.dense_shape))
+        return wrap(graph, cross_replica_sum(b, raw, self._groups))
+
+    def _average_statistics(self, graph: TrainingGraph) -> None:
+        b = graph.scoped(_SCOPE, Part.ALL_REDUCE)
+        for following in graph.assigned.values():
+            means = graph.averaged.setdefault(following, {})
+            if self._groups not in means:  # of groups in a hierarchy each averages once
+                means[self._groups] = self._mean(b, graph.averaged_of(following))
+
+    def _mean(self, b: Builder, value: ir.Value) -> ir.Value:
+        """Return the mean over the shards; scaled before it is summed, as gradients are."""
+        return cross_replica_sum(b, self._share(b, value), self._groups)
+
+    def _share(self, b: Builder, value: ir.Value) -> ir.Value:
+        share = b.cast_like(b.reciprocal(replica_count(b, self._groups)), value)
+        return b.mul(value, share)
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Let the wrapped optimizer apply summed gradients; the fetch "loss" is that of all."""
+        op = super().apply_reduced(grads_and_vars, global_step, name)
+        if "loss" not in op.fetches:
+            return op
+        loss = op.fetches["loss"]
+        b = op.graph.scoped(_SCOPE, Part.ALL_REDUCE)
+        share = self._share(b, loss) if self.reduction == MEAN else loss
+        total = cross_replica_sum(b, share, self._groups)
+        return replace(op, fetches={**op.fetches, "loss": total})
+
+    def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
+        """Return this shard's gradients; a `get_gradients` of a user's own gets its share."""
+        inner = self.inner_optimizer
+        if not overrides(inner, "get_gradients"):
+            return Optimizer.get_gradients(self, loss, params)
+        self._check_context()
+        value = check_loss(loss)
+        share = value
+        if self.reduction == MEAN:
+            b = value.graph.scoped(_SCOPE, Part.ALL_REDUCE)
+            share = GraphValue(value.graph, self._share(b, value.value))
+        found = inner.get_gradients(share, params)
+        value.graph.loss = value  # what a session shows as the loss is not a share
+        return found
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make an optimizer like this one."""
+        return {
+            **super().get_config(),
+            "reduction": self.reduction,
+            "name": self.name,
+            "group_assignment": [list(group) for group in self._groups] or None,
+        }
+
+
+def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
+    """Return groups, which may be empty.
+
+    Raises:
+        OptimizerValueError: They are no permutation of the first numbers, or differ in size.
+    """
+    given = cast(object, assignment)
+    if assignment is None or (isinstance(given, list | tuple) and not given):
+        return ()
+    if not isinstance(given, list | tuple) or not all(isinstance(g, list | tuple) for g in given):
+        raise OptimizerValueError("group_assignment must be a list of lists", found=repr(given))
+    if not all(given):
+        raise OptimizerValueError(
+            "the groups of group_assignment must not be empty", found=repr(given)
+        )
+    if not all(isinstance(n, int) and not isinstance(n, bool) for group in given for n in group):
+        raise OptimizerValueError("group_assignment must hold numbers of shards", found=repr(given))
+    groups = tuple(tuple(group) for group in assignment)
+    check_permutation(groups, sum(map(len, groups)))
+    if len({len(group) for group in groups}) > 1:
+        raise OptimizerValueError(
+            "the groups of group_assignment must be of equal size", found=assignment
+        )
+    return groups
+
+
+def check_permutation(groups: Groups, shards: int) -> None:
+    """Refuse groups that are not made of all shards, each once.
+
+    Raises:
+        OptimizerValueError: A shard is missing, or there is one too many.
+    """
+    numbers = [shard for group in groups for shard in group]
+    if groups and sorted(numbers) != list(range(shards)):
+        raise OptimizerValueError(
+            f"group_assignment must be a permutation of range({shards})",
+            found=[list(group) for group in groups],
+        )

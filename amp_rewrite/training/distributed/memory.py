@@ -1,0 +1,190 @@
+"""The memory in which a bucket travels: on the host, or on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.runtimes.ort.device import HOST, Device
+from amp_rewrite.runtimes.ort.ort_values import empty, from_dlpack, to_array, to_ort_value
+from amp_rewrite.training.distributed.buckets import Bucket
+from amp_rewrite.training.distributed.collective import Array, Collective, Pending
+from amp_rewrite.training.graph.replicas import SUM
+
+_ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
+
+
+class Memory(Protocol):
+    """A bucket at run time."""
+
+    def targets(self) -> Mapping[str, Any]:
+        """Return value to sum -> OrtValue that the runtime shall write it to."""
+        ...
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        """Begin to sum.
+
+        Args:
+            values: Value to sum -> OrtValue, of all that the stages have computed.
+        """
+        ...
+
+    def finish(self) -> Mapping[str, Any]:
+        """Return sum -> OrtValue when all are there."""
+        ...
+
+
+def memory_of(bucket: Bucket, group: Collective, device: Device) -> Memory:
+    """Return the memory of a bucket that a group sums, where the runtime computes on a device."""
+    if not bucket.fused:
+        return SingleMemory(bucket, group, device)
+    if device.kind == "cuda" and group.on_device:
+        return DeviceMemory(bucket, group, device)
+    return HostMemory(bucket, group, device)
+
+
+def _layout(bucket: Bucket) -> tuple[list[tuple[int, tuple[int, ...]]], int, ir.DataType]:
+    """Return (offset, shape) of each value, and the length in all; in elements of their type."""
+    dtype = bucket.nodes[0].outputs[0].dtype
+    assert dtype is not None, "a fused bucket knows its type"
+    step = _ALIGNMENT // dtype.numpy().itemsize
+    places: list[tuple[int, tuple[int, ...]]] = []
+    length = 0
+    for node in bucket.nodes:
+        shape = tuple(int(d) for d in node.outputs[0].shape or ())  # pyright: ignore[reportArgumentType] a fused bucket knows its shapes
+        places.append((length, shape))
+        length += -(-prod(shape) // step) * step
+    return places, length, dtype
+
+
+class HostMemory:
+    """One array; where the runtime computes on the host, it writes and reads there."""
+
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
+        """Allocate it; see `memory_of`."""
+        places, length, dtype = _layout(bucket)
+        self._group, self._device = group, device
+        self._whole = _aligned(length, dtype)
+        parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
+        views = [to_ort_value(part, HOST) for part in parts]
+        self._parts = dict(zip(bucket.sources, parts, strict=True))
+        self._sources, self._results = bucket.sources, bucket.results
+        self._dtype = dtype
+        if device.is_host:
+            self._values: Sequence[Any] = views
+        else:
+            self._values = [empty(shape, dtype, device) for _, shape in places]
+        self._views = views
+        self._pending: Pending | None = None
+
+    def targets(self) -> Mapping[str, Any]:
+        """See `Memory`."""
+        return dict(zip(self._sources, self._values, strict=True))
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        """See `Memory`; from a device the values are copied to the host."""
+        del values
+        if not self._device.is_host:
+            for name, value in zip(self._sources, self._values, strict=True):
+                self._parts[name][...] = to_array(value, self._dtype)
+        self._pending = self._group.start_sum(self._whole)
+
+    def finish(self) -> Mapping[str, Any]:
+        """See `Memory`."""
+        assert self._pending is not None, "started before"
+        self._pending.wait()
+        if not self._device.is_host:
+            for view, value in zip(self._views, self._values, strict=True):
+                value.update_inplace(view)
+        return dict(zip(self._results, self._values, strict=True))
+
+
+class DeviceMemory:
+    """One torch tensor on a GPU that the runtime writes and reads through DLPack, uncopied.
+
+    The runtime has finished writing when its run returns; before it reads, the host waits for the
+    stream on which the sum is made.
+    """
+
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
+        """Allocate it; see `memory_of`."""
+        import torch  # pyright: ignore[reportMissingImports] an extra
+
+        places, length, dtype = _layout(bucket)
+        self._torch, self._group = torch, group
+        where = torch.device(device.kind, device.index)
+        kinds = {
+            ir.DataType.FLOAT: torch.float32,
+            ir.DataType.DOUBLE: torch.float64,
+            ir.DataType.FLOAT16: torch.float16,
+            ir.DataType.BFLOAT16: torch.bfloat16,
+        }
+        self._whole = torch.zeros(length, dtype=kinds[dtype], device=where)
+        parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
+        self._where = where
+        self._values = [from_dlpack(part) for part in parts]
+        self._sources, self._results = bucket.sources, bucket.results
+        self._pending: Pending | None = None
+
+    def targets(self) -> Mapping[str, Any]:
+        """See `Memory`."""
+        return dict(zip(self._sources, self._values, strict=True))
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        """See `Memory`."""
+        del values
+        self._pending = self._group.start_sum(self._whole)
+
+    def finish(self) -> Mapping[str, Any]:
+        """See `Memory`."""
+        assert self._pending is not None, "started before"
+        self._pending.wait()
+        if self._where.type == "cuda":
+            self._torch.cuda.current_stream(self._where).synchronize()
+        return dict(zip(self._results, self._values, strict=True))
+
+
+class SingleMemory:
+    """A value whose shape is known at run time only: a sum of its own, or a gather."""
+
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
+        """Keep what is needed; see `memory_of`."""
+        self._node = bucket.nodes[0]
+        self._source, self._result = bucket.sources[0], bucket.results[0]
+        self._group, self._device = group, device
+        self._array: Array | None = None
+        self._pending: Pending | None = None
+
+    def targets(self) -> Mapping[str, Any]:
+        """See `Memory`: the runtime allocates the value."""
+        return {}
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        """See `Memory`."""
+        dtype = self._node.outputs[0].dtype
+        assert dtype is not None, "a step knows the types of its gradients"
+        self._array = np.ascontiguousarray(to_array(values[self._source], dtype))
+        if self._node.op_type == SUM:
+            self._pending = self._group.start_sum(self._array)
+
+    def finish(self) -> Mapping[str, Any]:
+        """See `Memory`; a gather is made here, for its lengths have to be told first."""
+        assert self._array is not None, "started before"
+        if self._pending is not None:
+            self._pending.wait()
+            found = self._array
+        else:
+            found = np.concatenate(self._group.gather(self._array))
+        return {self._result: to_ort_value(found, self._device)}
+
+
+def _aligned(length: int, dtype: ir.DataType) -> Array:
+    """Return zeros that begin at a multiple of _ALIGNMENT bytes."""
+    size = length * dtype.numpy().itemsize
+    room = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype.numpy())

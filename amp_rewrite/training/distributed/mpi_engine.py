@@ -1,0 +1,209 @@
+"""Collectives of MPI, through mpi4py."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import ShardError
+from amp_rewrite.training.distributed.collective import Array, as_bytes
+
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Where Open MPI, and MPICH and its kin, say how many processes they have started."""
+
+_SPIN = 2e-4
+_NAP = 1e-4
+_FORWARDING = 0.3
+"""Seconds between the last output and the end: MPICH's mpiexec drops what it has not read yet."""
+
+
+def world(timeout: float) -> MpiCollective:
+    """Return all processes that mpiexec has started.
+
+    Args:
+        timeout: Seconds after which a shard that does not answer is given up.
+
+    Raises:
+        ShardError: mpi4py or an MPI library is not installed.
+    """
+    try:
+        mpi = importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError) as error:
+        raise ShardError(
+            "MPI is not installed",
+            found=error,
+            remedy="pip install 'amp-rewrite[mpi]', then mpiexec -n 2 python ...",
+        ) from error
+    _check_launcher(int(mpi.COMM_WORLD.size))
+    return MpiCollective(mpi, mpi.COMM_WORLD.Dup(), timeout)
+
+
+def _check_launcher(size: int) -> None:
+    """Refuse processes that mpiexec has started together, but that do not know of each other.
+
+    Raises:
+        ShardError: mpiexec belongs to another MPI library than mpi4py's; every process would be the
+            only shard, and write the same files.
+    """
+    counts = {name: os.environ.get(name, "") for name in _LAUNCHED}
+    for name, count in counts.items():
+        if size == 1 and count.isdigit() and int(count) > 1:
+            raise ShardError(
+                "mpiexec belongs to another MPI library than mpi4py",
+                found=f"one shard, and {name}={count} in the environment",
+                expected=f"{count} shards",
+                remedy="start with the mpiexec of the environment that mpi4py is installed in",
+            )
+
+
+class MpiCollective:
+    """A communicator of MPI.
+
+    Every collective is a nonblocking one that is asked until it is done: that moves it on, and
+    ends the wait when its time is over.
+    """
+
+    on_device = False
+
+    def __init__(self, mpi: Any, communicator: Any, timeout: float) -> None:
+        """Wrap a communicator.
+
+        Args:
+            mpi: The module mpi4py.MPI.
+            communicator: What mpi4py calls an Intracomm; closed with this object.
+            timeout: Seconds.
+        """
+        self._mpi, self._communicator, self._timeout = mpi, communicator, timeout
+        # Apart from the sums: shards that do different things wait for each other in vain, and do
+        # not take each other's messages for their own.
+        self._apart = communicator.Dup()
+        self.rank, self.size = int(communicator.rank), int(communicator.size)
+        local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
+        self.local_size = int(local.size)
+        local.Free()
+        self._low_sum: dict[str, Any] = {}
+
+    def start_sum(self, buffer: Array) -> MpiPending:
+        """See `Collective`; float16 and bfloat16 are added by numpy, in their own type."""
+        mpi = self._mpi
+        if buffer.dtype.itemsize == 2:
+            operation = self._sum_of(buffer.dtype)
+            where = [buffer.view(np.uint16), mpi.UINT16_T]
+        else:
+            operation, where = mpi.SUM, buffer
+        request = self._communicator.Iallreduce(mpi.IN_PLACE, where, operation)
+        return MpiPending(self, request, buffer)
+
+    def _sum_of(self, dtype: np.dtype[Any]) -> Any:
+        """Return an operation that adds elements of a type that MPI does not know."""
+        name = dtype.name
+        if name not in self._low_sum:
+
+            def add(given: Any, into: Any, datatype: Any) -> None:
+                del datatype
+                total = np.frombuffer(into, dtype)
+                with np.errstate(over="ignore", invalid="ignore"):  # infinities, as of other types
+                    np.add(total, np.frombuffer(given, dtype), out=total)
+
+            self._low_sum[name] = self._mpi.Op.Create(add, commute=True)
+        return self._low_sum[name]
+
+    def gather(self, array: Array) -> list[Array]:
+        """See `Collective`."""
+        array = np.ascontiguousarray(array)
+        sizes = np.zeros(self.size, np.int64)
+        self.finish(self._apart.Iallgather(np.array([array.nbytes], np.int64), sizes))
+        whole = np.empty(int(sizes.sum()), np.uint8)
+        ends = np.cumsum(sizes)
+        where = [whole, (sizes, ends - sizes), self._mpi.BYTE]
+        self.finish(self._apart.Iallgatherv([as_bytes(array), self._mpi.BYTE], where))
+        parts = np.split(whole, ends[:-1])
+        return [part.view(array.dtype).reshape(-1, *array.shape[1:]) for part in parts]
+
+    def broadcast(self, array: Array) -> None:
+        """See `Collective`."""
+        self.finish(self._apart.Ibcast([as_bytes(array), self._mpi.BYTE], 0))
+
+    def split(self, groups: Sequence[Sequence[int]]) -> MpiCollective:
+        """See `Collective`."""
+        number = next(i for i, group in enumerate(groups) if self.rank in group)
+        position = list(groups[number]).index(self.rank)
+        part = self._communicator.Split(number, position)
+        return MpiCollective(self._mpi, part, self._timeout)
+
+    def abort(self, status: int) -> None:
+        """End all processes; does not return."""
+        _abort(self._mpi, status)
+
+    def close(self) -> None:
+        """Free the communicators."""
+        for operation in self._low_sum.values():
+            operation.Free()
+        self._low_sum.clear()
+        self._apart.Free()
+        self._communicator.Free()
+
+    def finish(self, request: Any) -> None:
+        """Ask a request until it is done.
+
+        Raises:
+            ShardError: MPI reports an error, or the time is over.
+        """
+        start = time.monotonic()
+        try:
+            while not request.Test():
+                waited = time.monotonic() - start
+                if waited > self._timeout:
+                    self._end_all_at_exit()
+                    raise self._late()
+                time.sleep(0 if waited < _SPIN else _NAP)
+        except self._mpi.Exception as error:
+            raise ShardError(
+                "MPI reports an error in a collective; another shard may have ended",
+                where=f"shard {self.rank} of {self.size}",
+                found=error,
+                remedy="look for the error of the other shard, and resume from the checkpoint",
+            ) from error
+
+    def _end_all_at_exit(self) -> None:
+        """End all processes when this one ends: the end of MPI would wait for them for ever."""
+        atexit.register(_abort, self._mpi, 1)
+
+    def _late(self) -> ShardError:
+        return ShardError(
+            "another shard does not answer",
+            where=f"shard {self.rank} of {self.size}",
+            found=f"no answer in {self._timeout:g} seconds",
+            remedy="look for the error of the other shard, and resume from the checkpoint; "
+            "a larger timeout= waits longer",
+        )
+
+
+class MpiPending:
+    """A collective that has begun."""
+
+    def __init__(self, group: MpiCollective, request: Any, buffer: Array) -> None:
+        """Keep the buffer alive until it is done."""
+        self._group, self._request, self._buffer = group, request, buffer
+
+    def wait(self) -> None:
+        """See `Pending`."""
+        self._group.finish(self._request)
+
+
+def _abort(mpi: Any, status: int) -> None:
+    """End all processes, when mpiexec has had the time to read what this one has printed.
+
+    Of another communicator than that of the world, MPICH 4.2 ends this process alone.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    time.sleep(_FORWARDING)
+    mpi.COMM_WORLD.Abort(status)

@@ -1,0 +1,217 @@
+"""One session's part in training on several shards."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
+from amp_rewrite.training.distributed.buckets import is_numbered, number_sums
+from amp_rewrite.training.distributed.collective import (
+    Array,
+    Collective,
+    broadcast_text,
+    gather_text,
+)
+from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
+from amp_rewrite.training.distributed.fingerprint import compare_states, compare_steps
+from amp_rewrite.training.distributed.low_precision import lower_sums
+from amp_rewrite.training.distributed.shard_options import ShardOptions
+from amp_rewrite.training.distributed.staged_program import Halfway, ShardedProgram
+from amp_rewrite.training.graph.replicas import Groups, groups_of, is_collective, resolve
+from amp_rewrite.training.session.checkpoint import Checkpoint, slots_in
+from amp_rewrite.training.session.program import Program
+from amp_rewrite.training.session.states import States
+from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.dropout import spread_masks
+from amp_rewrite.training.step.step import Step
+from amp_rewrite.training.step.step_info import StepInfo
+
+
+class SessionSharding:
+    """See `amp_rewrite.training.session.sharding.Sharding`."""
+
+    def __init__(
+        self,
+        world: Collective,
+        options: ShardOptions,
+        *,
+        known: dict[Groups, Collective],
+        explicit: bool,
+    ) -> None:
+        """Begin before the step is known.
+
+        Args:
+            world: All shards.
+            options: How they work together.
+            known: Groups that sessions have made, for all sessions: engines have few of them.
+            explicit: The session was told to use them: a step without sums is an error.
+        """
+        self._world, self._options, self._explicit = world, options, explicit
+        self._known = known
+        self._groups: dict[Groups, Collective] = {(): world}
+        known[()] = world
+        self._steps = 0
+        self._halfway = Halfway()
+        self.always: tuple[str, ...] = ()
+        self.writes = world.rank == 0
+        self.threads = max(1, _cores() // world.local_size)
+
+    def prepare(self, step: Step) -> None:
+        """Put the numbers of this shard into its step, in place.
+
+        Raises:
+            OptimizerValueError: Its groups are no permutation of the shards.
+            ShardError: It sums nothing over shards, or the steps of other shards differ.
+        """
+        sums = [node for node in step.model.graph if is_collective(node)]
+        if not sums and self._explicit and self._world.size > 1:
+            raise ShardError(
+                "the step sums nothing over shards, which would train apart from each other",
+                remedy="build it with CrossShardOptimizer, or amp-rewrite train-step --cross-shard",
+            )
+        compare_steps(self._world, step, self._options)
+        for groups in sorted({groups_of(node) for node in sums}):
+            check_permutation(groups, self._world.size)
+            if groups not in self._known:
+                self._known[groups] = self._world.split(groups)
+            self._groups[groups] = self._known[groups]
+        model = step.model
+        if self._world.size > 1 and self._options.low_precision_sums:
+            lower_sums(model, step.info.inputs)
+        spread_masks(model, self._world.rank)
+        values = values_by_name(model.graph)
+        self.always = tuple(
+            number_sums(
+                model.graph,
+                [values[state.output] for state in step.info.states],
+                [values[name] for name in step.info.fetches.values() if name in values],
+            )
+        )
+
+    def begin(self, states: States) -> None:
+        """Take the initial states of shard 0."""
+        for name in states.info:
+            array = states.read(name)
+            self._world.broadcast(array)
+            states.write(name, array)
+
+    def program(self, model: ir.Model, info: StepInfo, sets: Any, **options: Any) -> Program:
+        """Return what runs a step with the sums over shards in it.
+
+        Raises:
+            FetchError: A fetch needs sums of another step than this.
+        """
+        if self._world.size > 1:
+            _refuse_other_sums(model)
+        resolve(model, self._world.size)
+        return ShardedProgram(
+            model,
+            info,
+            sets,
+            groups=self._groups,
+            halfway=self._halfway,
+            bucket_bytes=self._options.bucket_bytes,
+            **options,
+        )
+
+    def stepped(self, states: States) -> None:
+        """Compare the states of all shards if it is time.
+
+        Raises:
+            ShardError: They differ.
+        """
+        self._steps += 1
+        every = self._options.check_every
+        if every and self._steps % every == 0:
+            for groups, group in self._groups.items():
+                if groups or len(self._groups) == 1:
+                    compare_states(group, states, self._steps)
+
+    def agree(self, text: str | None) -> str | None:
+        """Return on all shards what the first one says that says anything; None if none does.
+
+        The sum of one number, which costs little, finds out whether any does.
+        """
+        saying = np.array([text is not None], np.float32)
+        self._world.start_sum(saying).wait()
+        if not saying.item():
+            return None
+        return next(filter(None, gather_text(self._world, text or "")), "")
+
+    def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
+        """Return what shard 0 reads, on every shard.
+
+        Args:
+            read: Reads the file; called on shard 0 only.
+
+        Raises:
+            CheckpointError: Shard 0 cannot read it.
+            ShardError: Another shard does something else, or nothing.
+        """
+        self._meet("restore")
+        tensors: dict[str, Array] = {}
+        note: dict[str, Any] = {}
+        if self.writes:
+            try:
+                found = read()
+            except AmpError as error:
+                broadcast_text(self._world, json.dumps({"error": str(error)}))
+                raise
+            tensors = found.tensors
+            kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
+            note = {"tensors": kinds, "progress": found.progress, "slots": found.slots}
+        note = json.loads(broadcast_text(self._world, json.dumps(note)))
+        if "error" in note:
+            raise CheckpointError("shard 0 cannot restore", found=note["error"])
+        for name, (dtype, shape) in note["tensors"].items():
+            kind = BFLOAT16.ir.numpy() if dtype == BFLOAT16.name else dtype
+            array = np.ascontiguousarray(tensors.get(name, np.empty(shape, kind)))
+            self._world.broadcast(array)
+            tensors[name] = array.reshape(shape)
+        return Checkpoint(tensors, note["progress"], slots_in(note))
+
+    def _meet(self, what: str) -> None:
+        """Wait until all shards are about to do the same; shard 0 would not wait for any else.
+
+        Raises:
+            ShardError: Another shard does something else, or nothing.
+        """
+        self._halfway.check()
+        found = gather_text(self._world, what)
+        if any(text != what for text in found):
+            raise ShardError(
+                "the shards do different things",
+                where=f"shard {self._world.rank} of {self._world.size}",
+                found=", ".join(map(repr, found)),
+                expected=f"{what!r} on all shards",
+                remedy="make the same calls of run and restore on all shards",
+            )
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS has no affinity
+
+
+def _refuse_other_sums(model: ir.Model) -> None:
+    """Refuse sums that shards with other fetches would not make.
+
+    Raises:
+        FetchError: There is one, such as of another optimizer's gradients.
+    """
+    for node in model.graph:
+        if is_collective(node) and not is_numbered(node):
+            raise FetchError(
+                "a fetch needs a sum over shards that is not a part of this step",
+                where=node.outputs[0].name,
+                remedy="fetch it in a session of the step that it belongs to",
+            )

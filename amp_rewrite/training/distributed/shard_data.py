@@ -1,0 +1,183 @@
+"""Parts of a global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import DataError
+from amp_rewrite.training.data.data_set import DataSet
+from amp_rewrite.training.data.examples import Batch, Epoch, Examples
+from amp_rewrite.training.distributed.collective import Array
+
+
+def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str, Array]:
+    """Return the examples of one shard: consecutive ones, equally many for each.
+
+    Raises:
+        DataError: The number of examples is not a multiple of the number of shards.
+    """
+    parts: dict[str, Array] = {}
+    for name, array in batch.items():
+        length = len(array) if array.ndim else 0
+        if length % size:
+            raise DataError(
+                "the batch cannot be divided evenly among the shards",
+                where=name,
+                found=f"{length} examples",
+                expected=f"a multiple of {size}",
+                remedy="use a batch of another size, so that the mean over shards is the mean "
+                "over examples",
+            )
+        own = length // size
+        parts[name] = array[rank * own : (rank + 1) * own] if array.ndim else array
+    return parts
+
+
+class ShardedData(DataSet):
+    """A data set whose batches are one shard's parts of the global batches; it reads no others.
+
+    Every global batch is divided evenly. Of a smaller last one, examples that are left over are
+    left out (fewer than there are shards; with shuffling other ones in each epoch), so that every
+    shard's mean counts as much.
+    """
+
+    def __init__(self, data: DataSet, rank: int, size: int) -> None:
+        """Keep the whole; see `Shards.data`."""
+        super().__init__(data.arrays, data.where, mapped=data.mapped)
+        self._rank, self._shards = rank, size
+
+    def steps(self, batch: int, *, drop_last: bool = False) -> int:
+        """Return the number of global batches of an epoch.
+
+        Raises:
+            DataError: The batch is not a multiple of the number of shards.
+            OptionError: It is not a positive integer.
+        """
+        _check_divides(batch, self._shards)
+        whole, rest = divmod(self.size, batch)
+        return whole + (rest >= self._shards and not drop_last)
+
+    def batches(
+        self,
+        batch: int,
+        *,
+        order: Sequence[int] | Array | None = None,
+        start: int = 0,
+        drop_last: bool = False,
+    ) -> Iterator[dict[str, Array]]:
+        """Yield this shard's part of each batch of one epoch.
+
+        Args:
+            batch: The number of examples in a global batch.
+            order: As for `DataSet`; the same on all shards.
+            start: How many batches to leave out at the beginning.
+            drop_last: Leave the last one out if it is smaller.
+
+        Raises:
+            DataError: The batch is not a multiple of the number of shards.
+        """
+        _check_divides(batch, self._shards)
+        return super().batches(batch, order=order, start=start, drop_last=drop_last)
+
+    def _own(self, first: int, stop: int) -> tuple[int, int]:
+        own = (stop - first) // self._shards
+        return first + self._rank * own, first + (self._rank + 1) * own
+
+
+class ShardedExamples(Examples):
+    """One shard's parts of the batches of any examples; every shard reads them all."""
+
+    def __init__(self, whole: Examples, rank: int, size: int) -> None:
+        """Keep the whole; see `Shards.data`."""
+        self.where = whole.where
+        self._whole, self._rank, self._shards = whole, rank, size
+
+    @property
+    def size(self) -> int | None:
+        """The number of examples of all shards."""
+        return self._whole.size
+
+    @property
+    def signature(self) -> str:
+        """That of the whole."""
+        return self._whole.signature
+
+    @property
+    def once(self) -> bool:
+        """Whether the whole can be read only once."""
+        return self._whole.once
+
+    def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
+        """Return the number of global batches of an epoch."""
+        return self._whole.steps(batch, drop_last=drop_last)
+
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Yield this shard's part of each batch of one epoch.
+
+        Raises:
+            DataError: The batch is not a multiple of the number of shards.
+        """
+        if self._whole.size is not None:
+            _check_divides(epoch.batch, self._shards)
+        for whole in self._whole.batches_of(epoch):
+            length = max(len(array) for array in whole.values() if array.ndim)
+            even = length - length % self._shards
+            if even:
+                kept = {
+                    name: array[:even] if array.ndim else array for name, array in whole.items()
+                }
+                yield part_of_batch(kept, self._rank, self._shards)
+
+
+class WholeExamples(Examples):
+    """Examples of which every shard sees all, in batches of the size of its parts."""
+
+    def __init__(self, whole: Examples, size: int) -> None:
+        """Keep the examples; see `Shards.held_out`."""
+        self.where = whole.where
+        self._whole, self._shards = whole, size
+
+    @property
+    def size(self) -> int | None:
+        """The number of examples."""
+        return self._whole.size
+
+    @property
+    def arrays(self) -> dict[str, Array] | None:
+        """All examples, if they are in memory."""
+        return self._whole.arrays
+
+    @property
+    def signature(self) -> str:
+        """That of the whole."""
+        return self._whole.signature
+
+    @property
+    def once(self) -> bool:
+        """Whether the whole can be read only once."""
+        return self._whole.once
+
+    def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
+        """Return the number of batches, each as large as one shard's part of a global batch."""
+        return self._whole.steps(self._part(batch), drop_last=drop_last)
+
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Return the batches of one epoch; see `steps`."""
+        return self._whole.batches_of(replace(epoch, batch=self._part(epoch.batch)))
+
+    def _part(self, batch: int) -> int:
+        return max(1, batch // self._shards)
+
+
+def _check_divides(batch: int, shards: int) -> None:
+    arguments.integer("batch", batch, low=1)
+    arguments.integer("batch", batch, low=1)
+    if batch % shards:
+        raise DataError(
+            "the batch cannot be divided evenly among the shards",
+            found=f"{batch} examples",
+            expected=f"a multiple of {shards}",
+            remedy="choose another global batch or another number of shards",
+        )

@@ -1,0 +1,228 @@
+"""The shards of a training run: processes that run the same program on parts of the data."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, overload
+
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import AmpError, OptionError, ShardError
+from amp_rewrite.training.data.as_examples import as_examples
+from amp_rewrite.training.data.data_set import DataSet
+from amp_rewrite.training.distributed import mpi_engine, torch_engine
+from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
+from amp_rewrite.training.distributed.session_sharding import SessionSharding
+from amp_rewrite.training.distributed.shard_data import (
+    ShardedData,
+    ShardedExamples,
+    WholeExamples,
+    part_of_batch,
+)
+from amp_rewrite.training.distributed.shard_options import ShardOptions
+from amp_rewrite.training.graph.replicas import Groups
+from amp_rewrite.training.session.sharding import ShardContext, Sharding
+
+TIMEOUT = 300.0
+"""Seconds after which a shard that does not answer is given up."""
+
+_MOST_SECONDS = 1e9
+"""More than torch.distributed can count."""
+
+_logger = logging.getLogger(__name__)
+
+
+class Shards(ShardContext):
+    """The shards of a run, seen from one of them.
+
+    Inside a `with` block optimizers and sessions find them by themselves. An error that leaves the
+    block on one shard ends the others too, where the engine can do so.
+
+    Attributes:
+        rank: The number of this shard, from 0.
+        size: How many there are.
+        options: How they work together.
+        collective: The engine.
+    """
+
+    size: int
+
+    def __init__(self, collective: Collective, options: ShardOptions) -> None:
+        """Use `mpi` or `torch`, or pass a `Collective` of one's own."""
+        super().__init__(collective.size)
+        self.collective, self.options = collective, options
+        self.rank = collective.rank
+        self._groups: dict[Groups, Collective] = {}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this shard writes the files."""
+        return self.rank == 0
+
+    def part(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Return this shard's examples of a global batch.
+
+        Args:
+            batch: Input name -> array whose first axis runs over examples; arrays without axes
+                go to every shard.
+
+        Raises:
+            DataError: The number of examples is not a multiple of the number of shards.
+        """
+        given = arguments.mapping("batch", batch, what="arrays by the names of inputs")
+        arrays = {name: arguments.array(str(name), array) for name, array in given.items()}
+        return part_of_batch(arrays, self.rank, self.size)
+
+    @overload
+    def data(
+        self, data: Mapping[str, Any] | tuple[Any, ...] | DataSet, names: Sequence[str] = ()
+    ) -> ShardedData: ...
+
+    @overload
+    def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples: ...
+
+    def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples:
+        """Return examples whose batches are this shard's parts of the global ones.
+
+        Of arrays, in memory or in a folder of .npy files, a shard reads its own part alone.
+
+        Args:
+            data: A file or folder, arrays by input name, or an iterable of global batches.
+            names: The inputs of the step, for batches that are tuples.
+
+        Raises:
+            DataError: It is none of these, or cannot be read.
+        """
+        whole = as_examples(data, names)
+        if isinstance(whole, DataSet):
+            return ShardedData(whole, self.rank, self.size)
+        return ShardedExamples(whole, self.rank, self.size)
+
+    def held_out(self, data: Any, names: Sequence[str] = ()) -> WholeExamples:
+        """Return data, as for `data`, to evaluate on: every shard sees all, and finds the same."""
+        return WholeExamples(as_examples(data, names), self.size)
+
+    def compare(self, what: str, text: str) -> None:
+        """Check that a text is the same on all shards; all of them must call it.
+
+        Args:
+            what: What the text describes, for the error.
+            text: One line.
+
+        Raises:
+            ShardError: It differs.
+            OptionError: It is not a string.
+        """
+        arguments.text("text", text, what="what the shards are to agree on")
+        first, *others = texts = gather_text(self.collective, text)
+        other = next((t for t in others if t != first), None)
+        if other is not None:
+            raise ShardError(
+                f"the shards differ in {what}",
+                where=f"shard {texts.index(other)}",
+                found=other,
+                expected=f"{first}, as on shard 0",
+                remedy="start all shards with the same program, files and options",
+            )
+
+    def sharding(self, *, explicit: bool) -> Sharding | None:
+        """See `ShardContext`."""
+        return SessionSharding(self.collective, self.options, known=self._groups, explicit=explicit)
+
+    def close(self) -> None:
+        """Release the engine; all shards must call it."""
+        for group in self._groups.values():
+            if group is not self.collective:
+                group.close()
+        self._groups.clear()
+        self.collective.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Report an error of this shard, and end the others."""
+        where = f"shard {self.rank} of {self.size}"
+        if self.size > 1:
+            if isinstance(error, AmpError):
+                text = str(error)
+                _logger.critical(text if text.startswith(where) else f"{where}: {text}")
+            else:
+                _logger.critical("%s has failed", where, exc_info=error)
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            self.collective.abort(1)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close the shards; an error ends those of other processes too."""
+        super().__exit__(kind, error, trace)
+        if error is None:
+            self.close()
+        elif not (isinstance(error, SystemExit) and not error.code):
+            self.fail(error)
+
+
+def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:
+    """Return the shards that mpiexec has started: `mpiexec -n 2 python train.py`.
+
+    Args:
+        timeout: Seconds after which a shard that does not answer is given up.
+        **options: See `ShardOptions`.
+
+    Raises:
+        OptionError: An option is impossible.
+        ShardError: mpi4py or an MPI library is not installed.
+    """
+    checked = ShardOptions(**options)
+    _check_timeout(timeout)
+    return Shards(mpi_engine.world(timeout), checked)
+
+
+def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) -> Shards:
+    """Return the shards that torchrun has started: `torchrun --nproc-per-node 2 train.py`.
+
+    Args:
+        timeout: Seconds after which a shard that does not answer is given up.
+        backend: "gloo", "nccl", or None for what the machine has.
+        **options: See `ShardOptions`.
+
+    Raises:
+        OptionError: An option is impossible.
+        ShardError: torch is not installed, or the process was not started by torchrun.
+    """
+    checked = ShardOptions(**options)
+    _check_timeout(timeout)
+    return Shards(torch_engine.world(timeout, backend), checked)
+
+
+def _check_timeout(seconds: float) -> None:
+    given = cast(object, seconds)
+    if not isinstance(given, int | float) or not 0 < given < _MOST_SECONDS:
+        raise OptionError(
+            "impossible timeout", found=repr(seconds), expected="a positive number of seconds"
+        )
+
+
+def started(engine: str) -> Shards:
+    """Return the shards that an engine has started.
+
+    Args:
+        engine: "mpi" or "torch".
+
+    Raises:
+        OptionError: There is no such engine.
+        ShardError: It is not installed, or has started nothing.
+    """
+    engines = {"mpi": mpi, "torch": torch}
+    if not isinstance(engine, str) or engine not in engines:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "unknown engine of shards", found=repr(engine), expected=" or ".join(engines)
+        )
+    return engines[engine]()
+
+
+def shard_context(number_of_shards: int | None = None) -> ShardContext:
+    """Return a context in which steps for several shards are built, and none is run.
+
+    Args:
+        number_of_shards: What group assignments are checked against; None if any number will do.
+    """
+    return ShardContext(number_of_shards)

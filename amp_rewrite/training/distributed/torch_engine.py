@@ -1,0 +1,181 @@
+"""Collectives of torch.distributed: gloo on CPUs, NCCL on GPUs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import ShardError
+from amp_rewrite.training.distributed.collective import Array, as_bytes
+
+_LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def world(timeout: float, backend: str | None = None) -> TorchCollective:
+    """Return all processes that torchrun has started.
+
+    Args:
+        timeout: Seconds after which a shard that does not answer is given up.
+        backend: "gloo", "nccl", or None for both where there is a GPU, else gloo.
+
+    Raises:
+        ShardError: torch is not installed, or the process was not started by torchrun.
+    """
+    try:
+        torch = importlib.import_module("torch")
+        distributed = importlib.import_module("torch.distributed")
+    except ImportError as error:
+        raise ShardError(
+            "torch is not installed",
+            found=error,
+            remedy="pip install 'amp-rewrite[torch]', then torchrun --nproc-per-node 2 ...",
+        ) from error
+    begun = distributed.is_initialized()
+    if not begun:
+        missing = [name for name in _LAUNCHED if name not in os.environ]
+        if missing:
+            raise ShardError(
+                "the process was not started by torchrun",
+                found=f"no {', '.join(missing)} in the environment",
+                remedy="torchrun --nproc-per-node 2 train.py, or initialise torch.distributed",
+            )
+        if backend is None:
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        try:
+            distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        except (RuntimeError, ValueError) as error:
+            raise ShardError(
+                "torch.distributed cannot begin", where=f"backend {backend}", found=error
+            ) from error
+    return TorchCollective(torch, None, timeout, owns=not begun)
+
+
+class TorchCollective:
+    """A process group of torch.distributed."""
+
+    on_device = True
+
+    def __init__(self, torch: Any, group: Any, timeout: float, *, owns: bool) -> None:
+        """Wrap a group.
+
+        Args:
+            torch: The module.
+            group: A ProcessGroup; None is the default one.
+            timeout: Seconds.
+            owns: Whether closing ends torch.distributed.
+        """
+        self._torch, self._group, self._owns = torch, group, owns
+        self._distributed = torch.distributed
+        self._timeout = timedelta(seconds=timeout)
+        self.rank = int(self._distributed.get_rank(group))
+        self.size = int(self._distributed.get_world_size(group))
+        self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+
+    def start_sum(self, buffer: Any) -> TorchPending:
+        """See `Collective`; a torch tensor is summed where it is, by NCCL on a GPU."""
+        tensor = self._tensor(buffer) if isinstance(buffer, np.ndarray) else buffer
+        work = self._call(
+            lambda: self._distributed.all_reduce(tensor, group=self._group, async_op=True)
+        )
+        return TorchPending(self, work, tensor)
+
+    def _tensor(self, array: Array) -> Any:
+        """Return a tensor on the memory of an array; numpy's bfloat16 is known by its bits."""
+        if array.dtype.name == "bfloat16":
+            return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
+        return self._torch.from_numpy(array)
+
+    def gather(self, array: Array) -> list[Array]:
+        """See `Collective`; the parts travel padded to the longest."""
+        array = np.ascontiguousarray(array)
+        sizes = self._gather(np.array([array.nbytes], np.int64))
+        lengths = [int(size[0]) for size in sizes]
+        padded = np.zeros(max(lengths), np.uint8)
+        padded[: array.nbytes] = as_bytes(array)
+        parts = self._gather(padded) if padded.size else [padded] * self.size
+        return [
+            part[:length].view(array.dtype).reshape(-1, *array.shape[1:])
+            for part, length in zip(parts, lengths, strict=True)
+        ]
+
+    def _gather(self, array: Array) -> list[Array]:
+        into = [np.empty_like(array) for _ in range(self.size)]
+        tensors = [self._tensor(part) for part in into]
+        self._now(
+            lambda: self._distributed.all_gather(
+                tensors, self._tensor(array), group=self._group, async_op=True
+            )
+        )
+        return into
+
+    def broadcast(self, array: Array) -> None:
+        """See `Collective`."""
+        if not array.nbytes:
+            return
+        tensor = self._tensor(as_bytes(array))
+        root = 0 if self._group is None else self._distributed.get_global_rank(self._group, 0)
+        self._now(
+            lambda: self._distributed.broadcast(tensor, root, group=self._group, async_op=True)
+        )
+
+    def split(self, groups: Sequence[Sequence[int]]) -> TorchCollective:
+        """See `Collective`."""
+        made = [self._distributed.new_group(list(g), timeout=self._timeout) for g in groups]
+        own = next(m for m, group in zip(made, groups, strict=True) if self.rank in group)
+        return TorchCollective(self._torch, own, self._timeout.total_seconds(), owns=False)
+
+    def abort(self, status: int) -> None:
+        """Return: torchrun ends the other processes when this one ends."""
+
+    def close(self) -> None:
+        """End torch.distributed if this object began it."""
+        if self._owns and self._distributed.is_initialized():
+            self._distributed.destroy_process_group()
+
+    def _now(self, begin: Callable[[], Any]) -> None:
+        self.finish(self._call(begin))
+
+    def _call(self, begin: Callable[[], Any]) -> Any:
+        try:
+            return begin()
+        except RuntimeError as error:
+            raise self.failed(error) from error
+
+    def finish(self, work: Any) -> None:
+        """Wait until a collective is done.
+
+        Raises:
+            ShardError: Another shard has ended, or does not answer in time.
+        """
+        try:
+            work.wait(self._timeout)
+        except RuntimeError as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: RuntimeError) -> ShardError:
+        """Return what to raise when torch.distributed reports an error."""
+        seconds = self._timeout.total_seconds()
+        return ShardError(
+            "another shard has ended or does not answer",
+            where=f"shard {self.rank} of {self.size}",
+            found=str(error).splitlines()[0].split(". ")[0],
+            remedy="look for the error of the other shard, and resume from the checkpoint; "
+            f"the timeout is {seconds:g} seconds",
+        )
+
+
+class TorchPending:
+    """A collective that has begun."""
+
+    def __init__(self, group: TorchCollective, work: Any, tensor: Any) -> None:
+        """Keep the tensor alive until it is done."""
+        self._group, self._work, self._tensor = group, work, tensor
+
+    def wait(self) -> None:
+        """See `Pending`."""
+        self._group.finish(self._work)

@@ -1,0 +1,225 @@
+"""What is set for the whole process: the mixed precision graph rewrite and the global policy.
+
+One object holds it all; `global_state.reset()` is for tests.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, low_dtype
+from amp_rewrite.errors import AmpWarning, LossScaleTypeError, LossScaleValueError
+from amp_rewrite.policy import Policy, policy_of
+from amp_rewrite.training.loss_scaling.get import get
+from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
+from amp_rewrite.training.loss_scaling.multi_loss_scale_optimizer import MultiLossScaleOptimizer
+from amp_rewrite.training.optimizers.optimizer import Optimizer
+
+_ENABLE = "amp_rewrite.enable_mixed_precision_graph_rewrite"
+_DISABLE = "amp_rewrite.disable_mixed_precision_graph_rewrite"
+_SET_POLICY = "amp_rewrite.set_global_policy"
+
+Wrapper = Callable[[Any, Any], Any]
+"""(optimizer, loss scale) -> the optimizer with a loss scale."""
+
+
+class GlobalState:
+    """What is set for the whole process.
+
+    Attributes:
+        rewrite: What new sessions compute in because the graph rewrite is enabled, or None.
+        policy: The global policy.
+        wrappers: (class of optimizers, what gives one of them a loss scale), the latest first.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing set."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Set everything back, as in a new process."""
+        self.rewrite: str | None = None
+        self.policy = policy_of("float32")
+        self.wrappers: list[tuple[type[Any], Wrapper]] = []
+        self._float32_sessions: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._warned: set[str] = set()
+
+    def precision(self) -> str | None:
+        """Return what new sessions and steps are rewritten to: "float16" or "bfloat16".
+
+        None leaves them as they are: neither the rewrite nor a mixed policy is on.
+        """
+        if self.rewrite is not None:
+            return self.rewrite
+        return self.policy.compute_dtype if self.policy.is_mixed else None
+
+    def register_session(self, session: object, precision: str | None) -> None:
+        """Take note of a session, as long as it lives; precision is None if it is float32."""
+        if precision not in (FLOAT16.name, BFLOAT16.name):
+            self._float32_sessions.add(session)
+
+    def forget_session(self, session: object) -> None:
+        """Take note that a session is closed."""
+        self._float32_sessions.discard(session)
+
+    @property
+    def float32_sessions(self) -> int:
+        """How many open sessions compute in float32."""
+        return len(self._float32_sessions)
+
+    def warn_once(self, key: str, text: str) -> None:
+        """Warn, once per process and key."""
+        if key not in self._warned:
+            self._warned.add(key)
+            warnings.warn(text, AmpWarning, stacklevel=3)
+
+
+global_state = GlobalState()
+"""The state of this process."""
+
+
+def enable_mixed_precision_graph_rewrite(
+    opt: Any,
+    loss_scale: Any = "dynamic",
+    *,
+    precision: str = FLOAT16.name,
+    conditional: str = "if",
+) -> Any:
+    """Let training sessions compute in low precision from now on; give an optimizer a loss scale.
+
+    Sessions and steps that are built afterwards from a training graph are rewritten: forward and
+    backward pass compute in `precision` where that is safe, while variables, slots, the loss and
+    the updates stay float32.
+
+    Args:
+        opt: An optimizer, or an object of a class known to `register_loss_scale_wrapper`.
+        loss_scale: A LossScale, a number, "dynamic", or a configuration; or a list, one for each of
+            several losses (`MultiLossScaleOptimizer`).
+        precision: "float16" or "bfloat16". The latter has the range of float32: "dynamic" and None
+            stand for no loss scale there, and `opt` is returned as it is.
+        conditional: See `LossScaleOptimizer`.
+
+    Returns:
+        The optimizer to use in place of `opt`, usually a LossScaleOptimizer.
+
+    Raises:
+        LossScaleValueError: A mixed global policy is set; or `opt` cannot be wrapped. Nothing is
+            enabled then.
+        OptionError: `precision` or `conditional` is unknown.
+    """
+    if global_state.policy.is_mixed:
+        raise LossScaleValueError(
+            f"{_ENABLE} cannot be called, because a mixed precision policy has been set with "
+            f"{_SET_POLICY}",
+            found=f"the global policy {global_state.policy.name!r}",
+            remedy=f"use one of the two: call {_SET_POLICY}('float32') first",
+        )
+    count = global_state.float32_sessions
+    if count:
+        warnings.warn(
+            f"{count} training session{'s' * (count > 1)} without mixed precision exist"
+            f"{'s' * (count == 1)} and will stay float32; {_ENABLE} affects new sessions only, so "
+            "call it before any session is made",
+            AmpWarning,
+            stacklevel=2,
+        )
+    chosen = low_dtype(precision).name
+    wrapped = _wrap(opt, loss_scale, chosen, conditional)
+    global_state.rewrite = chosen
+    return wrapped
+
+
+def disable_mixed_precision_graph_rewrite() -> None:
+    """Let new sessions compute in float32 again; existing ones, and wrapped optimizers, stay."""
+    if global_state.rewrite is None:
+        warnings.warn(
+            f"{_DISABLE} was called although the mixed precision graph rewrite is not enabled",
+            AmpWarning,
+            stacklevel=2,
+        )
+    global_state.rewrite = None
+
+
+def set_global_policy(policy: str | Policy) -> None:
+    """Set what new sessions compute in, without touching any optimizer.
+
+    A mixed policy, "mixed_float16" or "mixed_bfloat16", rewrites sessions that are built afterwards
+    as the graph rewrite does; a loss scale is the user's (`LossScaleOptimizer`). With a policy of
+    one type new sessions compute in the types of their model.
+
+    Args:
+        policy: A policy or its name.
+
+    Raises:
+        LossScaleValueError: The policy is mixed, and the graph rewrite is enabled.
+        OptionError: No such policy.
+    """
+    wanted = policy_of(policy)
+    if wanted.is_mixed and global_state.rewrite is not None:
+        raise LossScaleValueError(
+            f"{_SET_POLICY} cannot set a mixed precision policy, because the mixed precision graph "
+            f"rewrite has been enabled with {_ENABLE}",
+            found=f"the policy {wanted.name!r}",
+            remedy=f"use one of the two: call {_DISABLE}() first",
+        )
+    global_state.policy = wanted
+
+
+def global_policy() -> Policy:
+    """Return the global policy."""
+    return global_state.policy
+
+
+def register_loss_scale_wrapper(base: type[Any], wrapper: Wrapper) -> None:
+    """Let `enable_mixed_precision_graph_rewrite` take optimizers of another family.
+
+    Args:
+        base: A class of optimizers; a class registered later goes first.
+        wrapper: Called with an optimizer of that class and a LossScale; returns what the user gets.
+
+    Raises:
+        LossScaleTypeError: `base` is not a class, or `wrapper` is not callable.
+    """
+    if not isinstance(base, type):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise LossScaleTypeError("base must be a class", found=repr(base))
+    if not callable(wrapper):
+        raise LossScaleTypeError("wrapper must be callable", found=repr(wrapper))
+    global_state.wrappers.insert(0, (base, wrapper))
+
+
+def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
+    """Return the optimizer with a loss scale.
+
+    Raises:
+        LossScaleValueError: It cannot be wrapped.
+    """
+    found = next((w for base, w in global_state.wrappers if isinstance(opt, base)), None)
+    if found is None and not isinstance(opt, Optimizer):
+        bases = ["amp_rewrite.optimizers.Optimizer"]
+        bases += [f"{b.__module__}.{b.__qualname__}" for b, _ in global_state.wrappers]
+        raise LossScaleValueError(
+            f'"opt" must be an instance of {" or ".join(bases)}',
+            found="None" if opt is None else type(opt).__name__,
+            remedy="pass an optimizer such as amp_rewrite.optimizers.Adam(1e-3)",
+        )
+    several = isinstance(loss_scale, list | tuple)
+    given: list[Any] = list(loss_scale) if several else [loss_scale]  # pyright: ignore[reportUnknownArgumentType] users pass anything
+    if precision == BFLOAT16.name and all(s is None or s == "dynamic" for s in given):
+        return opt
+    for _, wrapper in global_state.wrappers:
+        if isinstance(wrapper, type) and isinstance(opt, wrapper):
+            raise LossScaleValueError(
+                f'"opt" must not already be an instance of a {wrapper.__name__}',
+                remedy="pass the optimizer that it wraps",
+            )
+    if found is None:
+        wrapper = MultiLossScaleOptimizer if several else LossScaleOptimizer
+        return wrapper(opt, loss_scale, conditional=conditional)
+    return found(opt, given if several else get(loss_scale))
+
+
+enable_mixed_precision_graph_rewrite_v1 = enable_mixed_precision_graph_rewrite
+disable_mixed_precision_graph_rewrite_v1 = disable_mixed_precision_graph_rewrite

@@ -1,0 +1,66 @@
+"""Every gradient rule, merged out of one table per family of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from amp_rewrite.training.grad.rule import Rule, Rules
+from amp_rewrite.training.grad.rules import (
+    activations,
+    arithmetic,
+    convolution,
+    einsum,
+    gathering,
+    lp_normalization,
+    matmul,
+    normalization,
+    pooling,
+    recurrent,
+    reductions,
+    resize,
+    scattering,
+    shapes,
+    slicing,
+    softmax,
+    trigonometry,
+)
+
+
+def merge(tables: Iterable[Rules]) -> Rules:
+    """Return one table out of many.
+
+    Raises:
+        ValueError: Two tables have a rule for one operator.
+    """
+    merged: dict[str, Rule] = {}
+    for table in tables:
+        twice = merged.keys() & table.keys()
+        if twice:
+            raise ValueError(f"two gradient rules for {', '.join(sorted(twice))}")
+        merged.update(table)
+    return MappingProxyType(merged)
+
+
+RULES: Mapping[str, Rule] = merge(
+    (
+        activations.RULES,
+        arithmetic.RULES,
+        softmax.RULES,
+        pooling.RULES,
+        normalization.RULES,
+        lp_normalization.RULES,
+        matmul.RULES,
+        einsum.RULES,
+        convolution.RULES,
+        gathering.RULES,
+        recurrent.RULES,
+        reductions.RULES,
+        resize.RULES,
+        scattering.RULES,
+        shapes.RULES,
+        slicing.RULES,
+        trigonometry.RULES,
+    )
+)
+"""Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""

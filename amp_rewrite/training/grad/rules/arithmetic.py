@@ -1,0 +1,208 @@
+"""Gradients of arithmetic; g is the gradient of the output y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.names import place
+from amp_rewrite.training.builder.broadcasting import sum_to
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.grad.rule import Gradients, Rules
+
+Received = Sequence[ir.Value | None]
+
+
+def add(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = a + b: g, g."""
+    return [gs[0], gs[0]]
+
+
+def sub(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = a - b: g, -g (negated after the sum over broadcast axes)."""
+    (g,), (_, y) = gs, operands(node)
+    return [g, b.neg(sum_to(b, known(g), y))]
+
+
+def mul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = a b: g b, g a."""
+    (g,), (x, y) = gs, operands(node)
+    if x is y:
+        return [b.mul(known(g), b.mul(x, 2)), None]
+    return [b.mul(known(g), y), b.mul(known(g), x)]
+
+
+def div(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = a / b: g / b, -(g / b) y."""
+    _, divisor = operands(node)
+    quotient = b.div(known(gs[0]), divisor)
+    by_divisor = sum_to(b, b.mul(quotient, node.outputs[0]), divisor)
+    return [quotient, b.neg(by_divisor)]
+
+
+def mod(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = fmod(a, b) = a - trunc(a / b) b: g, -g (a - y) / b."""
+    x, y = operands(node)
+    g = known(gs[0])
+    quotient = b.div(b.sub(x, node.outputs[0]), y)
+    return [g, b.neg(b.mul(g, quotient))]
+
+
+def pow_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = a^p: g p a^(p-1), which is 0 for p = 0, and g y ln a, which is 0 for a <= 0."""
+    base, exponent = operands(node)
+    g, y = known(gs[0]), node.outputs[0]
+    number = b.array(exponent)
+    if number is not None and number.size == 1:
+        return [_power(b, g, base, float(number.reshape(-1)[0]), y), None]
+    p = b.cast_like(exponent, base)
+    slope = b.mul(p, b.pow(base, b.sub(p, 1)))
+    by_base = b.mul(g, b.where(b.equal(p, 0), b.operand(0, p), slope))
+    positive = b.greater(base, 0)
+    log = b.log(b.where(positive, base, 1))
+    return [by_base, b.mul(g, b.mul(y, log))]
+
+
+def _power(b: Builder, g: ir.Value, x: ir.Value, p: float, y: ir.Value) -> ir.Value | None:
+    """Return g p x^(p-1) for a number p."""
+    if p == 0:
+        return None
+    if p == 1:
+        return g
+    if p == 2:
+        return b.mul(g, b.mul(x, p))
+    if p == 0.5:
+        return b.div(b.mul(g, p), y)
+    return b.mul(g, b.mul(b.pow(x, p - 1), p))
+
+
+def neg(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = -x: -g."""
+    return [b.neg(known(gs[0]))]
+
+
+def abs_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = |x|: g sign(x)."""
+    return [b.mul(known(gs[0]), b.sign(operands(node)[0]))]
+
+
+def sqrt(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = square root of x: g / (2 y)."""
+    return [b.div(b.mul(known(gs[0]), 0.5), node.outputs[0])]
+
+
+def reciprocal(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = 1 / x: -g y^2."""
+    return [b.neg(b.mul(known(gs[0]), b.square(node.outputs[0])))]
+
+
+def exp(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = e^x: g y."""
+    return [b.mul(known(gs[0]), node.outputs[0])]
+
+
+def log(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = ln x: g / x."""
+    return [b.div(known(gs[0]), operands(node)[0])]
+
+
+def sum_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = sum of the x_i: g for each."""
+    return [gs[0]] * len(node.inputs)
+
+
+def mean(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = mean of n x_i: g / n for each."""
+    return [b.mul(known(gs[0]), 1 / len(node.inputs))] * len(node.inputs)
+
+
+def extremum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = the largest (smallest) of the x_i: g shared evenly among those equal to y."""
+    g, y = known(gs[0]), node.outputs[0]
+    inputs = operands(node)
+    if len(inputs) == 1:
+        return [g]
+    equal = [b.cast_like(b.equal(x, y), g) for x in inputs]
+    count = b.add(*equal) if len(equal) == 2 else b.op("Sum", *equal)
+    share = b.div(g, count)
+    return [b.mul(e, share) for e in equal]
+
+
+def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = min(max(x, low), high): g (x = y); g where x < low <= high; g where y = high < x.
+
+    Where low > high, y is high everywhere, and only high gets a gradient.
+    """
+    g, x = known(gs[0]), operands(node)[0]
+    low, high = (*node.inputs[1:], None, None)[:2]
+    found: list[ir.Value | None] = [
+        b.mul(g, b.cast_like(b.equal(x, node.outputs[0]), g)),
+        None,
+        None,
+    ]
+    if low is not None:
+        below = b.less(x, low)
+        if high is not None:
+            below = b.logical_and(below, b.less_or_equal(low, high))
+        found[1] = b.where(below, g, 0)
+    if high is not None:
+        found[2] = b.where(b.greater(x if low is None else b.maximum(x, low), high), g, 0)
+    return found[: len(node.inputs)]
+
+
+def where(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = a where c else b: None, g where c else 0, 0 where c else g."""
+    g, condition = known(gs[0]), operands(node)[0]
+    return [None, b.where(condition, g, 0), b.where(condition, b.operand(0, g), g)]
+
+
+def operands(node: ir.Node) -> list[ir.Value]:
+    """Return a node's inputs, all of which the operator requires."""
+    return [v for v in node.inputs if v is not None]
+
+
+def rank_of(node: ir.Node, b: Builder, x: ir.Value) -> int:
+    """Return the rank of an input, without which a rule cannot work.
+
+    Raises:
+        GradientError: It is not known.
+    """
+    rank = b.rank(x)
+    if rank is None:
+        raise GradientError(
+            "the rank of the input is not known",
+            where=place(node),
+            remedy="record its shape in the model's value_info; lengths may be symbolic",
+        )
+    return rank
+
+
+def known(gradient: ir.Value | None) -> ir.Value:
+    """Return the gradient of the first output of an operator with one differentiable output."""
+    if gradient is None:
+        raise ValueError("a rule needs the gradient of the first output")
+    return gradient
+
+
+RULES: Rules = {
+    "Abs": abs_,
+    "Add": add,
+    "Clip": clip,
+    "Div": div,
+    "Exp": exp,
+    "Log": log,
+    "Max": extremum,
+    "Mean": mean,
+    "Min": extremum,
+    "Mod": mod,
+    "Mul": mul,
+    "Neg": neg,
+    "Pow": pow_,
+    "Reciprocal": reciprocal,
+    "Sqrt": sqrt,
+    "Sub": sub,
+    "Sum": sum_,
+    "Where": where,
+}

@@ -1,0 +1,129 @@
+"""Gradients of operators that read at indices; g is the gradient of the output y."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.names import place
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.grad.rule import Gradients, Rules
+from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.training.grad.scatter import non_negative, scatter_along, scatter_axis, scatter_nd
+
+
+def gather(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = x[.., i, ..]: g added at i along the axis.
+
+    One constant index: g padded with zeros. Axis 0: IndexedSlices(g, i), made dense by the walk
+    unless x is a table that the graph does not compute.
+    """
+    g, (x, indices) = known(gs[0]), operands(node)
+    axis, rank = node.attributes.get_int("axis", 0), b.rank(x)
+    axis = axis if rank is None else axis % rank
+    if x.producer() is not None and b.rank(indices) == 0:
+        single = b.ints(indices)
+        if single is not None and rank is not None and axis >= 0:
+            return [_padded(b, g, x, single[0], axis), None]
+    flat = b.reshape(non_negative(b, indices, b.dim(x, axis)), [-1])
+    if axis == 0:
+        rest = b.slice(b.shape(x), [1], [2**63 - 1])
+        rows = b.reshape(g, b.concat([b.op("Shape", flat), rest], 0))
+        return [IndexedSlices(rows, flat, b.shape(x)), None]
+    if rank is None:
+        raise GradientError(
+            "Gather along an axis needs the rank of its data for its gradient",
+            where=place(node),
+            remedy="record the shape of its input in the model's value_info",
+        )
+    shape = b.shape(x)
+    before, behind = b.slice(shape, [0], [axis]), b.slice(shape, [axis + 1], [2**63 - 1])
+    lined = b.reshape(g, b.concat([before, b.op("Shape", flat), behind], 0))
+    return [b.shaped_like(scatter_axis(b, lined, flat, axis, b.dim(x, axis)), x), None]
+
+
+def _padded(b: Builder, g: ir.Value, x: ir.Value, index: int, axis: int) -> ir.Value:
+    """Return g as the slice of x at one index, zeros elsewhere."""
+    rank, dims = b.rank(x) or 0, b.dims(x) or ()
+    length = b.dim(x, axis)
+    static = dims[axis]
+    none, other = [0] * axis, [0] * (rank - axis - 1)
+    if static is not None:
+        first = index % static
+        pads = b.constant([*none, first, *other, *none, static - 1 - first, *other])
+    else:
+        position = b.add(length, index) if index < 0 else b.constant([index])
+        left = b.sub(b.sub(length, 1), position)
+        head, tail = b.vector(none), b.vector(other)
+        pads = b.concat([head, position, tail, head, left, tail], 0)
+    return b.shaped_like(b.op("Pad", b.unsqueeze(g, [axis]), pads), x)
+
+
+def gather_elements(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y[.., j, ..] = x[.., i[.., j, ..], ..]: g added at i along the axis."""
+    x, indices = operands(node)
+    axis = node.attributes.get_int("axis", 0)
+    return [scatter_along(b, x, indices, known(gs[0]), axis), None]
+
+
+def gather_nd(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = x at index tuples: g added there. Batch axes become part of the tuples."""
+    x, indices = operands(node)
+    batch = node.attributes.get_int("batch_dims", 0)
+    if batch:
+        indices = _with_batch(node, b, indices, batch)
+    return [scatter_nd(b, x, indices, known(gs[0])), None]
+
+
+def _with_batch(node: ir.Node, b: Builder, indices: ir.Value, batch: int) -> ir.Value:
+    rank = b.rank(indices)
+    if rank is None:
+        raise GradientError(
+            "GatherND with batch_dims needs the rank of its indices for its gradient",
+            where=place(node),
+            remedy="record their shape in the model's value_info",
+        )
+    shape = b.shape(indices)
+    one_each = b.concat([b.slice(shape, [0], [rank - 1]), b.constant([1])], 0)
+    columns: list[ir.Value] = []
+    for axis in range(batch):
+        positions = b.range(0, b.squeeze(b.dim(indices, axis), [0]))
+        lined = b.reshape(positions, [-1 if k == axis else 1 for k in range(rank)])
+        columns.append(b.expand(lined, one_each))
+    joined = b.concat([*columns, indices], -1)
+    lengths = b.dims(indices) or ()
+    if lengths and lengths[-1] is not None:
+        joined.shape = ir.Shape([*lengths[:-1], lengths[-1] + batch])
+    return joined
+
+
+def compress(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = the slices of x (its elements, without an axis) where c: g there, zeros elsewhere."""
+    g, (x, condition) = known(gs[0]), operands(node)
+    indices = b.reshape(b.op("NonZero", condition), [-1])
+    if "axis" in node.attributes:
+        axis = node.attributes.get_int("axis", 0)
+        dense = scatter_axis(b, g, indices, axis, b.dim(x, axis), unique=True)
+        return [b.shaped_like(dense, x), None]
+    length = b.reshape(b.size(x), [1])
+    return [b.reshape_like(scatter_axis(b, g, indices, 0, length, unique=True), x), None]
+
+
+def top_k(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y, i = the k largest (smallest) x along an axis and where they are: g at i."""
+    if gs[0] is None:
+        return [None, None]
+    x, axis = operands(node)[0], node.attributes.get_int("axis", -1)
+    indices = node.outputs[1]
+    zeros = b.zeros_like(x)
+    return [b.shaped_like(b.op("ScatterElements", zeros, indices, gs[0], axis=axis), x), None]
+
+
+RULES: Rules = {
+    "Compress": compress,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "TopK": top_k,
+}

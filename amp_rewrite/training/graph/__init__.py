@@ -1,0 +1,1 @@
+"""What a model becomes while a training step is built on it."""

@@ -1,0 +1,62 @@
+"""Values that users assign to states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import OptionError
+
+Array = np.ndarray[Any, Any]
+
+NO_NUMBERS = "cOSUMm"
+"""numpy's kinds of complex numbers, objects, texts and times."""
+
+
+def assigned(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], where: str) -> Array:
+    """Return a value as an array of a state's type.
+
+    Args:
+        value: What a user passed.
+        dtype: The state's element type.
+        shape: The lengths of its axes.
+        where: Its name.
+
+    Raises:
+        OptionError: It is not a tensor of numbers, of another shape, or of numbers that the type
+            would cut off: fractions for integers.
+    """
+    expected = f"{dtype} {list(shape)}"
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, a device
+        raise _no_tensor(where, error, expected) from error
+    if given.dtype.kind in NO_NUMBERS:
+        raise _no_tensor(where, f"{given.dtype} {list(given.shape)}", expected)
+    if given.shape != shape:
+        raise OptionError(
+            "a state tensor cannot take a value of another shape",
+            where=where,
+            found=given.shape,
+            expected=shape,
+        )
+    if given.size and not np.can_cast(given.dtype, dtype, "same_kind"):
+        raise OptionError(
+            "a state cannot take numbers of another kind",
+            where=where,
+            found=given.dtype,
+            expected=dtype,
+            remedy=f"convert them, for example with .astype('{dtype}')",
+        )
+    return np.array(given, dtype, order="C")
+
+
+def _no_tensor(where: str, found: object, expected: str) -> OptionError:
+    return OptionError(
+        "a state cannot take what is not a tensor of numbers",
+        where=where,
+        found=found,
+        expected=expected,
+        remedy="pass a numpy array",
+    )

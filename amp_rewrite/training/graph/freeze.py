@@ -1,0 +1,106 @@
+"""Choose what of a model is trained."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.training.graph.selection import Selection, selected
+from amp_rewrite.training.graph.training_graph import State, TrainingGraph, training_graph
+
+
+def freeze(
+    model: ir.Model,
+    variables: Selection,
+    *,
+    train_statistics: bool | None = None,
+    train_dropout: bool = True,
+) -> list[str]:
+    """Keep variables of a model as they are, before gradients are computed.
+
+    Optimizers leave them out, gradients stop at them, and nothing is computed behind them.
+    `freeze(model, "backbone.*")` is what `requires_grad_(False)` and `eval()` are in PyTorch and
+    `trainable = False` is in Keras. A variable that a `var_list` names is trained all the same.
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        variables: Which ones: patterns of names such as "backbone.*|embedding.*", the words "bias",
+            "norm" and "embedding", a regular expression, a function of a variable, or a list of
+            these; see `selected`.
+        train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch,
+            as `train()` in PyTorch; None is for all whose scale or bias is trained, so that frozen
+            ones are in inference mode. It holds for the whole model.
+        train_dropout: Whether Dropout drops in frozen parts too: behind weights all of which are
+            frozen. It holds for the whole model.
+
+    Returns:
+        The names of what is frozen by this call.
+
+    Raises:
+        OptionError: A pattern matches nothing, gradients have been computed already, or an
+            argument is of a kind that it cannot be.
+    """
+    graph = changeable(model)
+    _check_flags(train_statistics, train_dropout)
+    found = _ask(graph, variables, frozen=True, where="freeze")
+    graph.freezing.train_statistics = train_statistics
+    graph.freezing.train_dropout = train_dropout
+    return found
+
+
+def unfreeze(model: ir.Model, variables: Selection) -> list[str]:
+    """Let variables of a model be trained, before gradients are computed; see `freeze`.
+
+    What was taken for the constant of a formula is trained then.
+
+    Returns:
+        The names of what is not frozen any more.
+
+    Raises:
+        OptionError: A pattern matches nothing, or gradients have been computed already.
+    """
+    return _ask(changeable(model), variables, frozen=False, where="unfreeze")
+
+
+def frozen(model: ir.Model) -> list[str]:
+    """Return the names of the weights of a model that are not trained, in the model's order.
+
+    They are what `freeze` chose, and the constants of formulas that an exporter stored as weights:
+    an attention scale, an epsilon, an exponent. `unfreeze` overrules.
+
+    Raises:
+        OptionError: It is not a loaded model.
+    """
+    graph = training_graph(model)
+    return [v.name for v in graph.weights() if graph.is_frozen(v.name)]
+
+
+def changeable(model: ir.Model) -> TrainingGraph:
+    """Return the training graph of a model whose gradients are not computed yet.
+
+    Raises:
+        OptionError: They are.
+    """
+    graph = training_graph(model)
+    if graph.trains:
+        raise OptionError(
+            "gradients have been computed, for which variables were chosen",
+            remedy="freeze and unfreeze variables before minimize or compute_gradients",
+        )
+    return graph
+
+
+def _ask(graph: TrainingGraph, variables: Selection, *, frozen: bool, where: str) -> list[str]:
+    found: list[State] = selected(graph.weights(), variables, where)
+    names = [v.name for v in found]
+    graph.freezing.asked.update(dict.fromkeys(names, frozen))
+    for variable in found:
+        variable.trainable = not frozen
+    return names
+
+
+def _check_flags(train_statistics: object, train_dropout: object) -> None:
+    flags = {"train_statistics": train_statistics, "train_dropout": train_dropout}
+    for name, flag in flags.items():
+        if not isinstance(flag, bool) and not (flag is None and name == "train_statistics"):
+            raise OptionError(f"{name} is True or False", found=repr(flag))

@@ -1,0 +1,225 @@
+"""Fine-tuning by low-rank adapters."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.base import arguments
+from amp_rewrite.base.name_patterns import NamePattern
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.nearest import suggestion
+from amp_rewrite.graph.part import part_of
+from amp_rewrite.training.graph.adapter import Adapter
+from amp_rewrite.training.graph.freeze import changeable
+from amp_rewrite.training.graph.low_rank_product import adapt_product
+from amp_rewrite.training.graph.selection import Selection, entries
+from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.graph.weight_products import WeightProduct, copies_factor, weight_products
+
+ADAPTER = "adapter"
+"""The role of the states A and B: they are states of every step, trained or not."""
+
+
+def lora(
+    model: ir.Model,
+    variables: Selection = "*",
+    *,
+    rank: int = 8,
+    alpha: float | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+) -> list[str]:
+    """Train low-rank adapters of some weights of a model, and nothing else of it.
+
+    Where a MatMul or a Gemm multiplies by a matrix W that is chosen, `alpha / rank * x A B` is
+    added to `x W`. A begins with small random numbers and B with zeros, so that the model computes
+    at first what it did before. All other weights are frozen, unless `unfreeze` asked for them
+    before; call it afterwards for a head that is to be trained as well. Products that share a
+    weight share its adapter. W may be stored in float16 or bfloat16; A and B are float32, or
+    float64 where W is.
+
+    E. Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021,
+    https://arxiv.org/abs/2106.09685; the first A is that of PEFT.
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        variables: Which weights: patterns for names of the weight, of its product, or of the module
+            that either lies in, such as "*.q_proj|*.v_proj"; a regular expression, a variable, a
+            function of a variable, or a list of these; "*" is all. Of what is chosen, matrices of
+            MatMul and Gemm get adapters; there must be one for each pattern.
+        rank: The length between A (in, rank) and B (rank, out).
+        alpha: What the change is scaled by, times the rank; None is the rank.
+        dropout: The share of the numbers in x that A does not see in training.
+        seed: Where the random numbers of A begin.
+
+    Returns:
+        The modules that have adapters now; their states are called `<module>.lora_A` and `_B`.
+
+    Raises:
+        OptionError: A pattern matches no such weight, one has an adapter already, gradients have
+            been computed, or an argument is of a kind that it cannot be.
+    """
+    rank = arguments.integer("rank", rank, low=1)
+    scaled = rank if alpha is None else alpha
+    expected = "a number above 0"
+    scaled = arguments.number("alpha", scaled, low=0, above=True, expected=expected)
+    expected = "a number from 0 to below 1"  # at 1, A would see nothing
+    below = math.nextafter(1, 0)
+    dropout = arguments.number("dropout", dropout, low=0, high=below, expected=expected)
+    random = np.random.default_rng(arguments.integer("seed", seed))
+    graph = changeable(model)
+    chosen = _by_weight(_chosen(graph, list(weight_products(graph)), variables))
+    _check_new(graph, chosen)
+    _freeze_others(graph)
+    modules: list[str] = []
+    for products in chosen.values():
+        adapter = _add(graph, products, rank, scaled, dropout, random)
+        for product in products:
+            adapt_product(graph, product, adapter)
+        modules.append(adapter.module)
+    return modules
+
+
+def _chosen(
+    graph: TrainingGraph, products: Sequence[WeightProduct], variables: Selection
+) -> list[WeightProduct]:
+    """Return the products that are meant, in their order.
+
+    Raises:
+        OptionError: A pattern matches none.
+    """
+    found: set[WeightProduct] = set()
+    for entry in entries(variables):
+        matches = _matcher(graph, entry)
+        matched = [product for product in products if matches(product)]
+        if not matched:
+            raise _nothing(entry, products)
+        found.update(matched)
+    if not found:
+        raise _nothing(variables, products)
+    return [product for product in products if product in found]
+
+
+def _matcher(graph: TrainingGraph, entry: object) -> Callable[[WeightProduct], bool]:
+    """Return what tells whether one entry of a selection means a product.
+
+    Raises:
+        OptionError: It is none that a selection can have.
+    """
+    if isinstance(entry, str):
+        meant = NamePattern.of(entry, "lora")
+        return lambda product: meant.matches_any(product.names)
+    if isinstance(entry, re.Pattern):
+        pattern = cast("re.Pattern[str]", entry)
+        return lambda product: any(pattern.search(name) for name in product.names)
+    if isinstance(entry, State | GraphValue):
+        return lambda product: product.weight is entry.value
+    if callable(entry):
+        return lambda product: bool(entry(graph.track(product.weight, "variable")))
+    raise OptionError(
+        "not a choice of weights",
+        where="lora",
+        found=f"an object of type {type(entry).__name__}",
+        expected="a pattern of names, a regular expression, a variable or a function",
+    )
+
+
+def _nothing(entry: object, products: Sequence[WeightProduct]) -> OptionError:
+    wanted = entry.pattern if isinstance(entry, re.Pattern) else entry  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    paths = [name for product in products for name in (product.module, *product.names)]
+    names = [*paths, *(path.rpartition(".")[2] for path in paths)]
+    plain = str(wanted).replace("*", "").strip(".")  # pyright: ignore[reportUnknownArgumentType]
+    return OptionError(
+        "the pattern matches no weight of a MatMul or a Gemm",
+        where="lora",
+        found=repr(wanted),
+        expected=suggestion(plain, names, "the name of one" if names else "a model that has one"),
+        remedy="* stands for any text in a name",
+    )
+
+
+def _by_weight(products: Iterable[WeightProduct]) -> dict[ir.Value, list[WeightProduct]]:
+    found: dict[ir.Value, list[WeightProduct]] = {}
+    for product in products:
+        found.setdefault(product.weight, []).append(product)
+    return found
+
+
+def _check_new(graph: TrainingGraph, weights: Iterable[ir.Value]) -> None:
+    """Refuse weights that have an adapter.
+
+    Raises:
+        OptionError: One has.
+    """
+    known = {adapter.weight for adapter in graph.adapters}
+    for weight in weights:
+        if weight.name in known:
+            raise OptionError(
+                "the weight has an adapter already",
+                where=weight.name,
+                remedy="choose each weight once, or load the model again",
+            )
+
+
+def _freeze_others(graph: TrainingGraph) -> None:
+    """Freeze what nobody asked to train, but adapters."""
+    for state in graph.weights():
+        if state.role != ADAPTER:
+            state.trainable = not graph.freezing.asked.setdefault(state.name, True)
+
+
+def _add(
+    graph: TrainingGraph,
+    products: Sequence[WeightProduct],
+    rank: int,
+    alpha: float,
+    dropout: float,
+    random: np.random.Generator,
+) -> Adapter:
+    """Add the states A and B of a weight.
+
+    A is uniform within 1 / sqrt(in), as PyTorch initializes a Linear, and B is 0.
+    """
+    first, weight = products[0], products[0].weight
+    assert weight.shape is not None, "the weight is a matrix"
+    rows, columns = weight.shape.numpy()
+    inputs, outputs = (columns, rows) if first.output_first else (rows, columns)
+    dtype = np.float64 if weight.dtype is ir.DataType.DOUBLE else np.float32
+    bound = 1 / np.sqrt(max(inputs, 1))
+    a = random.uniform(-bound, bound, (inputs, rank)).astype(dtype)
+    taken = {adapter.module for adapter in graph.adapters}
+    module = str(weight.name) if first.module in taken else first.module
+    states = [
+        graph.add_weight(f"{module}.{name}", array, ADAPTER)
+        for name, array in (("lora_A", a), ("lora_B", np.zeros((rank, outputs), dtype)))
+    ]
+    every = len(products) == _readers(weight)
+    adapter = Adapter(
+        weight=str(weight.name),
+        module=module,
+        a=states[0].name,
+        b=states[1].name,
+        rank=rank,
+        alpha=alpha,
+        dropout=dropout,
+        output_first=first.output_first,
+        products=None if every else tuple(str(p.node.outputs[0].name) for p in products),
+    )
+    graph.adapters.append(adapter)
+    return adapter
+
+
+def _readers(weight: ir.Value) -> int:
+    """Return how many nodes of the model read a weight, behind what casts or transposes it."""
+    count = int(weight.is_graph_output())
+    for use in weight.uses():
+        if part_of(use.node) is not None:
+            continue
+        count += _readers(use.node.outputs[0]) if copies_factor(use.node) else 1
+    return count

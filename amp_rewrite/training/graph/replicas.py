@@ -1,0 +1,173 @@
+"""Operators of training on several shards, in a domain of the project's own.
+
+CrossReplicaSum (X) -> Y: the sum of X over the shards of a group; the type and the shape of X.
+CrossReplicaGather (X) -> Y: the X of the shards of a group, one behind the other along axis 0.
+ReplicaCount () -> N: the number of shards of a group: float32, shape ().
+
+All have the attributes `groups`, the numbers of the shards of one group behind those of the other,
+and `group_size`; without them all shards are one group. A session on one shard takes X for Y and 1
+for N; the functions that a step file carries under these names say the same to other runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.training.builder.builder import Builder
+
+DOMAIN = "amp_rewrite"
+SUM, GATHER, COUNT = "CrossReplicaSum", "CrossReplicaGather", "ReplicaCount"
+
+Groups = tuple[tuple[int, ...], ...]
+"""The shards of each group; empty: all shards are one group."""
+
+_VERSION = 1
+_GROUPS, _SIZE = "groups", "group_size"
+
+
+def _op(b: Builder, op: str, *inputs: ir.Value, groups: Groups) -> ir.Value:
+    b.model.graph.opset_imports.setdefault(DOMAIN, _VERSION)
+    flat = [shard for group in groups for shard in group] or None
+    size = len(groups[0]) if groups else None
+    return b.op(op, *inputs, domain=DOMAIN, groups=flat, group_size=size)
+
+
+def cross_replica_sum(b: Builder, x: ir.Value, groups: Groups = ()) -> ir.Value:
+    """Return the sum of x over the shards of a group."""
+    y = _op(b, SUM, x, groups=groups)
+    y.type = x.type
+    return b.shaped_like(y, x)
+
+
+def cross_replica_gather(b: Builder, x: ir.Value, groups: Groups = ()) -> ir.Value:
+    """Return the x of every shard of a group, one behind the other along axis 0."""
+    y = _op(b, GATHER, x, groups=groups)
+    y.type = x.type
+    dims = b.dims(x)
+    y.shape = None if dims is None else ir.Shape([None, *dims[1:]])
+    return y
+
+
+def replica_count(b: Builder, groups: Groups = ()) -> ir.Value:
+    """Return the number of shards of a group: float32, shape ()."""
+    y = _op(b, COUNT, groups=groups)
+    y.type, y.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(())
+    return y
+
+
+def groups_of(node: ir.Node) -> Groups:
+    """Return the groups of a node of the domain."""
+    flat: Sequence[int] = node.attributes.get_ints(_GROUPS, ())
+    size = node.attributes.get_int(_SIZE, len(flat))
+    return tuple(tuple(flat[i : i + size]) for i in range(0, len(flat), size)) if flat else ()
+
+
+def define(model: ir.Model) -> None:
+    """Add functions by which other runtimes run a step on one shard.
+
+    Args:
+        model: Changed in place.
+    """
+    for op in dict.fromkeys(node.op_type for node in replica_nodes(model)):
+        x = ir.Value(name="X")
+        if op == COUNT:
+            body = ir.node("Constant", [], {"value_float": 1.0})
+        else:
+            body = ir.node("Identity", [x])
+        body.outputs[0].name = "Y"
+        graph = ir.Graph(
+            [] if op == COUNT else [x],
+            body.outputs,
+            nodes=[body],
+            opset_imports={"": model.graph.opset_imports[""]},
+        )
+        kinds = ((_GROUPS, ir.AttributeType.INTS), (_SIZE, ir.AttributeType.INT))
+        attributes = [ir.Attr(name, kind, None) for name, kind in kinds]
+        function = ir.Function(DOMAIN, op, graph=graph, attributes=attributes)
+        model.functions[function.identifier()] = function
+
+
+def undefine(model: ir.Model) -> None:
+    """Remove what `define` added, so that the operators are seen as what they are."""
+    for key in [k for k in model.functions if k[0] == DOMAIN and k[1] in (SUM, GATHER, COUNT)]:
+        del model.functions[key]
+
+
+def is_collective(node: ir.Node) -> bool:
+    """Return whether a node's output depends on other shards: a sum or a gather."""
+    return node.domain == DOMAIN and node.op_type in (SUM, GATHER)
+
+
+def replica_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield the nodes of these operators in the main graph."""
+    kinds = (SUM, GATHER, COUNT)  # functions of the step share the domain
+    return (node for node in model.graph if node.domain == DOMAIN and node.op_type in kinds)
+
+
+def resolve(model: ir.Model, shards: int = 1) -> None:
+    """Put a number in place of ReplicaCount and, on one shard, X in place of sums and gathers.
+
+    Args:
+        model: Changed in place.
+        shards: How many shards there are.
+    """
+    for node in list(replica_nodes(model)):
+        if node.op_type == COUNT:
+            groups = groups_of(node)
+            count = len(groups[0]) if groups and shards > 1 else shards
+            if count == 1:
+                _remove_products(model.graph, node)
+            _replace(model.graph, node, _number(model.graph, count))
+        elif shards == 1:
+            source = node.inputs[0]
+            assert source is not None, "the operators have one input"
+            _replace(model.graph, node, source)
+
+
+def _remove_products(graph: ir.Graph, node: ir.Node) -> None:
+    """Remove what multiplies by the reciprocal of 1.
+
+    ONNX Runtime's own removal breaks some graphs (1.31: "Node input is not a graph input,
+    initializer, or output of a previous node").
+    """
+    for use in list(node.outputs[0].uses()):
+        if use.node.op_type != "Reciprocal":
+            continue
+        share = use.node.outputs[0]
+        for product in [u.node for u in share.uses() if u.node.op_type == "Mul"]:
+            left, right = product.inputs
+            other = left if right is share else right
+            if other is not None and product.graph is graph:
+                _replace(graph, product, other)
+
+
+def _number(graph: ir.Graph, number: int) -> ir.Value:
+    name = f"{COUNT}/{number}"
+    known = graph.initializers.get(name)
+    if known is not None:
+        return known
+    tensor = ir.tensor(np.array(number, np.float32), name=name)
+    value = ir.Value(
+        name=name,
+        type=ir.TensorType(ir.DataType.FLOAT),
+        shape=ir.Shape(()),
+        const_value=tensor,
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
+    """Put an Identity in place of a node; its output keeps its name, by which it is fetched."""
+    old = node.outputs[0]
+    origin = dict(node.metadata_props)
+    identity = ir.node("Identity", [value], name=node.name, metadata_props=origin)
+    new = identity.outputs[0]
+    new.type, new.shape, new.name = old.type, old.shape, old.name
+    graph.insert_before(node, identity)
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    old.name = None
+    graph.remove(node, safe=True)

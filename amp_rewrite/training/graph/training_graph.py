@@ -1,0 +1,515 @@
+"""What a training step is built on: a copy of a model, its values and its states."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.keys import TRAINING_KEY
+from amp_rewrite.graph.names import FreeNames
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.dimensions import forget_unknown
+from amp_rewrite.training.builder.known import dims, type_of
+from amp_rewrite.training.graph.adapter import Adapter
+from amp_rewrite.training.graph.assigned import assigned
+from amp_rewrite.training.graph.formula_constants import formula_constants
+from amp_rewrite.training.graph.freezing import Freezing
+from amp_rewrite.training.graph.prepare import prepare
+from amp_rewrite.training.graph.recomputed import Recomputed
+from amp_rewrite.training.graph.replicas import Groups
+from amp_rewrite.training.graph.value_arithmetic import Arithmetic, numbers_of
+from amp_rewrite.training.graph.weights import (
+    constant_nodes,
+    lifted,
+    modernise,
+    nodes_before,
+    read_small,
+    weights_before,
+)
+
+Array = np.ndarray[Any, Any]
+
+GLOBAL_STEP = "global_step"
+
+ROLES = ("variable", "adapter", "slot", "global_step", "learning_rate", "statistic", "non_slot")
+"""The roles that optimizers give; other rooms add their own."""
+
+TRAINED_ROLES = ("variable", "adapter")
+"""The roles of states that gradients change."""
+
+SCALE_ROLES = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips")
+"""The roles of the states of a loss scale."""
+
+
+class StateStore(Protocol):
+    """Where state tensors live while training runs: a session."""
+
+    def read_state(self, name: str) -> Array:
+        """Return the present value of a state tensor."""
+        ...
+
+    def assign_state(self, name: str, value: Array) -> None:
+        """Replace the present value of a state tensor."""
+        ...
+
+
+@dataclass(eq=False)
+class State:
+    """A tensor that one training step reads and the next one finds changed.
+
+    Attributes:
+        graph: The training graph that it belongs to.
+        name: Its name in state dicts and checkpoints.
+        value: What nodes of the training graph read: an initializer of it.
+        initial: The value before the first step.
+        role: What it is; see ROLES.
+        trainable: Whether an optimizer updates it by a gradient.
+        constraint: A function from an updated value, a GraphValue, to the value that is kept, or
+            None. Set it before gradients are applied.
+        store: The session that holds the present value, or None if there is none.
+        slot: Whose slot it is, a variable's and an optimizer's, and what that calls it; or None.
+        kept: Whether every step of the graph has it, updated or not: users have added it.
+    """
+
+    graph: TrainingGraph = field(repr=False)
+    name: str
+    value: ir.Value = field(repr=False)
+    initial: Array | ir.TensorProtocol = field(repr=False)
+    role: str
+    trainable: bool = False
+    constraint: Callable[[GraphValue], GraphValue] | None = field(default=None, repr=False)
+    store: StateStore | None = field(default=None, repr=False)
+    slot: tuple[str, str] | None = field(default=None, repr=False)
+    kept: bool = field(default=False, repr=False)
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The element type."""
+        if isinstance(self.initial, np.ndarray):
+            return ir.DataType.from_numpy(self.initial.dtype)
+        return self.initial.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
+        if isinstance(self.initial, np.ndarray):
+            return self.initial.shape
+        return tuple(int(d) for d in self.initial.shape.numpy())
+
+    def read(self) -> Array:
+        """Return the present value: the session's, else the initial one."""
+        if self.store is not None:
+            return self.store.read_state(self.name)
+        initial = self.initial
+        return initial if isinstance(initial, np.ndarray) else np.asarray(initial.numpy())
+
+    def assign(self, value: Any) -> None:
+        """Replace the present value, and the initial one of sessions to come.
+
+        Raises:
+            OptionError: It is not a tensor of numbers, or shape or kind differ.
+        """
+        array = assigned(value, self.dtype.numpy(), self.shape, self.name)
+        self.initial = array
+        self.value.const_value = ir.tensor(array, dtype=self.dtype, name=self.value.name)
+        if self.store is not None:
+            self.store.assign_state(self.name, array)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphValue(Arithmetic):
+    """A value of a graph on which a training step is being built.
+
+    Python's arithmetic on it, with another value of the graph, a number or an array, adds nodes to
+    the graph; so do its methods, which are named as those of numpy.
+
+    Attributes:
+        graph: The training graph.
+        value: The value inside its model.
+    """
+
+    graph: TrainingGraph = field(repr=False)
+    value: ir.Value
+
+    @property
+    def name(self) -> str:
+        """The value's name in the graph."""
+        return str(self.value.name)
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The element type."""
+        return type_of(self.value)
+
+    @property
+    def shape(self) -> tuple[int | None, ...] | None:
+        """The lengths of the axes, None where unknown; None if the rank is unknown."""
+        return dims(self.value)
+
+    @property
+    def _builder(self) -> Builder:
+        return self.graph.scoped("arithmetic", Part.ARITHMETIC)
+
+    def _with(self, value: ir.Value) -> GraphValue:
+        return GraphValue(self.graph, value)
+
+    def _operand(self, other: Any) -> ir.Value:
+        if not isinstance(other, GraphValue):
+            return self._builder.constant(numbers_of(other, self.name), self.dtype)
+        if other.graph is not self.graph:
+            raise OptionError(
+                "values of two models cannot meet in one operation",
+                where=self.name,
+                found=f"a value {other.name!r} of another model",
+            )
+        return other.value
+
+
+class TrainingGraph:
+    """A copy of a model to which a training step adds nodes, and the states of that step.
+
+    Attributes:
+        source: The model that it is a copy of, which is never changed.
+        model: The copy, at an opset that gradients know. Weights that were Constant nodes, or
+            inside an If, a Loop or a Scan, are initializers of its main graph.
+        inference: The model to export instead of the source, or None.
+        builder: Adds the nodes of gradients.
+        states: Name -> state, in the order of creation.
+        assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
+        averaged: Such a next value -> groups of shards -> its mean over them, which is that of the
+            mean over the groups before.
+        loss: What was differentiated last, or None.
+        seeds: The values at which backward passes begin.
+        gradients: Variable -> the value that carries its gradient, of the last backward pass.
+        trains: Whether gradients were computed, so that what is trained is in training mode.
+        trained: The weights of which gradients were computed.
+        in_training_mode: The Dropout and BatchNormalization nodes that are.
+        freezing: What users asked not to be trained.
+        adapters: The low-rank adapters that were added.
+        recomputed: Which parts of the forward pass gradients compute again, or None.
+        stored: The weights that the step stores in another type than the model -> what it stores.
+    """
+
+    def __init__(self, source: ir.Model) -> None:
+        """Prepare a copy of a model; use `training_graph` to get the one of a model.
+
+        Raises:
+            GradientError: The model's opset is too old and cannot be converted, or a function in it
+                cannot be inlined.
+        """
+        model = lifted(source)
+        read_small(model)
+        modernise(model)
+        forget_unknown(model.graph)
+        prepare(model)
+        self.source, self.model = source, model
+        self.inference: ir.Model | None = None
+        self.builder = Builder(model)
+        self.states: dict[str, State] = {}
+        self.assigned: dict[State, ir.Value] = {}
+        self.averaged: dict[ir.Value, dict[Groups, ir.Value]] = {}
+        self.loss: GraphValue | None = None
+        self.seeds: list[ir.Value] = []
+        self.gradients: dict[str, ir.Value] = {}
+        self.gradient_rows: dict[str, ir.Value] = {}
+        self._weights = set(model.graph.initializers.values())
+        self._by_value: dict[ir.Value, State] = {}
+        self._scopes: dict[tuple[str, Part], Builder] = {}
+        self._names = FreeNames(str(v.name) for v in _values(model.graph))
+        self.trains = False
+        self.trained: set[ir.Value] = set()
+        self.in_training_mode: set[ir.Node] = set()
+        self.freezing = Freezing()
+        self.adapters: list[Adapter] = []
+        self.recomputed: Recomputed | None = None
+        self.stored: dict[str, ir.TensorProtocol] = {}
+        self._global_step: State | None = None
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be copied or pickled, in an optimizer that has built a step for example.
+
+        Raises:
+            OptimizerTypeError: Always.
+        """
+        raise OptimizerTypeError(
+            "what has built a step cannot be copied or pickled",
+            found="a training graph, which holds the model and its states",
+            remedy="make another optimizer by from_config(get_config()), and save states with "
+            "TrainingSession.save",
+        )
+
+    def forward(self) -> ir.Model:
+        """Return a copy of the model as it was loaded, which may be changed.
+
+        Weights that were Constant nodes, or inside an If, a Loop or a Scan, are initializers of its
+        main graph, as they are in `model`. Those that are stored in a low type have the numbers
+        that were stored, in their own type.
+        """
+        model = lifted(self.source) if self.inference is None else clone(self.inference)
+        for name, stored in self.stored.items():
+            value = model.graph.initializers[name]
+            if value.const_value is not None:
+                wide = stored.numpy().astype(value.const_value.dtype.numpy())
+                value.const_value = ir.tensor(wide, name=name)
+        return model
+
+    def scoped(self, scope: str, part: Part) -> Builder:
+        """Return the builder whose nodes are named `<scope>/...` and belong to a part."""
+        key = scope, part
+        if key not in self._scopes:
+            self._scopes[key] = Builder(self.model, scope=scope, part=part)
+        return self._scopes[key]
+
+    def forget_shapes(self) -> None:
+        """Let no builder use what it has computed before, which has moved into a subgraph."""
+        for builder in (self.builder, *self._scopes.values()):
+            builder.reset()
+
+    def free_name(self, stem: str) -> str:
+        """Return `stem`, or `<stem>_1`, `<stem>_2`, ... if it is taken; take it."""
+        return self._names.take(stem)
+
+    def state(self, name: str, initial: Array, role: str, *, trainable: bool = False) -> State:
+        """Add a state.
+
+        Args:
+            name: Its name; `_1`, `_2`, ... is appended if that is taken.
+            initial: Its value before the first step.
+            role: See `State`.
+            trainable: See `State`.
+        """
+        name = self.free_name(name)
+        array = np.asarray(initial)
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+            shape=ir.Shape(array.shape),
+            const_value=ir.tensor(array, name=name),
+        )
+        self.model.graph.register_initializer(value)
+        state = State(self, name, value, array, role, trainable)
+        self.states[name] = state
+        self._by_value[value] = state
+        return state
+
+    def add_weight(self, name: str, initial: Array, role: str) -> State:
+        """Add a variable that the model lacks, which is trained as its weights are.
+
+        Args:
+            name: See `state`.
+            initial: See `state`.
+            role: See `State`.
+        """
+        state = self.state(name, initial, role, trainable=True)
+        self._weights.add(state.value)
+        self.freezing.asked[state.name] = False
+        return state
+
+    def track(self, value: ir.Value, role: str, *, trainable: bool = False) -> State:
+        """Return the state of an initializer, which becomes one if it is none yet."""
+        state = self._by_value.get(value)
+        if state is None:
+            tensor = value.const_value
+            assert tensor is not None, "an initializer has a value"
+            state = State(self, str(value.name), value, tensor, role, trainable)
+            self.states[state.name] = state
+            self._by_value[value] = state
+        return state
+
+    def variables(self, loss: ir.Value | None = None) -> list[State]:
+        """Return the trainable states: with a loss, the weights that it depends on.
+
+        Args:
+            loss: Initializers of the model that this value depends on become variables, but those
+                that are frozen; None asks for the variables there are.
+        """
+        if loss is None:
+            return [state for state in self.states.values() if state.trainable]
+        return [state for state in self.weights(loss) if not self.is_frozen(state.name)]
+
+    def weights(self, loss: ir.Value | None = None) -> list[State]:
+        """Return the states of all weights, frozen or not.
+
+        Args:
+            loss: Those that this value depends on; None is all.
+        """
+        found = weights_before(self.model, loss)
+        return [
+            self.track(v, "variable", trainable=not self.is_frozen(str(v.name)))
+            for v in found
+            if v in self._weights
+        ]
+
+    def is_weight(self, value: ir.Value) -> bool:
+        """Return whether a value is a floating-point initializer of the model."""
+        return value in self._weights and _is_float(value)
+
+    def is_frozen(self, name: str) -> bool:
+        """Return whether a variable is left out unless a `var_list` names it."""
+        return self.freezing.asked.get(name, name in self.constants)
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The weights that are constants of formulas; see `formula_constants`."""
+        weights = [v for v in self.model.graph.initializers.values() if self.is_weight(v)]
+        found = formula_constants(weights, constant_nodes(self.source))
+        return frozenset(str(v.name) for v in found)
+
+    def variable(self, reference: State | GraphValue | ir.Value | str) -> State:
+        """Return the variable that a state, a value or a name denotes.
+
+        Raises:
+            UnknownValueError: No initializer of the model is meant.
+        """
+        if isinstance(reference, State):
+            found: ir.Value | None = reference.value
+        elif isinstance(reference, GraphValue):
+            found = reference.value
+        elif isinstance(reference, str):
+            found = self.value(reference).value
+        elif not isinstance(reference, ir.Value):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise UnknownValueError(
+                "not a variable",
+                found=f"an object of type {type(reference).__name__}",
+                expected="a state, a value of the model, or a name",
+            )
+        else:
+            found = reference
+            if found.graph is self.source.graph:
+                found = self.value(str(found.name)).value
+        if found.graph is not self.model.graph or not found.is_initializer():
+            raise UnknownValueError(
+                "not a variable of this model",
+                where=found.name,
+                expected="one of its initializers",
+                remedy="load the model once, and take variables from that model",
+            )
+        state = self.track(found, "variable", trainable=True)
+        state.trainable = True
+        return state
+
+    def global_step(self) -> State:
+        """Return the int64 scalar that counts steps; it is made when it is first asked for."""
+        if self._global_step is None:
+            self._global_step = self.state(GLOBAL_STEP, np.array(0, np.int64), "global_step")
+        return self._global_step
+
+    def statistics(self, loss: ir.Value | None) -> dict[str, ir.Value]:
+        """Return state name -> next value of the statistics, of those before a loss if given."""
+        nodes = None if loss is None else set(nodes_before(self.model.graph, loss))
+        return {
+            state.name: self.averaged_of(following)
+            for state, following in self.assigned.items()
+            if nodes is None or following.producer() in nodes
+        }
+
+    def averaged_of(self, following: ir.Value) -> ir.Value:
+        """Return the last mean over shards of a statistic's next value; itself if there is none."""
+        return next(reversed(self.averaged.get(following, {}).values()), following)
+
+    def has(self, name: str) -> bool:
+        """Return whether the main graph has a value of that name."""
+        return any(v.name == name for v in _values(self.model.graph))
+
+    def add_input(
+        self, name: str, dtype: ir.DataType, dims: Sequence[int | ir.SymbolicDim] | None
+    ) -> ir.Value:
+        """Return a new input of the main graph; the forward model does not get it.
+
+        Args:
+            name: Its name, which no value has yet.
+            dtype: Its element type.
+            dims: Its lengths, or None for an unknown rank.
+        """
+        self._names.add(name)
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(dtype),
+            shape=None if dims is None else ir.Shape(dims),
+        )
+        self.model.graph.inputs.append(value)
+        return value
+
+    def value(self, name: str) -> GraphValue:
+        """Return the value of that name in the main graph.
+
+        Raises:
+            UnknownValueError: There is none; the message names similar ones.
+        """
+        values = {str(v.name): v for v in _values(self.model.graph)}
+        if not isinstance(name, str) or name not in values:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            close = difflib.get_close_matches(str(name), values, n=3)
+            raise UnknownValueError(
+                "the model has no value of this name",
+                where=name,
+                remedy=f"did you mean {' or '.join(map(repr, close))}?"
+                if close
+                else f"its outputs are {[str(v.name) for v in self.model.graph.outputs]}",
+            )
+        return GraphValue(self, values[name])
+
+    def bind(self, store: StateStore | None) -> None:
+        """Let states be read from and assigned in a session; None ends that."""
+        for state in self.states.values():
+            state.store = store
+
+
+def training_graph(model: ir.Model) -> TrainingGraph:
+    """Make a model trainable: return its training graph, which is made once.
+
+    Args:
+        model: What `amp_rewrite.load` returned, or the model of a training graph. It is not
+            changed, and must not be while it is trained: nodes are added to a copy.
+
+    Raises:
+        GradientError: The model's opset is too old and cannot be converted, or a function in it
+            cannot be inlined.
+        OptionError: It is not a loaded model.
+    """
+    if not isinstance(model, ir.Model):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "a training step is built on a loaded model",
+            found=f"an object of type {type(model).__name__}",
+            remedy="load it once with amp_rewrite.load, and pass the same model everywhere",
+        )
+    known = model.meta.get(TRAINING_KEY)
+    if isinstance(known, TrainingGraph) and (model is known.source or model is known.model):
+        return known  # a clone has another
+    made = TrainingGraph(model)
+    model.meta[TRAINING_KEY] = made.model.meta[TRAINING_KEY] = made
+    return made
+
+
+def value(model: ir.Model, name: str) -> GraphValue:
+    """Return a value of a model's training graph: an input, an initializer or a node's output.
+
+    Args:
+        model: What `amp_rewrite.load` returned; not changed.
+        name: The value's name.
+
+    Raises:
+        GradientError: The model's opset is too old and cannot be converted.
+        OptionError: It is not a loaded model.
+        UnknownValueError: The model has no such value; the message names similar ones.
+    """
+    return training_graph(model).value(name)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from (v for v in node.outputs if v.name)

@@ -1,0 +1,349 @@
+"""Arithmetic on values of a graph as Python writes it: each operation adds nodes to the graph."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import OptionError
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import dims
+from amp_rewrite.training.graph.indexing import indexed
+
+Axis = int | Sequence[int] | None
+"""One axis, several, or all of them; negative ones count from the end."""
+
+
+class Arithmetic(ABC):
+    """What can be computed from a value: Python's operators, and methods named as numpy's.
+
+    The other operand is a value of the same graph, a number or an array of numbers; numbers take
+    the type of the value. Shapes broadcast as in numpy. Whatever it is applied to, a method returns
+    a new value, and raises a GradientError if the operator does not admit its inputs, an
+    OptionError if an argument is none of these.
+    """
+
+    value: ir.Value
+    __array_ufunc__ = None  # numpy leaves `array + value` to the value
+
+    @property
+    @abstractmethod
+    def _builder(self) -> Builder:
+        """What adds the nodes."""
+
+    @abstractmethod
+    def _with(self, value: ir.Value) -> Self:
+        """Return another value of the same graph."""
+
+    @abstractmethod
+    def _operand(self, other: Any) -> ir.Value:
+        """Return a value of the same graph, or a constant of this value's type."""
+
+    def __add__(self, other: Any) -> Self:
+        """Return self + other."""
+        return self._with(self._builder.add(self.value, self._operand(other)))
+
+    def __radd__(self, other: Any) -> Self:
+        """Return other + self."""
+        return self._with(self._builder.add(self._operand(other), self.value))
+
+    def __sub__(self, other: Any) -> Self:
+        """Return self - other."""
+        return self._with(self._builder.sub(self.value, self._operand(other)))
+
+    def __rsub__(self, other: Any) -> Self:
+        """Return other - self."""
+        return self._with(self._builder.sub(self._operand(other), self.value))
+
+    def __mul__(self, other: Any) -> Self:
+        """Return self * other."""
+        return self._with(self._builder.mul(self.value, self._operand(other)))
+
+    def __rmul__(self, other: Any) -> Self:
+        """Return other * self."""
+        return self._with(self._builder.mul(self._operand(other), self.value))
+
+    def __truediv__(self, other: Any) -> Self:
+        """Return self / other."""
+        return self._with(self._builder.div(self.value, self._operand(other)))
+
+    def __rtruediv__(self, other: Any) -> Self:
+        """Return other / self."""
+        return self._with(self._builder.div(self._operand(other), self.value))
+
+    def __pow__(self, other: Any) -> Self:
+        """Return self ** other."""
+        return self._with(self._builder.pow(self.value, self._operand(other)))
+
+    def __rpow__(self, other: Any) -> Self:
+        """Return other ** self."""
+        return self._with(self._builder.pow(self._operand(other), self.value))
+
+    def __matmul__(self, other: Any) -> Self:
+        """Return the (batched) matrix product self @ other."""
+        return self._with(self._builder.matmul(self.value, self._operand(other)))
+
+    def __rmatmul__(self, other: Any) -> Self:
+        """Return the (batched) matrix product other @ self."""
+        return self._with(self._builder.matmul(self._operand(other), self.value))
+
+    def __neg__(self) -> Self:
+        """Return -self."""
+        return self._with(self._builder.neg(self.value))
+
+    def __abs__(self) -> Self:
+        """Return the magnitude."""
+        return self.abs()
+
+    def __lt__(self, other: Any) -> Self:
+        """Return where self < other: bool."""
+        return self._with(self._builder.less(self.value, self._operand(other)))
+
+    def __le__(self, other: Any) -> Self:
+        """Return where self <= other: bool."""
+        return self._with(self._builder.less_or_equal(self.value, self._operand(other)))
+
+    def __gt__(self, other: Any) -> Self:
+        """Return where self > other: bool."""
+        return self._with(self._builder.greater(self.value, self._operand(other)))
+
+    def __ge__(self, other: Any) -> Self:
+        """Return where self >= other: bool."""
+        return self._with(self._builder.greater_or_equal(self.value, self._operand(other)))
+
+    def __bool__(self) -> bool:
+        """Return True: there is a value. What a comparison says is known when the graph runs.
+
+        Raises:
+            OptionError: The value holds truth values.
+        """
+        if self.value.dtype is ir.DataType.BOOL:
+            raise OptionError(
+                "a comparison is neither true nor false while the graph is built",
+                where=self.value.name,
+                remedy="use .where(condition, other), which chooses when the graph runs",
+            )
+        return True
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return a part, as numpy's basic indexing does; an index may be a value of integers.
+
+        Args:
+            index: An integer, a slice, None (a new axis of length 1), ..., a value of int32 or
+                int64 or an array of integers (the elements at these places of the axis), or a tuple
+                of those.
+        """
+        entries = index if isinstance(index, tuple) else (index,)
+        return self._with(indexed(self._builder, self.value, [self._entry(e) for e in entries]))
+
+    def __iter__(self) -> Iterator[Self]:
+        """Yield the parts along the first axis, as numpy does.
+
+        Raises:
+            OptionError: There is no axis, or its length is known only when the graph runs.
+        """
+        known = dims(self.value)
+        length = known[0] if known else None
+        if length is None:
+            raise OptionError(
+                "a value whose first axis has no known length cannot be iterated over",
+                where=self.value.name,
+                found="no known shape" if known is None else f"shape {list(known)}",
+                remedy="use its methods, such as .sum(), .mean() and .max(), or a slice",
+            )
+        return (self[index] for index in range(length))
+
+    def __contains__(self, item: object) -> bool:
+        """Refuse `item in value`, which is known when the graph runs.
+
+        Raises:
+            OptionError: In any case.
+        """
+        raise OptionError(
+            "whether a value contains a number is known when the graph runs",
+            where=self.value.name,
+            found=f"{item!r:.60} in a value",
+            remedy="use value.equal(item), and .where or .max on it",
+        )
+
+    def _entry(self, entry: Any) -> Any:
+        """Return a value or an array that is an index as a value of the graph."""
+        if isinstance(entry, Arithmetic):
+            return self._operand(entry)
+        if isinstance(entry, np.ndarray | list) and np.asarray(entry).dtype.kind in "iu":
+            return self._builder.constant(np.asarray(entry, np.int64))
+        return entry
+
+    def equal(self, other: Any) -> Self:
+        """Return where self equals other: bool; `==` compares Python objects."""
+        return self._with(self._builder.equal(self.value, self._operand(other)))
+
+    def abs(self) -> Self:
+        """Return the magnitude."""
+        return self._with(self._builder.abs(self.value))
+
+    def sign(self) -> Self:
+        """Return -1, 0 or 1."""
+        return self._with(self._builder.sign(self.value))
+
+    def exp(self) -> Self:
+        """Return e ** self."""
+        return self._with(self._builder.exp(self.value))
+
+    def log(self) -> Self:
+        """Return the natural logarithm."""
+        return self._with(self._builder.log(self.value))
+
+    def sqrt(self) -> Self:
+        """Return the square root."""
+        return self._with(self._builder.sqrt(self.value))
+
+    def square(self) -> Self:
+        """Return self * self."""
+        return self._with(self._builder.square(self.value))
+
+    def tanh(self) -> Self:
+        """Return the hyperbolic tangent."""
+        return self._with(self._builder.tanh(self.value))
+
+    def sigmoid(self) -> Self:
+        """Return 1 / (1 + e ** -self)."""
+        return self._with(self._builder.sigmoid(self.value))
+
+    def softplus(self) -> Self:
+        """Return ln(1 + e ** self)."""
+        return self._with(self._builder.op("Softplus", self.value))
+
+    def relu(self) -> Self:
+        """Return the larger of self and 0."""
+        return self._with(self._builder.op("Relu", self.value))
+
+    def softmax(self, axis: int = -1) -> Self:
+        """Return e ** self over its sum along an axis."""
+        return self._with(self._builder.op("Softmax", self.value, axis=_integer("axis", axis)))
+
+    def log_softmax(self, axis: int = -1) -> Self:
+        """Return the natural logarithm of the softmax."""
+        return self._with(self._builder.op("LogSoftmax", self.value, axis=_integer("axis", axis)))
+
+    def maximum(self, other: Any) -> Self:
+        """Return the larger of self and other, element by element."""
+        return self._with(self._builder.maximum(self.value, self._operand(other)))
+
+    def minimum(self, other: Any) -> Self:
+        """Return the smaller of self and other, element by element."""
+        return self._with(self._builder.minimum(self.value, self._operand(other)))
+
+    def clip(self, low: Any = None, high: Any = None) -> Self:
+        """Return self, at least `low` and at most `high`; None is no limit."""
+        raised = self if low is None else self.maximum(low)
+        return raised if high is None else raised.minimum(high)
+
+    def where(self, condition: Self, other: Any) -> Self:
+        """Return self where a condition (bool) holds, else other."""
+        if not isinstance(condition, Arithmetic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "a condition is a value of the graph",
+                where=self.value.name,
+                found=repr(condition),
+                remedy="compare a value: x > 0",
+            )
+        chosen = self._operand(condition)
+        return self._with(self._builder.where(chosen, self.value, self._operand(other)))
+
+    def sum(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """Return the sum over axes."""
+        return self._reduced("ReduceSum", axis, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """Return the mean over axes."""
+        return self._reduced("ReduceMean", axis, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """Return the largest element over axes."""
+        return self._reduced("ReduceMax", axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """Return the smallest element over axes."""
+        return self._reduced("ReduceMin", axis, keepdims=keepdims)
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """Return the elements in another shape, in which -1 stands for what is left."""
+        return self._with(self._builder.reshape(self.value, _integers("a shape", shape)))
+
+    def transpose(self, *axes: int | Sequence[int]) -> Self:
+        """Return the axes in another order; the reverse one if none is given."""
+        order = _integers("axes", axes)
+        if not order:
+            rank = self._builder.rank(self.value)
+            if rank is None:
+                raise OptionError(
+                    "the axes to reverse are not known",
+                    where=self.value.name,
+                    remedy="give the order of the axes",
+                )
+            order = list(range(rank))[::-1]
+        return self._with(self._builder.transpose(self.value, order))
+
+    def astype(self, dtype: ir.DataType | str) -> Self:
+        """Return the elements in another type, for example "float32"."""
+        wanted = dtype if isinstance(dtype, ir.DataType) else _TYPES.get(str(dtype))
+        if wanted is None:
+            raise OptionError("unknown type", found=repr(dtype), expected=" or ".join(_TYPES))
+        return self._with(self._builder.cast(self.value, wanted))
+
+    def _reduced(self, op: str, axis: Axis, *, keepdims: bool) -> Self:
+        axes = None if axis is None else _integers("axes", (axis,))
+        kept = arguments.switch("keepdims", keepdims)
+        return self._with(self._builder.reduce(op, self.value, axes, keepdims=kept))
+
+
+_TYPES = {
+    dtype_name(dtype): dtype
+    for dtype in (
+        ir.DataType.FLOAT,
+        ir.DataType.DOUBLE,
+        ir.DataType.FLOAT16,
+        ir.DataType.BFLOAT16,
+        ir.DataType.INT32,
+        ir.DataType.INT64,
+        ir.DataType.BOOL,
+    )
+}
+"""Types by the names that users know."""
+
+
+def _integer(what: str, given: object) -> int:
+    return arguments.integer(what, given, low=-(2**63))
+
+
+def _integers(what: str, given: Sequence[object]) -> list[int]:
+    """Return integers that were given one by one, or as one sequence."""
+    first = given[0] if len(given) == 1 else None
+    items = first if isinstance(first, Sequence) and not isinstance(first, str) else given
+    return [_integer(what, item) for item in items]
+
+
+def numbers_of(given: object, where: str) -> np.ndarray[Any, Any]:
+    """Return a number, or an array of numbers, that meets a value in an operation.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError):
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        raise OptionError(
+            "not a number, an array of numbers or a value of the graph",
+            where=where,
+            found=f"an object of type {type(given).__name__}",
+        )
+    return array

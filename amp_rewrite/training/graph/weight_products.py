@@ -1,0 +1,111 @@
+"""The products of a model one of whose factors is a matrix of weights, and what they are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.part import part_of
+from amp_rewrite.graph.traits import Trait, has, operator
+from amp_rewrite.graph.traverse import graphs_in
+from amp_rewrite.training.graph.training_graph import TrainingGraph
+
+# operators: the products of two matrices, and the attributes that transpose the factors.
+PRODUCTS = {"Gemm": ("transA", "transB"), "MatMul": (None, None)}
+"""Operator -> the attribute that transposes each factor, or None."""
+
+_TRANSPOSE = "Transpose"
+_SEPARATORS = re.compile(r"[./]")
+
+
+@dataclass(frozen=True, eq=False)
+class WeightProduct:
+    """A product with a matrix of weights, perhaps behind a Cast, an Identity or a Transpose.
+
+    Attributes:
+        node: The product.
+        index: Which of its factors is the weight: 0 or 1.
+        weight: The initializer.
+        output_first: Whether the first axis of the weight as it is stored belongs to the result,
+            as in PyTorch's Linear; else the second one does.
+    """
+
+    node: ir.Node
+    index: int
+    weight: ir.Value
+    output_first: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a pattern may call it: names of weight and node, and the modules they lie in."""
+        name = str(self.weight.name)
+        found = [name, _module_of(name), self.node.name, _dotted(self.node.name), *self._of_node()]
+        return tuple(dict.fromkeys(n for n in found if n))
+
+    @property
+    def module(self) -> str:
+        """The module that the weight lies in by its name, else by its product's, else its name."""
+        name = str(self.weight.name)
+        return next((m for m in (_module_of(name), *self._of_node()) if m), name)
+
+    def _of_node(self) -> list[str]:
+        module = _module_of(self.node.name)
+        return [] if module is None else [module]
+
+
+def weight_products(graph: TrainingGraph) -> Iterator[WeightProduct]:
+    """Yield the products with weights of the forward pass, those inside branches too."""
+    for body in graphs_in(graph.model.graph):
+        for node in body:
+            if operator(node) in PRODUCTS and part_of(node) is None:
+                found = _product(graph, node)
+                if found is not None:
+                    yield found
+
+
+def _product(graph: TrainingGraph, node: ir.Node) -> WeightProduct | None:
+    """Return a node as a product with a weight, the second factor first; None if it is none."""
+    flags = PRODUCTS[operator(node)]
+    for index in (1, 0):
+        weight, transposed = source_of_factor(node.inputs[index])
+        if weight is None or not graph.is_weight(weight) or not _is_matrix(weight):
+            continue
+        flag = flags[index]
+        if flag is not None and node.attributes.get_int(flag, 0):
+            transposed = not transposed
+        return WeightProduct(node, index, weight, transposed == (index == 1))
+    return None
+
+
+def source_of_factor(factor: ir.Value | None) -> tuple[ir.Value | None, bool]:
+    """Return what a factor is a copy of, and whether it is its transpose."""
+    transposed = False
+    while factor is not None and (node := factor.producer()) is not None and copies_factor(node):
+        if operator(node) == _TRANSPOSE:
+            order = node.attributes.get("perm")
+            transposed ^= order is None or list(order.as_ints()) == [1, 0]
+        factor = node.inputs[0]
+    return factor, transposed
+
+
+def copies_factor(node: ir.Node) -> bool:
+    """Return whether a node copies, casts or transposes a matrix."""
+    return operator(node) in (_TRANSPOSE, "Identity") or has(node, Trait.CASTS)
+
+
+def _is_matrix(value: ir.Value) -> bool:
+    return value.shape is not None and len(value.shape) == 2
+
+
+def _module_of(name: str | None) -> str | None:
+    """Return the path of a name without its last part, with dots; None if it has one part."""
+    dotted = _dotted(name)
+    return dotted.rpartition(".")[0] or None
+
+
+def _dotted(name: str | None) -> str:
+    """Return a name as a path with dots."""
+    return ".".join(part for part in _SEPARATORS.split(name or "") if part)

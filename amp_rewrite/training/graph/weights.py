@@ -1,0 +1,168 @@
+"""Which initializers of a model are its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+import onnx.version_converter
+import onnx_ir as ir
+
+from amp_rewrite.errors import GradientError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.graph.names import FreeNames
+from amp_rewrite.graph.traits import row_of
+from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
+from amp_rewrite.training.builder.known import constant_tensor
+
+_OLDEST = 13
+"""Gradient rules hold from this opset on."""
+_TRAINING_MODE = 14
+"""The opset from which BatchNormalization has training_mode."""
+_TARGET = 17
+"""What older models are converted to: 18 moves the axes of every reduction."""
+
+_CANNOT = (
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+)
+_INITIALIZERS_ALONE = 4
+"""The IR version from which an initializer need not be a graph input; ONNX Runtime never minds."""
+_SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
+
+
+def lifted(model: ir.Model) -> ir.Model:
+    """Return a copy of a model in which all weights are initializers of the main graph.
+
+    Floating-point Constant nodes of rank 1 and more become initializers of the same name.
+
+    Those are weights that an exporter stored in nodes. Scalars stay what they are: factors and
+    epsilons of a formula. Weights inside an If, a Loop or a Scan become initializers of the main
+    graph, where they can be trained, under another name if theirs is taken.
+    """
+    model = clone(model)
+    main = model.graph
+    for graph in list(graphs_in(main)):
+        nodes = (n for n in graph if n.op_type == "Constant" and not n.domain)
+        constants = [n.outputs[0] for n in nodes if "sparse_value" not in n.attributes]
+        if graph is not main:
+            constants += graph.initializers.values()
+            # A graph inside a node computes what it returns.
+            constants = [v for v in constants if not v.is_graph_output()]
+        for old in constants:
+            tensor = constant_tensor(old)
+            if tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape):
+                _lift(main, graph, old, tensor)
+    return model
+
+
+def _lift(main: ir.Graph, graph: ir.Graph, old: ir.Value, tensor: ir.TensorProtocol) -> None:
+    """Make a constant of a graph an initializer of the main graph."""
+    name = str(old.name)
+    if graph is not main:
+        taken = (v.name or "" for node in main for v in node.outputs)
+        inputs = (v.name or "" for v in main.inputs)
+        name = FreeNames((*main.initializers, *inputs, *taken)).take(name)
+    new = ir.Value(
+        name=name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(tensor.shape.numpy()),
+        const_value=ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=name),
+    )
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    node = old.producer()
+    if node is None:
+        del graph.initializers[str(old.name)]
+    else:
+        graph.remove(node, safe=True)
+    main.register_initializer(new)
+
+
+def constant_nodes(model: ir.Model) -> set[str]:
+    """Return the names of what the Constant nodes of a model hold, at any depth."""
+    nodes = (node for graph in graphs_in(model.graph) for node in graph)
+    return {str(n.outputs[0].name) for n in nodes if n.op_type == "Constant" and not n.domain}
+
+
+def read_small(model: ir.Model) -> None:
+    """Read small tensors from their files: inference does not, and shapes depend on some."""
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes <= _SMALL:
+            array = np.array(tensor.numpy())
+            value.const_value = ir.tensor(array, dtype=tensor.dtype, name=value.name)
+
+
+def modernise(model: ir.Model) -> None:
+    """Bring a model of an opset that the gradient rules do not know up to one that they do.
+
+    Raises:
+        GradientError: The converter of onnx cannot convert the model.
+    """
+    opset = model.graph.opset_imports.get("", _OLDEST)
+    normalizes = any(n.op_type == "BatchNormalization" and not n.domain for n in model.graph)
+    if opset >= (_TRAINING_MODE if normalizes else _OLDEST):
+        return
+    external = [
+        v.const_value
+        for v in model.graph.initializers.values()
+        if isinstance(v.const_value, ir.ExternalTensor)
+    ]
+    try:
+        old = to_proto(model)
+        old.ir_version = max(old.ir_version, _INITIALIZERS_ALONE)
+        proto = onnx.version_converter.convert_version(old, _TARGET)
+        new = load(proto, base_dir=external[0].base_dir if external else None)
+    except (RuntimeError, ValueError, *_CANNOT) as error:
+        reason = str(error).rsplit(" failed: ", 1)[-1]  # without the place in the C++ source
+        raise GradientError(
+            "a model of this opset has no gradients",
+            found=f"opset {opset}, which the converter of onnx cannot raise to {_TARGET}: {reason}",
+            expected=f"opset {_OLDEST} or later",
+            remedy="export the model with a later opset",
+        ) from error
+    model.graph, model.ir_version = new.graph, new.ir_version
+
+
+def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
+    """Return the floating-point initializers that a value depends on, in the model's order.
+
+    None stands for all that any node reads.
+
+    Initializers that only set up an operator (the bounds of Clip, the scales of Resize, the
+    statistics of BatchNormalization) are left out, and so are those that hold an infinity: an
+    attention mask is not a weight, and weight decay would make NaN of it.
+    """
+    nodes = model.graph if value is None else nodes_before(model.graph, value)
+    found = {v for v in _weights(nodes) if not _is_infinite(v)}
+    found.update([value] if value is not None and value.is_initializer() else [])
+    return [v for v in model.graph.initializers.values() if v in found]
+
+
+def nodes_before(graph: ir.Graph, value: ir.Value) -> list[ir.Node]:
+    """Return the nodes that a value is computed from, in the graph's order."""
+    needed = ancestors([value])
+    return [node for node in graph if node in needed]
+
+
+def _weights(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
+    for node in nodes:
+        settings = row_of(node).settings
+        for index, value in enumerate(node.inputs):
+            if value is not None and index not in settings and _is_weight(value):
+                yield value
+        for graph in subgraphs(node):
+            yield from _weights(graph)
+
+
+def _is_infinite(value: ir.Value) -> bool:
+    return value.const_value is not None and bool(np.isinf(value.const_value.numpy()).any())
+
+
+def _is_weight(value: ir.Value) -> bool:
+    return value.is_initializer() and value.dtype is not None and value.dtype.is_floating_point()

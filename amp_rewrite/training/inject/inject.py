@@ -1,0 +1,135 @@
+"""Put a loss scale and conditional updates into a finished training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import InjectError
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.prepare import record_types
+from amp_rewrite.training.graph.replicas import is_collective
+from amp_rewrite.training.inject.added_states import make_inputs
+from amp_rewrite.training.inject.insert_scaling import add_loss_scale
+from amp_rewrite.training.inject.regions import mark_parts, regions_of
+from amp_rewrite.training.inject.resolve_names import find, names_of
+from amp_rewrite.training.inject.step_outputs import set_outputs
+from amp_rewrite.training.loss_scaling.get import get
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX
+from amp_rewrite.training.optimizers.conditional_update import check_mode
+from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
+from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.precision import in_precision
+from amp_rewrite.training.step.read_info import read_info
+from amp_rewrite.training.step.step import Step
+
+_OLDEST = 13
+"""Builders write the operators of this opset and later ones."""
+_SCOPE = "loss_scale"
+
+
+def inject_loss_scaling(
+    model: Source,
+    loss: str | None = None,
+    seed: str | None = None,
+    gradients: Mapping[str, str] | None = None,
+    updates: Mapping[str, str] | None = None,
+    loss_scale: Any = "dynamic",
+    conditional: str = "if",
+    *,
+    initial: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    precision: str = FLOAT32.name,
+) -> ir.Model:
+    """Return a training graph with a loss scale and conditional updates.
+
+    The graph is finished: it computes a loss, gradients and the next value of each state, and any
+    tool may have made it. The seed is multiplied by the scale where the backward pass uses it;
+    gradients are multiplied by its reciprocal, in float32, where they leave the backward pass
+    (`inject.regions` defines that); every state update is applied only if all gradients are finite.
+    The result is a step as `build_step` makes them: `TrainingSession` runs it, as does any runtime.
+
+    A step of this package knows the first four arguments itself.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto, in float32; not changed.
+        loss: The name of the loss: float32.
+        seed: The name of the value at which the backward pass begins, which the gradients are
+            proportional to: an input, an initializer or a node's output; float32. Its uses by the
+            forward pass are left alone.
+        gradients: Variable -> name of its gradient, float32, as it leaves the backward pass, before
+            clipping and weight decay.
+        updates: State -> name of its next value, for variables and for whatever else a step
+            changes. A state is named after the graph input or initializer that it is read from.
+        loss_scale: A LossScale, or what `loss_scaling.get` takes. With a fixed one every update is
+            applied.
+        conditional: "if" or "select"; see `LossScaleOptimizer`.
+        initial: State -> its value before the first step, where the graph has no default for it.
+        precision: "float16" or "bfloat16" rewrite forward and backward pass too, as `build_step`
+            does; injected and updating nodes, states and outputs stay float32. A step that has been
+            rewritten keeps its precision.
+
+    Raises:
+        InjectError: A name denotes nothing suitable; the graph is not what the arguments say; it
+            has a loss scale already.
+        LossScaleValueError: `loss_scale` denotes none.
+        OptionError: `conditional` or `precision` is unknown, or something else than names is given.
+        DataError: An initial value is not an array of numbers.
+        StepError: The step has been rewritten to another precision.
+    """
+    scale, mode = get(loss_scale), check_mode(conditional)
+    precision = arguments.text("precision", precision, what="the name of a type")
+    if scale is None:
+        raise InjectError("there is no loss scale to inject", expected="'dynamic' or a number")
+    copied = load(model)
+    known = read_info(copied) if STEP_KEY in copied.metadata_props else None
+    put_back_batch_norms(copied)  # whose running statistics a skipped step leaves alone
+    names = names_of(known, loss, seed, gradients, updates)
+    _check(copied.graph)
+    record_types(copied)
+    found = find(copied.graph, names)
+    regions = regions_of(copied.graph, found)
+    mark_parts(regions)
+    make_inputs(copied.graph, found, {} if initial is None else initial)
+    builder = Builder(copied, scope=_SCOPE, part=Part.LOSS_SCALE)
+    injected = add_loss_scale(builder, found, regions, scale, mode)
+    info = set_outputs(builder, found, injected, scale, known)
+    copied.graph.sort()
+    copied.metadata_props[STEP_KEY] = info.to_json()
+    wanted = info.precision if precision == FLOAT32.name else precision
+    made = in_precision(Step(copied, info), wanted).model
+    spell_out_batch_norms(made)
+    return made
+
+
+def _check(graph: ir.Graph) -> None:
+    shared = next((node for node in graph if is_collective(node)), None)
+    if shared is not None:
+        raise InjectError(
+            "the graph sums over shards, and a scale put in front of the sums would be another one "
+            "on each shard",
+            where=shared.name,
+            remedy="build the step with LossScaleOptimizer, or train-step --loss-scale",
+        )
+    opset = graph.opset_imports.get("", _OLDEST)
+    if opset < _OLDEST:
+        raise InjectError(
+            "the model's opset is too old for a loss scale",
+            found=f"ai.onnx {opset}",
+            expected=f"ai.onnx {_OLDEST} or newer",
+            remedy="convert the model with onnx.version_converter",
+        )
+    taken = next((name for name in values_by_name(graph) if name.startswith(PREFIX)), None)
+    if taken is not None:
+        raise InjectError(
+            "the graph has a loss scale already",
+            where=taken,
+            remedy="inject one into the graph without",
+        )

@@ -1,0 +1,198 @@
+"""What the caller says of a training graph, and the values that are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TypeVar
+
+import onnx_ir as ir
+
+from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import InjectError
+from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.step_info import StepInfo
+
+T = TypeVar("T")
+
+_SCALE_ROLE = "loss_scale"
+_RANDOM_ROLE = "random"
+"""The role of the counter of Dropout, which advances in skipped steps too."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Where the parts of a training graph are, by name; `inject_loss_scaling` explains them."""
+
+    loss: str
+    seed: str
+    gradients: Mapping[str, str]
+    updates: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The values that names denote.
+
+    Attributes:
+        loss: The loss.
+        seed: Where the backward pass begins.
+        gradients: Variable -> the value that carries its gradient.
+        states: State -> the graph input or initializer that it is read from.
+        following: State -> its next value, before any condition.
+        outputs: Name of a graph output -> its value.
+    """
+
+    loss: ir.Value
+    seed: ir.Value
+    gradients: Mapping[str, ir.Value]
+    states: Mapping[str, ir.Value]
+    following: Mapping[str, ir.Value]
+    outputs: Mapping[str, ir.Value]
+
+
+def names_of(
+    info: StepInfo | None,
+    loss: str | None,
+    seed: str | None,
+    gradients: Mapping[str, str] | None,
+    updates: Mapping[str, str] | None,
+) -> Names:
+    """Return what the caller said, completed by what a step says of itself.
+
+    Raises:
+        InjectError: Neither says it, or the step has a loss scale already.
+        OptionError: Something else than names is given.
+    """
+    _check_names(loss, seed, gradients, updates)
+    if info is not None and info.having(_SCALE_ROLE) is not None:
+        raise InjectError(
+            "the step has a loss scale already",
+            where=info.having(_SCALE_ROLE).name,  # pyright: ignore[reportOptionalMemberAccess]
+            remedy="inject one into the step without",
+        )
+    known = Names(
+        loss=_first("loss", loss, info and info.loss),
+        seed=_first("seed", seed, info and info.seed),
+        gradients=_first("gradients", gradients, info and info.gradients),
+        updates=_first("updates", updates, info and _updates(info)),
+    )
+    for name, content in (("gradients", known.gradients), ("updates", known.updates)):
+        if not content:
+            raise InjectError(f"{name} is empty", expected="at least one entry")
+    return known
+
+
+def _check_names(loss: object, seed: object, gradients: object, updates: object) -> None:
+    for option, name in {"loss": loss, "seed": seed}.items():
+        if name is not None:
+            arguments.text(option, name, what="the name of a value")
+    for option, given in {"gradients": gradients, "updates": updates}.items():
+        if given is None:
+            continue
+        named = arguments.mapping(option, given, what="names of values by the names of states")
+        for name in (*named, *named.values()):
+            arguments.text(f"what {option} holds", name, what="the name of a value")
+
+
+def _first(name: str, given: T | None, known: T | None) -> T:
+    found = known if given is None else given
+    if found is None:
+        raise InjectError(
+            f"{name} is not given, and the model does not tell it",
+            found=f"no {name} in the metadata {STEP_KEY!r}",
+            remedy=f"pass {name}; only steps of this package with one backward pass know it",
+        )
+    return found
+
+
+def _updates(info: StepInfo) -> dict[str, str]:
+    return {s.name: s.output for s in info.states if s.role != _RANDOM_ROLE}
+
+
+def find(graph: ir.Graph, names: Names) -> Found:
+    """Return the values that names denote.
+
+    Raises:
+        InjectError: There is no such value, or it has a type that cannot be.
+    """
+    values = {str(name): value for name, value in values_by_name(graph).items()}
+    states = {name: _state(values, name) for name in names.updates}
+    for variable in names.gradients:
+        if variable not in states:
+            raise InjectError(
+                "a variable with a gradient has no update",
+                where=variable,
+                expected=f"one of the states in updates: {', '.join(states)}",
+                remedy=_close(variable, states) or "add it to updates, or leave its gradient out",
+            )
+    found = Found(
+        loss=_value(values, "loss", names.loss),
+        seed=_value(values, "seed", names.seed),
+        gradients={
+            variable: _value(values, f"gradient of {variable}", name)
+            for variable, name in names.gradients.items()
+        },
+        states=states,
+        following={
+            state: _value(values, f"next value of {state}", name)
+            for state, name in names.updates.items()
+        },
+        outputs={str(value.name): value for value in graph.outputs},
+    )
+    _check_types(found)
+    return found
+
+
+def _state(values: Mapping[str, ir.Value], name: str) -> ir.Value:
+    value = _value(values, "state", name)
+    if not (value.is_graph_input() or value.is_initializer()):
+        raise InjectError(
+            "a state must be a graph input or an initializer",
+            where=name,
+            found="the output of a node",
+            remedy="name the input that the state is read from; updates maps it to its next value",
+        )
+    return value
+
+
+def _value(values: Mapping[str, ir.Value], what: str, name: str) -> ir.Value:
+    if name not in values:
+        raise InjectError(
+            f"the model has no value of this name, given as {what}",
+            where=name,
+            remedy=_close(name, values) or f"it has {len(values)} values of other names",
+        )
+    return values[name]
+
+
+def _close(name: str, known: Mapping[str, object]) -> str | None:
+    close = get_close_matches(name, known, n=3) or [n for n in known if name and name in n][:3]
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else None
+
+
+def _check_types(found: Found) -> None:
+    single = {"loss": found.loss, "seed": found.seed}
+    single |= {f"gradient of {name}": value for name, value in found.gradients.items()}
+    for what, value in single.items():
+        if value.dtype is not ir.DataType.FLOAT:
+            raise InjectError(
+                f"the {what} is not float32",
+                where=value.name,
+                found="no type" if value.dtype is None else dtype_name(value.dtype),
+                expected="float32",
+                remedy="inject the loss scale into the float32 graph, and rewrite the result to "
+                "low precision",
+            )
+    for name, state in found.states.items():
+        following = found.following[name]
+        if None not in (state.dtype, following.dtype) and state.dtype is not following.dtype:
+            raise InjectError(
+                "the next value of a state has another type than the state",
+                where=name,
+                found=f"{following.name}: {dtype_name(following.dtype)}",  # pyright: ignore[reportArgumentType]
+                expected=dtype_name(state.dtype),  # pyright: ignore[reportArgumentType]
+            )

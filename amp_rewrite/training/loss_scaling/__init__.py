@@ -1,0 +1,1 @@
+"""Loss scales, the finite check, the conditional update."""

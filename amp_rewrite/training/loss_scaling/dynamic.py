@@ -1,0 +1,181 @@
+"""A loss scale that follows the gradients."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import LossScaleValueError
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
+
+_MOST = 2**63 - 1
+"""The largest number of steps: states that count are int64."""
+
+
+class DynamicLossScale(LossScale):
+    """As large a scale as the gradients stay finite with.
+
+        finite, good_steps + 1 >= period: scale * multiplier if finite, else scale; good_steps = 0
+        finite otherwise:                 good_steps + 1
+        not finite:                       max(scale / multiplier, floor); good_steps = 0; skipped
+
+    `backoff_factor`, `ceiling` and `hysteresis` are what GradScaler, Apex and DeepSpeed have
+    besides. In float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
+    https://arxiv.org/abs/1710.03740; the names are TensorFlow's).
+    """
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2.0**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+        *,
+        floor: float = 1.0,
+        max_consecutive_skips: int | None = None,
+        backoff_factor: float | None = None,
+        ceiling: float | None = None,
+        hysteresis: int = 1,
+    ) -> None:
+        """Keep the parameters.
+
+        Args:
+            initial_loss_scale: The scale of the first step.
+            increment_period: How many finite steps it takes to grow.
+            multiplier: What the scale is multiplied with to grow and divided by to shrink: above 1.
+            floor: The smallest scale; above 0, and not above the initial scale.
+            max_consecutive_skips: A session raises LossScaleError after so many skipped steps in a
+                row at the floor; 0 is never. None leaves it to what runs the steps:
+                `TrainingSession.run` never does, `Trainer.train` after 20.
+            backoff_factor: What the scale is multiplied with to shrink, above 0 and below 1; None
+                is 1 / multiplier.
+            ceiling: The largest scale; None is the largest number of float32.
+            hysteresis: From which skipped step in a row on the scale shrinks: 1 is from the first.
+
+        Raises:
+            LossScaleValueError: One of them is impossible.
+        """
+        self.initial_loss_scale = _number("initial_loss_scale", initial_loss_scale, above=0)
+        self.increment_period = _count("increment_period", increment_period)
+        self.multiplier = _number("multiplier", multiplier, above=1)
+        self.floor = _number("floor", floor, above=0)
+        if self.floor > self.initial_loss_scale:
+            raise LossScaleValueError(
+                "floor must not be above initial_loss_scale",
+                where="DynamicLossScale",
+                found=f"floor {self.floor:g}, initial_loss_scale {self.initial_loss_scale:g}",
+                remedy="set floor below 1 for such a small scale",
+            )
+        self.max_consecutive_skips = (
+            None
+            if max_consecutive_skips is None
+            else _count("max_consecutive_skips", max_consecutive_skips, least=0)
+        )
+
+        self.backoff_factor = None if backoff_factor is None else _backoff(backoff_factor)
+        self.ceiling = None if ceiling is None else _number("ceiling", ceiling, above=0)
+        if self.ceiling is not None and self.ceiling < self.initial_loss_scale:
+            raise LossScaleValueError(
+                "ceiling must not be below initial_loss_scale",
+                where="DynamicLossScale",
+                found=f"ceiling {self.ceiling:g}, initial_loss_scale {self.initial_loss_scale:g}",
+            )
+        self.hysteresis = _count("hysteresis", hysteresis)
+
+    @property
+    def initial(self) -> float:
+        """The scale of the first step."""
+        return self.initial_loss_scale
+
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a finite step; see the class."""
+        scale, good = state.current_loss_scale, b.add(state.good_steps, 1)
+        grows = b.greater_or_equal(good, self.increment_period)
+        larger = b.mul(scale, self.multiplier)
+        larger = b.where(b.less_or_equal(larger, FLOAT32.max), larger, scale)
+        if self.ceiling is not None:
+            larger = b.minimum(larger, self.ceiling)
+        return LossScaleState(
+            current_loss_scale=b.where(grows, larger, scale),
+            good_steps=b.where(grows, 0, good),
+            skipped_steps=state.skipped_steps,
+            consecutive_skips=b.constant(0),
+        )
+
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a step that was not finite; see the class."""
+        scale, skips = state.current_loss_scale, b.add(state.consecutive_skips, 1)
+        if self.backoff_factor is None:
+            smaller = b.div(scale, self.multiplier)
+        else:
+            smaller = b.mul(scale, self.backoff_factor)
+        smaller = b.maximum(smaller, self.floor)
+        if self.hysteresis > 1:
+            smaller = b.where(b.greater_or_equal(skips, self.hysteresis), smaller, scale)
+        return LossScaleState(
+            current_loss_scale=smaller,
+            good_steps=b.constant(0),
+            skipped_steps=b.add(state.skipped_steps, 1),
+            consecutive_skips=skips,
+        )
+
+
+def _number(name: str, value: object, *, above: float) -> float:
+    """Return a parameter that is a number in float32 too, in which the scale is computed.
+
+    Raises:
+        LossScaleValueError: It is not a number, or not above `above`, or not finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise LossScaleValueError(
+            f"{name} must be a number", where="DynamicLossScale", found=repr(value)
+        )
+    try:
+        given = float(value)
+    except OverflowError:  # an integer that is larger than any float
+        given = math.inf
+    # false for NaN too
+    if not (given <= FLOAT32.max and np.float32(given) > above):
+        raise LossScaleValueError(
+            f"impossible {name}",
+            where="DynamicLossScale",
+            found=value,
+            expected=f"a finite float32 number above {above:g}",
+        )
+    return given
+
+
+def _backoff(value: object) -> float:
+    """Return a factor by which the scale shrinks.
+
+    Raises:
+        LossScaleValueError: It is not a number between 0 and 1.
+    """
+    given = _number("backoff_factor", value, above=0)
+    if given >= 1:
+        raise LossScaleValueError(
+            "impossible backoff_factor",
+            where="DynamicLossScale",
+            found=value,
+            expected="a number above 0 and below 1",
+        )
+    return given
+
+
+def _count(name: str, value: object, least: int = 1) -> int:
+    """Return a parameter that counts steps.
+
+    Raises:
+        LossScaleValueError: It is not an integer, or below `least`, or not an int64.
+    """
+    given = int(value) if isinstance(value, numbers.Integral) else -1
+    if isinstance(value, bool) or not least <= given <= _MOST:
+        raise LossScaleValueError(
+            f"{name} must be an integer of at least {least}, and at most {_MOST}",
+            where="DynamicLossScale",
+            found=repr(value),
+        )
+    return given

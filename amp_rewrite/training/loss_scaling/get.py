@@ -1,0 +1,73 @@
+"""Loss scales by what denotes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amp_rewrite.errors import LossScaleValueError
+from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
+from amp_rewrite.training.loss_scaling.fixed import FixedLossScale
+from amp_rewrite.training.loss_scaling.loss_scale import LossScale
+from amp_rewrite.training.optimizers.config import class_of, restore
+
+_CLASSES: dict[str, type[LossScale]] = {
+    kind.__name__: kind for kind in (FixedLossScale, DynamicLossScale)
+}
+
+
+def get(identifier: object) -> LossScale | None:
+    """Return a loss scale.
+
+    Args:
+        identifier: A number, which is a FixedLossScale; "dynamic"; a LossScale, which is returned;
+            what `serialize` or `get_config` of a loss scale of this package returned; or None,
+            which is returned.
+
+    Raises:
+        LossScaleValueError: It denotes no loss scale.
+        LossScaleTypeError: It is a configuration with a missing or unknown key.
+    """
+    if identifier is None or isinstance(identifier, LossScale):
+        return identifier
+    if isinstance(identifier, int | float) and not isinstance(identifier, bool):
+        return FixedLossScale(identifier)
+    if isinstance(identifier, str) and identifier == "dynamic":
+        return DynamicLossScale()
+    found = _from_config(identifier) if isinstance(identifier, Mapping) else None
+    if found is None:
+        raise LossScaleValueError(
+            "Could not interpret loss scale identifier",
+            found=repr(identifier),
+            expected="a number, 'dynamic', a LossScale, a configuration or None",
+        )
+    return found
+
+
+get_loss_scale = get
+"""The name at the top of the package, where `get` alone says nothing."""
+
+
+def serialize(loss_scale: LossScale) -> dict[str, Any]:
+    """Return what `get` makes the loss scale from; JSON can hold it."""
+    return {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}
+
+
+def restored(given: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
+    """Return what `get` returns, or a loss scale of a user's class.
+
+    Args:
+        given: See `get`; its class may be one of `custom_objects`.
+        custom_objects: Name -> class.
+    """
+    kind = class_of(given, custom_objects)
+    return get(given) if kind is None else restore(kind, given.get("config", {}), custom_objects)
+
+
+def _from_config(given: Mapping[Any, Any]) -> LossScale | None:
+    if set(given) == {"class_name", "config"}:
+        kind = _CLASSES.get(str(given["class_name"]))
+        return None if kind is None else kind.from_config(given["config"])
+    if "loss_scale_value" in given:
+        return FixedLossScale.from_config(given)
+    return DynamicLossScale.from_config(given) if "initial_loss_scale" in given else None

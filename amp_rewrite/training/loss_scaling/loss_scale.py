@@ -1,0 +1,165 @@
+"""The base class of loss scales."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.training_graph import SCALE_ROLES, TrainingGraph
+from amp_rewrite.training.optimizers.config import arguments
+
+PREFIX = "loss_scale/"
+"""The names of the states are this and a field of LossScaleState."""
+
+ROLES = SCALE_ROLES
+"""The roles of the states, in the order of the fields of LossScaleState."""
+
+
+class LossScaleState(NamedTuple):
+    """What a loss scale remembers from one step to the next: scalars."""
+
+    current_loss_scale: Any  # float32 (): multiplies the loss
+    good_steps: Any  # int64 (): finite steps since the scale changed
+    skipped_steps: Any  # int64 (): skipped steps in all
+    consecutive_skips: Any  # int64 (): skipped steps since the last applied one
+
+
+class LossScale(ABC):
+    """What a loss is multiplied with, so that its gradients do not underflow in low precision.
+
+    P. Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740.
+
+    A loss scale is a description: the numbers live in state tensors of a training graph, and
+    `applied` and `skipped` add the nodes that compute the next ones. Optimizers that are given one
+    and the same loss scale share these states; `optimizers.group` makes one step of theirs. A
+    child's constructor arguments are attributes of the same names.
+    """
+
+    @property
+    @abstractmethod
+    def initial(self) -> float:
+        """The scale of the first step."""
+
+    @property
+    def checks(self) -> bool:
+        """Whether gradients are checked, and a step whose gradients are not finite is skipped."""
+        return True
+
+    @abstractmethod
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a step whose gradients are finite.
+
+        Args:
+            b: Adds the nodes.
+            state: The state before the step: values.
+        """
+
+    @abstractmethod
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a step whose gradients are not finite; see `applied`."""
+
+    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
+        """Return the state after a step.
+
+        Args:
+            b: Adds the nodes.
+            state: The state before the step: values.
+            finite: Whether all gradients of the step are finite: bool, shape ().
+        """
+        pairs = zip(self.applied(b, state), self.skipped(b, state), strict=True)
+        return LossScaleState(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
+
+    def states_in(self, graph: TrainingGraph) -> LossScaleState:
+        """Return the states of this loss scale in a graph; they are made when first asked for."""
+        if graph not in self._states:
+            pairs = zip(self.initial_state()._asdict().items(), ROLES, strict=True)
+            states = [graph.state(PREFIX + key, array, role) for (key, array), role in pairs]
+            self._states[graph] = LossScaleState(*states)
+        return self._states[graph]
+
+    @property
+    def current(self) -> float:
+        """The present scale in the graph that was built on last; the initial one before."""
+        known = list(self._states.values())
+        return float(known[-1].current_loss_scale.read()) if known else self.initial
+
+    @cached_property
+    def _states(self) -> dict[TrainingGraph, LossScaleState]:
+        """The states in each training graph."""
+        return {}
+
+    def __call__(self) -> float:
+        """Return the present scale, as `current` does: TensorFlow's form."""
+        return self.current
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; one of the constructor's arguments is checked as there.
+
+        Raises:
+            LossScaleValueError: The constructor refuses it, or a step is built, which would not
+                change.
+        """
+        arguments = inspect.signature(type(self)).parameters
+        if name in arguments and all(key in vars(self) for key in arguments):  # it is made
+            value = getattr(type(self)(**{**self.get_config(), name: value}), name)
+        if vars(self).get("_built") and name in arguments:
+            raise LossScaleValueError(
+                f"{name} is part of the step, which has been built",
+                where=type(self).__name__,
+                remedy="make another loss scale and step; TrainingSession.set changes the present "
+                "scale between steps",
+            )
+        super().__setattr__(name, value)
+
+    def initial_state(self) -> LossScaleState:
+        """Return the state before the first step of a step that is built: arrays."""
+        self._built = True
+        zeros = (np.array(0, np.int64) for _ in LossScaleState._fields[1:])
+        return LossScaleState(np.array(self.initial, np.float32), *zeros)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make a loss scale like this one."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return a loss scale made from what `get_config` returned.
+
+        Raises:
+            LossScaleTypeError: It is not a mapping, or a key is missing or unknown.
+        """
+        return cls(**arguments(cls, config, LossScaleTypeError))
+
+    def __repr__(self) -> str:
+        """Return the call that makes a loss scale like this one."""
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.get_config().items())
+        return f"{type(self).__name__}({arguments})"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other one has the same class and configuration."""
+        return type(other) is type(self) and other.get_config() == self.get_config()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __hash__(self) -> int:
+        """Return a hash of class and configuration."""
+        return hash(repr(self))
+
+
+def fetches_of(
+    present: LossScaleState, following: LossScaleState, finite: ir.Value
+) -> dict[str, ir.Value]:
+    """Return what can be fetched: the scale that the step uses, and the counters after it."""
+    return {
+        "grads_finite": finite,
+        "loss_scale": present.current_loss_scale,
+        "good_steps": following.good_steps,
+        "skipped_steps": following.skipped_steps,
+        "consecutive_skips": following.consecutive_skips,
+    }

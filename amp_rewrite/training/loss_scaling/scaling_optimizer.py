@@ -1,0 +1,172 @@
+"""What optimizers with loss scales have in common, and which optimizers they wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.training_graph import TrainingGraph
+from amp_rewrite.training.loss_scaling.loss_scale import LossScale
+from amp_rewrite.training.optimizers import registry
+from amp_rewrite.training.optimizers.clipping import LIMITS
+from amp_rewrite.training.optimizers.conditional_update import check_mode
+from amp_rewrite.training.optimizers.config import arguments, custom_classes
+from amp_rewrite.training.optimizers.optimizer import Optimizer
+from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
+
+_SCOPE = "loss_scale"
+
+
+class ScalingOptimizer(OptimizerWrapper):
+    """An optimizer around another one whose loss, or each of whose losses, is scaled."""
+
+    scales_loss = True
+
+    _scales_argument: ClassVar[str]
+    """The argument of the constructor that is the loss scale, or are the loss scales."""
+
+    def __init__(self, optimizer: Optimizer, conditional: str) -> None:
+        """Wrap an optimizer; see `LossScaleOptimizer`."""
+        super().__init__(check_optimizer(optimizer))
+        self._conditional = check_mode(conditional)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute as `OptimizerWrapper` does; refuse a limit to clip gradients to.
+
+        Raises:
+            LossScaleValueError: It is one.
+        """
+        super().__setattr__(name, value)  # which refuses it once a step is built
+        try:
+            check_limit(self, name, value)
+        except LossScaleValueError:
+            super().__setattr__(name, None)
+            raise
+
+    @property
+    def conditional(self) -> str:
+        """How updates are made conditional: "if" or "select"."""
+        return self._conditional
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what `from_config` makes an optimizer like this one from."""
+        return {**super().get_config(), "conditional": self.conditional}
+
+    @classmethod
+    def _scales_from(cls, given: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
+        """Return the loss scale, or loss scales, of a configuration."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: Name -> class of optimizers, schedules and loss scales that are not this
+                package's.
+
+        Raises:
+            OptimizerValueError: The class of the inner optimizer is unknown.
+            LossScaleValueError: The class of a loss scale is unknown.
+            LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
+        """
+        given = arguments(cls, config, LossScaleTypeError, needed=(cls._scales_argument,))
+        custom = custom_classes(custom_objects, LossScaleTypeError)
+        optimizer = registry.get(given.pop("optimizer"), custom_objects=custom)
+        scales = cls._scales_from(given.pop(cls._scales_argument), custom)
+        return cls(optimizer, scales, **given)
+
+    def __repr__(self) -> str:
+        """Return what is wrapped, and how."""
+        scales = getattr(self, self._scales_argument)
+        shown = list(scales) if isinstance(scales, tuple) else scales
+        inner, mode = self.inner_optimizer, self.conditional
+        return f"{type(self).__name__}({inner!r}, {shown!r}, conditional={mode!r})"
+
+
+def builder_in(graph: TrainingGraph) -> Builder:
+    """Return the builder of the nodes that scale and unscale."""
+    return graph.scoped(_SCOPE, Part.LOSS_SCALE)
+
+
+def check_optimizer(optimizer: object) -> Optimizer:
+    """Return an optimizer that can be wrapped.
+
+    Raises:
+        LossScaleValueError: It is not an optimizer; it or one inside it scales the loss already,
+            clips gradients, which would be done before the finite check sees them, or reduces
+            gradients in a way that a loss scale would change.
+    """
+    if not isinstance(optimizer, Optimizer):
+        raise LossScaleValueError(
+            '"optimizer" must be an instance of amp_rewrite.optimizers.Optimizer',
+            found="None" if optimizer is None else type(optimizer).__name__,
+            remedy="pass an optimizer such as amp_rewrite.optimizers.Adam(1e-3)",
+        )
+    if optimizer.scales_loss:
+        raise LossScaleValueError(
+            '"optimizer" must not already be an instance of a LossScaleOptimizer',
+            where=optimizer.get_name(),
+            remedy="wrap an optimizer once: enable_mixed_precision_graph_rewrite does it too",
+        )
+    return check_wrapped(optimizer)
+
+
+def check_wrapped(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer that a loss scale can be put around, as it is now.
+
+    Raises:
+        LossScaleValueError: It clips gradients; or it or one inside it is a collective that a loss
+            scale would change.
+    """
+    for key in LIMITS:
+        check_limit(optimizer, key, getattr(optimizer, key))
+    inside: Optimizer | None = optimizer
+    while inside is not None:
+        if not inside.supports_loss_scaling:
+            raise LossScaleValueError(
+                "Loss scaling is not supported with this collective",
+                where=inside.get_name(),
+                found=f"{type(inside).__name__}, whose supports_loss_scaling is False",
+                remedy="reduce gradients by a sum or a mean",
+            )
+        inside = inside.inner_optimizer if isinstance(inside, OptimizerWrapper) else None
+    return optimizer
+
+
+def check_limit(optimizer: Optimizer, name: str, value: object) -> None:
+    """Refuse to clip gradients before the finite check sees them.
+
+    Raises:
+        LossScaleValueError: `name` is one of `LIMITS`, and has a value.
+    """
+    if name in LIMITS and value is not None:
+        raise LossScaleValueError(
+            f"LossScaleOptimizer does not support wrapping optimizers with a {name}",
+            where=optimizer.get_name(),
+            found=f"{name}={value}",
+            remedy="clip the unscaled gradients between compute_gradients and apply_gradients, "
+            "or with train-step --clip-norm",
+        )
+
+
+def check_scale(loss_scale: LossScale | None) -> LossScale:
+    """Return a loss scale that is one.
+
+    Raises:
+        LossScaleValueError: It is None.
+    """
+    if loss_scale is None:
+        raise LossScaleValueError(
+            "loss_scale cannot be None",
+            where="LossScaleOptimizer",
+            expected="a number, 'dynamic' or a LossScale",
+            remedy="use the optimizer itself to train without a loss scale",
+        )
+    return loss_scale

@@ -1,0 +1,1 @@
+"""Losses that are added to a model."""

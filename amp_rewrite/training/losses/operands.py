@@ -1,0 +1,186 @@
+"""What losses are computed from, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import LossError
+from amp_rewrite.graph.names import is_utf8
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import differ
+from amp_rewrite.training.graph.compared import Compared, note_compared
+from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph, training_graph
+from amp_rewrite.training.losses.loss_options import check_reduction
+
+NAME = "loss"
+DENOMINATOR = "loss_denominator"
+
+ValueOrName = str | GraphValue
+"""A value of a model: itself, or its name."""
+
+
+def operands(
+    model: ir.Model,
+    prediction: str | GraphValue,
+    labels: str | GraphValue,
+    *,
+    axis: int | None = None,
+    like_logits: bool = True,
+) -> tuple[TrainingGraph, ir.Value, ir.Value]:
+    """Return the training graph, the predictions and the labels.
+
+    Args:
+        model: The model.
+        prediction: A floating-point value of it.
+        labels: A value of it; a name that it does not have becomes a new input.
+        axis: The axis of the classes, or None if there are none.
+        like_logits: Whether a new input has the type and shape of the predictions; otherwise it is
+            int64 and lacks the axis of the classes.
+
+    Raises:
+        LossError: The predictions are not floating-point or have no such axis, or a value is of
+            another model or no value at all.
+        UnknownValueError: The model has no value called `prediction`.
+    """
+    graph = training_graph(model)
+    for given in (prediction, labels):
+        named_or_held = isinstance(given, str | GraphValue)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        if not named_or_held or (isinstance(given, str) and not (given and is_utf8(given))):
+            raise LossError("not a value of the model", found=ascii(given), expected="its name")
+    predicted = _value(graph, prediction)
+    if not graph.builder.type_of(predicted).is_floating_point():
+        raise LossError(
+            f"Invalid type {dtype_name(graph.builder.type_of(predicted))} for predictions",
+            where=predicted.name,
+            expected="a floating-point value",
+        )
+    rank = graph.builder.rank(predicted)
+    if axis is not None and rank is not None and not -rank <= axis < rank:
+        raise LossError(
+            "no such axis of classes",
+            where=predicted.name,
+            found=axis,
+            expected=f"an axis of rank {rank}",
+        )
+    if isinstance(labels, GraphValue) or graph.has(labels):
+        return graph, predicted, _value(graph, labels)
+    dims = None if predicted.shape is None else list(predicted.shape.dims)
+    if like_logits:
+        dtype = graph.builder.type_of(predicted)
+    else:
+        dtype = ir.DataType.INT64
+        if dims is not None and axis is not None:
+            del dims[axis]
+    return graph, predicted, graph.add_input(labels, dtype, dims)
+
+
+def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
+    """Refuse labels whose shape is known to be another one: broadcasting would hide a mistake.
+
+    Raises:
+        LossError: The ranks or two static lengths differ.
+    """
+    left, right = b.dims(predicted), b.dims(labels)
+    if left is not None and right is not None and differ(left, right):
+        raise LossError(
+            "labels must have the shape of the predictions",
+            where=labels.name,
+            found=right,
+            expected=left,
+        )
+
+
+def of_difference(
+    model: ir.Model,
+    predictions: ValueOrName,
+    labels: ValueOrName,
+    reduction: str,
+    losses: Callable[[Builder, ir.Value], ir.Value],
+) -> GraphValue:
+    """Add a loss that is a function of predictions - labels, element by element, and reduce it.
+
+    It is computed in float32; a wider type stays.
+
+    Args:
+        model: The model.
+        predictions: Floating-point.
+        labels: The same shape; see `operands`.
+        reduction: One of REDUCTIONS.
+        losses: Adds what every element loses, given what adds nodes and the difference.
+
+    Raises:
+        LossError: The predictions are not floating-point, shapes differ, or there is no such
+            reduction.
+        UnknownValueError: The model has no value called `predictions`.
+    """
+    check_reduction(reduction)
+    graph, predicted, target = operands(model, predictions, labels)
+    b = graph.scoped("loss", Part.LOSS)
+    check_same_shape(b, predicted, target)
+    wide = at_least_float32(b, predicted)
+    error = b.sub(wide, b.cast_like(target, wide))
+    return named(graph, reduced(b, losses(b, error), reduction), Compared(predicted, target))
+
+
+def classes_last(b: Builder, x: ir.Value, axis: int) -> ir.Value:
+    """Return a value with the axis of the classes as its last one."""
+    rank = b.rank(x)
+    if rank is None or axis % rank == rank - 1:
+        return x
+    axis %= rank
+    return b.transpose(x, [d for d in range(rank) if d != axis] + [axis])
+
+
+def at_least_float32(b: Builder, x: ir.Value) -> ir.Value:
+    """Return a value in float32 if its type is narrower."""
+    return x if b.type_of(x).itemsize >= 4 else b.cast(x, ir.DataType.FLOAT)
+
+
+def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
+    """Return the mean or the sum of losses, float32 at least; losses themselves for "none"."""
+    if reduction == "none":
+        return losses
+    reduce = b.reduce_mean if reduction == "mean" else b.reduce_sum
+    return reduce(at_least_float32(b, losses), None, keepdims=False)
+
+
+def weighted_mean(b: Builder, losses: ir.Value, total: ir.Value) -> ir.Value:
+    """Return the sum of losses over that of how much they count; 0 if nothing counts.
+
+    Args:
+        b: Adds the nodes.
+        losses: Losses that have been multiplied by what they count.
+        total: The sum of what they count.
+    """
+    return b.div(reduced(b, losses, "sum"), b.where(b.equal(total, 0.0), b.ones_like(total), total))
+
+
+def share_of_classes(b: Builder, scores: ir.Value, amount: float) -> ir.Value:
+    """Return an amount divided by the number of classes, the last axis of the scores: a scalar."""
+    dims = b.dims(scores)
+    dtype = b.type_of(scores)
+    if dims is not None and dims[-1]:
+        return b.constant(amount / dims[-1], dtype)
+    classes = b.cast(b.squeeze(b.dim(scores, -1), [0]), dtype)
+    return b.div(b.constant(amount, dtype), classes)
+
+
+def named(graph: TrainingGraph, loss: ir.Value, compared: Compared) -> GraphValue:
+    """Return a loss as users hold it, called "loss" if no other value is; note what it compares."""
+    loss.name = graph.free_name(NAME)
+    if compared.denominator is not None:
+        compared.denominator.name = graph.free_name(DENOMINATOR)
+    note_compared(loss, compared)
+    return GraphValue(graph, loss)
+
+
+def _value(graph: TrainingGraph, given: str | GraphValue) -> ir.Value:
+    if isinstance(given, str):
+        return graph.value(given).value
+    if given.graph is not graph:
+        raise LossError("a value of another model", where=given.name)
+    return given.value

@@ -1,0 +1,94 @@
+"""Binary cross entropy from logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import LossError
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.compared import Compared
+from amp_rewrite.training.graph.training_graph import GraphValue
+from amp_rewrite.training.losses.loss_options import check_between, check_reduction, check_weights
+from amp_rewrite.training.losses.operands import (
+    at_least_float32,
+    check_same_shape,
+    named,
+    operands,
+    reduced,
+)
+
+
+def sigmoid_cross_entropy(
+    model: ir.Model,
+    logits: str | GraphValue,
+    labels: str | GraphValue,
+    *,
+    pos_weight: Any = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> GraphValue:
+    """Add -w z log sigmoid(x) - (1 - z) log(1 - sigmoid(x)), averaged over the elements.
+
+    Computed as softplus(x) - x z, whose gradient is sigmoid(x) - z everywhere, at 0 too, and with
+    weights as w z softplus(-x) + (1 - z) softplus(x); kernels of Softplus do not overflow. `w` is
+    what PyTorch's BCEWithLogitsLoss calls pos_weight
+    (https://docs.pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html).
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        logits: x, floating-point.
+        labels: z, between 0 and 1, in the shape of the logits and of any type; a name that the
+            model does not have becomes an input of their type.
+        pos_weight: w, a number of at least 0, or an array of them that broadcasts to the logits;
+            above 1 it makes up for positive labels that are rare. None is 1.
+        label_smoothing: How far labels are moved towards 1/2, 0 to 1: z (1 - s) + s / 2.
+        reduction: "mean", "sum" or "none", which keeps the shape.
+
+    Returns:
+        The loss, called "loss" if that name is free: shape (), at least float32, unless the
+        reduction is "none".
+
+    Raises:
+        LossError: The logits are not floating-point, shapes differ, or an option is impossible.
+        UnknownValueError: The model has no value called `logits`.
+    """
+    check_reduction(reduction)
+    smoothing = check_between("label_smoothing", label_smoothing, 0.0, 1.0)
+    weight = None if pos_weight is None else check_weights("pos_weight", pos_weight, None)
+    graph, scores, targets = operands(model, logits, labels)
+    b = graph.scoped("loss", Part.LOSS)
+    check_same_shape(b, scores, targets)
+    x = at_least_float32(b, scores)
+    z = b.cast_like(targets, x)
+    if smoothing:
+        z = b.add(b.mul(z, 1 - smoothing), smoothing / 2)
+    if weight is None:
+        losses = b.sub(b.op("Softplus", x), b.mul(x, z))
+    else:
+        _check_broadcasts(b, x, weight)
+        positive = b.mul(b.mul(z, b.constant(weight, b.type_of(x))), b.op("Softplus", b.neg(x)))
+        losses = b.add(positive, b.mul(b.sub(1.0, z), b.op("Softplus", x)))
+    return named(graph, reduced(b, losses, reduction), Compared(scores, targets))
+
+
+def _check_broadcasts(b: Builder, x: ir.Value, weight: np.ndarray[Any, Any]) -> None:
+    """Refuse weights that do not broadcast to the logits, as far as the shape is known.
+
+    Raises:
+        LossError: They have more axes, or another length.
+    """
+    dims = b.dims(x)
+    if dims is None:
+        return
+    pairs = zip(reversed(weight.shape), reversed(dims), strict=False)
+    if weight.ndim > len(dims) or any(w != 1 and d is not None and w != d for w, d in pairs):
+        raise LossError(
+            "pos_weight does not broadcast to the logits",
+            where=x.name,
+            found=list(weight.shape),
+            expected=f"a number, or a shape that ends as {list(dims)}",
+        )

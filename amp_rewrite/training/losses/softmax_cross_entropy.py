@@ -1,0 +1,265 @@
+"""Softmax cross entropy from logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import LossError
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import differ
+from amp_rewrite.training.graph.compared import Compared
+from amp_rewrite.training.graph.training_graph import GraphValue
+from amp_rewrite.training.losses.loss_options import (
+    check_between,
+    check_integer,
+    check_reduction,
+    check_truth,
+    check_weights,
+)
+from amp_rewrite.training.losses.operands import (
+    at_least_float32,
+    check_same_shape,
+    classes_last,
+    named,
+    operands,
+    reduced,
+    share_of_classes,
+    weighted_mean,
+)
+
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+Array = np.ndarray[Any, Any]
+
+
+def softmax_cross_entropy(
+    model: ir.Model,
+    logits: str | GraphValue,
+    labels: str | GraphValue,
+    *,
+    axis: int = -1,
+    ignore_index: int | None = None,
+    class_weights: Any = None,
+    label_smoothing: float = 0.0,
+    soft_labels: bool = False,
+    reduction: str = "mean",
+) -> GraphValue:
+    """Add -log softmax(logits)[label], averaged over the labels.
+
+    Computed by SoftmaxCrossEntropyLoss from the logits, which is stable for logits of any size.
+    With weights w, smoothing s and C classes the loss of one label t is
+
+        -(1 - s) w[t] log softmax(logits)[t] - s / C sum over c of w[c] log softmax(logits)[c]
+
+    and the mean divides the sum by that of w[t], as PyTorch's cross_entropy does
+    (https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html); where PyTorch
+    divides by zero because all labels are ignored, the mean is 0.
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        logits: Floating-point, (N, ..., C) with the classes along `axis`.
+        labels: int32 or int64, the shape of the logits without `axis`; a name that the model does
+            not have becomes an int64 input of that shape. With `soft_labels`, probabilities of the
+            classes in the shape of the logits.
+        axis: The axis of the classes.
+        ignore_index: Elements with this label count neither in the sum nor in the mean.
+        class_weights: A weight for each class, C numbers of at least 0; None is 1 for all.
+        label_smoothing: How much of each label is spread over all classes alike, 0 to 1.
+        soft_labels: Whether labels are probabilities; each loss is then
+            -sum over c of w[c] p[c] log softmax(logits)[c], and the mean is over the labels.
+        reduction: "mean", "sum" or "none", which keeps the shape of the labels.
+
+    Returns:
+        The loss, called "loss" if that name is free: shape (), at least float32, unless the
+        reduction is "none".
+
+    Raises:
+        LossError: The labels are no integers or have another shape, the logits are not
+            floating-point, or an option is impossible.
+        UnknownValueError: The model has no value called `logits`.
+    """
+    check_reduction(reduction)
+    axis = check_integer("axis", axis)
+    options = _Options(
+        None if ignore_index is None else check_integer("ignore_index", ignore_index),
+        None if class_weights is None else check_weights("class_weights", class_weights),
+        check_between("label_smoothing", label_smoothing, 0.0, 1.0),
+        reduction,
+    )
+    if check_truth("soft_labels", soft_labels) and ignore_index is not None:
+        raise LossError(
+            "probabilities have no class to ignore",
+            found=f"ignore_index={ignore_index} with soft_labels",
+            remedy="make the probabilities of ignored labels 0",
+        )
+    graph, scores, targets = operands(model, logits, labels, axis=axis, like_logits=soft_labels)
+    b = graph.scoped("loss", Part.LOSS)
+    if soft_labels:
+        check_same_shape(b, scores, targets)
+    else:
+        _check_classes(b, scores, targets, axis)
+    _check_number_of_weights(b, scores, axis, options.weights)
+    wide = at_least_float32(b, classes_last(b, scores, axis))
+    denominator = None
+    if soft_labels:
+        probabilities = b.cast_like(classes_last(b, targets, axis), wide)
+        loss = _of_probabilities(b, wide, probabilities, options)
+    else:
+        loss, denominator = _of_classes(b, wide, targets, options)
+    compared = Compared(
+        scores,
+        targets,
+        of_classes=True,
+        ignore_index=options.ignored,
+        denominator=denominator,
+    )
+    return named(graph, loss, compared)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What the losses of labels are: see `softmax_cross_entropy`."""
+
+    ignored: int | None
+    weights: Array | None
+    smoothing: float
+    reduction: str
+
+    @property
+    def plain(self) -> bool:
+        """Whether every label counts alike."""
+        return self.ignored is None and self.weights is None and not self.smoothing
+
+
+def _of_classes(
+    b: Builder, scores: ir.Value, targets: ir.Value, options: _Options
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return the loss of class numbers, and what it is divided by if that is weights or counts.
+
+    The classes are the last axis of the scores.
+    """
+    rows, classes = targets, scores
+    if b.rank(scores) != 2:
+        classes = b.reshape(scores, b.concat([b.constant([-1]), b.dim(scores, -1)], 0))
+        rows = b.reshape(targets, [-1])
+    if options.plain:
+        loss = b.op("SoftmaxCrossEntropyLoss", classes, rows, reduction=options.reduction)
+        return (b.reshape_like(loss, targets) if options.reduction == "none" else loss), None
+    losses, counts = _counted(b, classes, rows, options)
+    if options.reduction == "none":
+        return b.reshape_like(losses, targets), None
+    if options.reduction == "sum" or counts is None:
+        return reduced(b, losses, options.reduction), None
+    total = b.reduce_sum(counts, None, keepdims=False)
+    return weighted_mean(b, losses, total), total
+
+
+def _counted(
+    b: Builder, scores: ir.Value, labels: ir.Value, options: _Options
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return each label's loss, and how much it counts in the mean; None is 1 for all.
+
+    Args:
+        b: Adds the nodes.
+        scores: (N, C).
+        labels: (N,).
+        options: The options.
+    """
+    weights = None if options.weights is None else b.constant(options.weights, b.type_of(scores))
+    losses, log_prob = b.op(
+        "SoftmaxCrossEntropyLoss",
+        scores,
+        labels,
+        weights,
+        reduction="none",
+        ignore_index=options.ignored,
+        outputs=2,
+    )
+    kept = None if options.ignored is None else b.logical_not(b.equal(labels, options.ignored))
+    if options.smoothing:
+        spread = log_prob if weights is None else b.mul(log_prob, weights)
+        spread = b.reduce_sum(spread, [1], keepdims=False)
+        spread = b.mul(spread, share_of_classes(b, scores, -options.smoothing))
+        spread = spread if kept is None else b.where(kept, spread, 0.0)
+        losses = b.add(b.mul(losses, 1 - options.smoothing), spread)
+    return losses, _counts(b, scores, labels, weights, kept)
+
+
+def _counts(
+    b: Builder,
+    scores: ir.Value,
+    labels: ir.Value,
+    weights: ir.Value | None,
+    kept: ir.Value | None,
+) -> ir.Value | None:
+    """Return the weights of labels, 0 for those that are not kept; None if all are 1."""
+    if weights is None:
+        return None if kept is None else b.cast_like(kept, scores)
+    known = labels if kept is None else b.where(kept, labels, 0)
+    found = b.gather(weights, known)
+    return found if kept is None else b.where(kept, found, 0.0)
+
+
+def _of_probabilities(
+    b: Builder, scores: ir.Value, probabilities: ir.Value, options: _Options
+) -> ir.Value:
+    """Return the loss of soft labels; the classes are the last axis of both."""
+    if options.smoothing:
+        share = share_of_classes(b, scores, options.smoothing)
+        probabilities = b.add(b.mul(probabilities, 1 - options.smoothing), share)
+    if options.weights is not None:
+        probabilities = b.mul(probabilities, b.constant(options.weights, b.type_of(scores)))
+    log_prob = b.op("LogSoftmax", scores, axis=-1)
+    losses = b.neg(b.reduce_sum(b.mul(probabilities, log_prob), [-1], keepdims=False))
+    return reduced(b, losses, options.reduction)
+
+
+def _check_classes(b: Builder, scores: ir.Value, targets: ir.Value, axis: int) -> None:
+    """Refuse labels that are not class numbers in the shape of the logits without the classes.
+
+    Raises:
+        LossError: The type is another, the ranks or two static lengths differ.
+    """
+    if b.type_of(targets) not in _INTEGERS:
+        raise LossError(
+            "labels must be integers: the index of the class",
+            where=targets.name,
+            found=b.type_of(targets).name.lower(),
+            expected="int32 or int64",
+            remedy="for probabilities of the classes say soft_labels=True",
+        )
+    whole, found = b.dims(scores), b.dims(targets)
+    if whole is None or found is None:
+        return
+    expected = [n for k, n in enumerate(whole) if k != axis % len(whole)]
+    if differ(expected, found):
+        raise LossError(
+            "labels must have the shape of the logits without the axis of the classes",
+            where=targets.name,
+            found=list(found),
+            expected=f"{expected}, the classes being axis {axis} of {list(whole)}",
+            remedy="reshape the labels, or say axis=1 where the classes are the second axis",
+        )
+
+
+def _check_number_of_weights(
+    b: Builder, scores: ir.Value, axis: int, weights: Array | None
+) -> None:
+    """Refuse weights that are not one for each class, if the number of classes is known.
+
+    Raises:
+        LossError: It is another one.
+    """
+    whole = b.dims(scores)
+    classes = None if whole is None else whole[axis]
+    if weights is not None and classes is not None and len(weights) != classes:
+        raise LossError(
+            "class_weights must have one weight for each class",
+            where=scores.name,
+            found=len(weights),
+            expected=classes,
+        )

@@ -1,0 +1,1 @@
+"""Gradients of a loss, and the updates that minimize it."""

@@ -1,0 +1,347 @@
+"""Add the updates of one step to a training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.known import constant_tensor, differ, dims, type_of
+from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers import clipping
+from amp_rewrite.training.optimizers.constraint import check_gradient, constrained
+from amp_rewrite.training.optimizers.gradient import (
+    Gradient,
+    Raw,
+    graph_of,
+    merged,
+    unwrap,
+    values_of,
+)
+from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, LearningRate
+from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable
+from amp_rewrite.training.optimizers.stored_states import Storage, StoredStates
+from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.update_function import UpdateFunctions
+from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
+
+Pairs = list[tuple[Any, State]]
+
+
+class StepUpdates:
+    """One step under construction.
+
+    Attributes:
+        graph: The training graph.
+        counter: The state that counts the steps.
+        updates: State name -> next value.
+        rate: The learning rate of this step: float32, shape ().
+        factor: What gradients are multiplied by.
+    """
+
+    def __init__(
+        self,
+        rule: UpdateRule,
+        rate: LearningRate,
+        states: OptimizerStates,
+        graph: TrainingGraph,
+        *,
+        scope: str,
+        global_step: Variable | None,
+        factor: float,
+        storage: Storage,
+    ) -> None:
+        """Add what all variables share; see `Optimizer.apply_multiplied`.
+
+        Args:
+            rule: How a variable changes.
+            rate: The learning rate.
+            states: Gets the slots and the other states that the rule needs.
+            graph: The training graph.
+            scope: What the nodes are named after.
+            global_step: See `Optimizer.apply_gradients`.
+            factor: See `Optimizer.apply_multiplied`.
+            storage: What states are stored in.
+        """
+        self.graph, self.factor = graph, factor
+        self.counter = _counter(graph, global_step)
+        self.updates: dict[str, ir.Value] = {}
+        self._rule, self._states = rule, states
+        self._b = graph.scoped(scope, Part.UPDATE)
+        self._shared: dict[ir.DataType, Any] = {}
+        self._stored = StoredStates(self._b, graph, states, storage, self.counter.value)
+        self._functions = UpdateFunctions(rule, states.optimizer, self._b)
+        self.rate = rate.add_to(graph, self._b, self.counter)
+        initial = rule.initial_others()
+        self._others = {k: states.add_other(graph, k, array) for k, array in initial.items()}
+
+    def _input(self, dtype: ir.DataType) -> SharedInput:
+        others = {name: state.value for name, state in self._others.items()}
+        return SharedInput(self._b, dtype, self._b.cast(self.rate, dtype), others)
+
+    def _shared_of(self, dtype: ir.DataType) -> Any:
+        if dtype not in self._shared:
+            self._shared[dtype] = self._rule.shared(self._input(dtype))
+        return self._shared[dtype]
+
+    def update(self, gradient: Gradient, variable: State) -> None:
+        """Add the update of one variable and its slots; a gradient of None leaves them alone."""
+        if gradient is None:
+            return
+        rule, b = self._rule, self._b
+        dtype = ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
+        names = rule.slots._fields
+        slots = [self._stored.slot(variable, n, rule.initial_slot(n), dtype) for n in names]
+        stored = [self._stored.variable(variable, dtype), *slots]
+        raw = merged(b, unwrap(gradient), rows_only=rule.touches_rows_only)
+        rows = raw.indices if isinstance(raw, IndexedSlices) else None
+        values = b.cast(values_of(raw), dtype)
+        present = [state.read() if rows is None else state.rows_read(rows) for state in stored]
+        tensors = UpdateInput(b, present[0], values, variable, self.factor)
+        shared = self._shared_of(dtype)
+        value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
+        for state, result in zip(stored, (value, *new), strict=True):
+            self.updates |= (
+                state.written(result) if rows is None else state.rows_written(result, rows)
+            )
+        self.updates[variable.name] = constrained(variable, self.updates[variable.name])
+
+    def finish(self) -> None:
+        """Add the updates of what belongs to no variable, the global step last."""
+        following = self._rule.advance(self._input(ir.DataType.FLOAT))
+        for name, state in self._others.items():
+            self.updates[state.name] = following[name]
+        loss = self.graph.loss
+        self.updates |= self.graph.statistics(None if loss is None else loss.value)
+        self.updates[self.counter.name] = self._b.add(self.counter.value, 1)
+
+
+def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
+    """Return the state that counts steps; it is made if it is not there."""
+    known = check_step(graph, global_step)
+    if known is not None:
+        return known
+    if global_step is None:
+        return graph.global_step()
+    return graph.state(str(global_step), np.array(0, np.int64), "global_step")
+
+
+def check_step(graph: TrainingGraph, global_step: Variable | None) -> State | None:
+    """Return the state that counts steps; None if it has to be made.
+
+    Raises:
+        OptimizerTypeError: It is neither a state nor a value nor a name.
+        OptimizerValueError: It is not an integer, or of another model.
+    """
+    if global_step is None:
+        return None
+    if isinstance(global_step, str) and not graph.has(global_step):
+        check.label("the global step", global_step)
+        return None
+    given = graph.value(global_step) if isinstance(global_step, str) else global_step
+    if isinstance(given, State | GraphValue) and given.graph is not graph:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptimizerValueError("the global step is of another model", where=given.name)
+    return counter_of(given)
+
+
+def counter_of(given: object) -> State:
+    """Return the state that counts steps, of a state or an initializer's value.
+
+    Raises:
+        OptimizerTypeError: It is neither.
+        OptimizerValueError: It is not an integer scalar.
+    """
+    if not isinstance(given, State | GraphValue):
+        raise OptimizerTypeError(
+            "the global step must be a state, a value of the model or a name",
+            found=f"an object of type {type(given).__name__}",
+        )
+    value = given.value
+    if isinstance(given, GraphValue) and not value.is_initializer():
+        raise OptimizerValueError(
+            "the global step must be an initializer of this model", where=given.name
+        )
+    if not given.dtype.is_integer() or given.shape:
+        raise OptimizerValueError(
+            f"Invalid type {dtype_name(given.dtype)} for global_step {given.name!r}",
+            expected="an integer scalar",
+        )
+    return given if isinstance(given, State) else given.graph.track(value, "global_step")
+
+
+def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
+    """Return the training graph, and pairs with handles resolved.
+
+    Raises:
+        OptimizerTypeError: They are no pairs, or a gradient is neither a value nor IndexedSlices
+            nor None.
+        OptimizerValueError: There are no pairs or no gradients, a variable occurs twice, two
+            gradients are of different models, or one has another shape than its variable.
+        UnsupportedError: What is to be updated is a value that a node computes, or an input; or it
+            has a constraint and a sparse gradient.
+    """
+    given = check.pairs(grads_and_vars)
+    if not given:
+        raise OptimizerValueError("No variables provided.")
+    for gradient, variable in given:
+        if gradient is not None:
+            unwrap(gradient)
+        if not isinstance(variable, State | GraphValue | str):
+            raise OptimizerTypeError("not a variable", found=type(variable).__name__)
+    if all(gradient is None for gradient, _ in given):
+        names = [v if isinstance(v, str) else v.name for _, v in given]
+        raise OptimizerValueError(
+            f"No gradients provided for any variable: {names}",
+            remedy="pass what compute_gradients returned for a loss that depends on them",
+        )
+    graph = _graph(given)
+    pairs = [(gradient, _variable(graph, variable)) for gradient, variable in given]
+    if len({state.name for _, state in pairs}) < len(pairs):
+        raise OptimizerValueError(
+            "a variable is given twice", found=[state.name for _, state in pairs]
+        )
+    for gradient, variable in pairs:
+        _check_gradient(gradient, variable)
+    return graph, [(_told(graph, gradient, variable), variable) for gradient, variable in pairs]
+
+
+def _variable(graph: TrainingGraph, given: Variable) -> State:
+    """Return the variable that a state, a value or a name denotes."""
+    found = graph.value(given) if isinstance(given, str) else given
+    if isinstance(found, GraphValue) and not found.value.is_initializer():
+        raise UnsupportedError(
+            "Trying to update a Tensor",
+            where=found.name,
+            found="a value that each step computes or is fed",
+            expected="a variable",
+            remedy="use its gradient as a fetch, and leave it out of apply_gradients",
+        )
+    return graph.variable(found)
+
+
+def _check_gradient(gradient: Gradient, variable: State) -> None:
+    """Refuse what is known to fit no update of a variable: it would be broadcast, or fail late.
+
+    Raises:
+        OptimizerValueError: A rank or a length differs, or a type is impossible.
+        UnsupportedError: It is sparse, and the variable has a constraint.
+    """
+    if gradient is None:
+        return
+    raw = unwrap(gradient)
+    check_gradient(variable, raw)
+    values = values_of(raw)
+    expected: tuple[int | None, ...] = variable.shape
+    kind = type_of(values) if values.type is not None else ir.DataType.FLOAT
+    if not kind.is_floating_point():
+        raise OptimizerValueError(
+            f"Invalid type {dtype_name(kind)} for the gradient of {variable.name!r}",
+            expected="a floating-point type",
+        )
+    if isinstance(raw, IndexedSlices):
+        _check_indices(raw, variable)
+        expected = (None, *expected[1:])
+    found = dims(values)
+    if found is not None and differ(found, expected):
+        raise OptimizerValueError(
+            "a gradient has another shape than its variable",
+            where=variable.name,
+            found=list(found),
+            expected=["rows" if length is None else length for length in expected],
+            remedy="pair each gradient with the variable that compute_gradients gave it with",
+        )
+
+
+def _check_indices(slices: IndexedSlices, variable: State) -> None:
+    """Refuse indices that are not one integer for each row of the values."""
+    values, indices = dims(slices.values), dims(slices.indices)
+    kind = ir.DataType.INT64 if slices.indices.type is None else type_of(slices.indices)
+    shape = None if slices.dense_shape is None else constant_tensor(slices.dense_shape)
+    rows = None if not values else values[0]
+    if indices is not None and differ(indices, (rows,)):
+        found, expected = list(indices), f"[{'rows' if rows is None else rows}]"
+    elif kind not in (ir.DataType.INT32, ir.DataType.INT64):
+        found, expected = dtype_name(kind), "int32 or int64"
+    elif not variable.shape:
+        found, expected = "indices", "a dense gradient: it is a scalar"
+    elif shape is not None and tuple(shape.numpy().tolist()) != variable.shape:
+        found, expected = shape.numpy().tolist(), f"dense_shape {list(variable.shape)}"
+    else:
+        return
+    raise OptimizerValueError(
+        "the indices of IndexedSlices do not fit its variable",
+        where=variable.name,
+        found=found,
+        expected=expected,
+    )
+
+
+def _told(graph: TrainingGraph, gradient: Gradient, variable: State) -> Gradient:
+    """Return a gradient; the shape of the variable is that of IndexedSlices that lack one."""
+    if not isinstance(gradient, IndexedSlices) or gradient.dense_shape is not None:
+        return gradient
+    b = graph.scoped("gradient", Part.ARITHMETIC)
+    shape = GraphValue(graph, b.constant(np.array(variable.shape, np.int64)))
+    return gradient._replace(dense_shape=shape)  # pyright: ignore[reportArgumentType] as users hold it
+
+
+def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:
+    graph = graph_of(gradient for gradient, _ in pairs)
+    if graph is not None:
+        return graph
+    for _, variable in pairs:
+        if not isinstance(variable, str):
+            return variable.graph
+    raise OptimizerValueError(
+        "the gradients do not tell which model they belong to",
+        expected="gradients that compute_gradients returned, or variables that are states",
+    )
+
+
+def norm_before_clipping(
+    graph: TrainingGraph, gradients: Sequence[Raw], factor: float = 1.0
+) -> ir.Value:
+    """Return the global norm of gradients before clipping.
+
+    Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
+    results.
+
+    Args:
+        graph: Where they are.
+        gradients: The gradients times `factor`.
+        factor: See `Optimizer.apply_multiplied`.
+    """
+    given = [clipping.unclipped(gradient) for gradient in gradients]
+    known = clipping.known_norm(given)
+    if known is not None:
+        return known
+    b = graph.scoped(clipping.SCOPE, Part.CLIP)
+    raw = [merged(b, g, rows_only=True) for g in given]
+    return clipping.global_norm_of(b, raw, factor)
+
+
+def train_op(step: StepUpdates, gradients: Sequence[Any]) -> TrainOp:
+    """Finish a step and describe it.
+
+    Args:
+        step: All variables are updated.
+        gradients: As users hold them, before the optimizer's own clipping.
+    """
+    step.finish()
+    graph, loss = step.graph, step.graph.loss
+    raw = [unwrap(g) for g in gradients if g is not None]
+    fetches = {
+        "gradient_norm": norm_before_clipping(graph, raw, step.factor),
+        LEARNING_RATE: step.rate,
+        "global_step": step.updates[step.counter.name],
+    }
+    if loss is not None:
+        fetches["loss"] = loss.value
+    return TrainOp(graph, loss, step.updates, step.counter.name, fetches)

@@ -1,0 +1,167 @@
+"""Checks of what optimizers are given."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.graph.names import is_utf8
+from amp_rewrite.training.graph.training_graph import GraphValue
+
+
+def number(
+    name: str, value: object, *, low: float = 0.0, high: float = math.inf, above: bool = False
+) -> float:
+    """Return a hyperparameter as a float.
+
+    Args:
+        name: What it is called.
+        value: What was given.
+        low: The smallest value allowed.
+        high: What it must stay below.
+        above: Whether `low` itself is excluded.
+
+    Raises:
+        OptimizerTypeError: It is not a real number.
+        OptimizerValueError: It is NaN or out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise OptimizerTypeError(
+            "a hyperparameter must be a number", where=name, found=type(value).__name__
+        )
+    given = _float(value)
+    if not ((given > low if above else given >= low) and given < high):  # false for NaN too
+        upper = "" if high == math.inf else f" and less than {high:g}"
+        finite = "a finite number " if high == math.inf else "a number "
+        raise OptimizerValueError(
+            f"impossible {name}",
+            found=given,
+            expected=f"{finite}{'above' if above else 'of at least'} {low:g}{upper}",
+            remedy=f"pass another {name}",
+        )
+    return given
+
+
+def real(name: str, value: object) -> float:
+    """Return a real number, which may be infinite.
+
+    Raises:
+        OptimizerTypeError: It is none.
+        OptimizerValueError: No float holds it.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise OptimizerTypeError(
+            "not a number", where=name, found=f"an object of type {type(value).__name__}"
+        )
+    given = _float(value)
+    if math.isinf(given) and isinstance(value, int):
+        raise OptimizerValueError(f"impossible {name}", found="an integer above any float")
+    return given
+
+
+def _float(value: numbers.Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer that is larger than any float
+        return math.inf
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a hyperparameter that is on or off, as a bool.
+
+    Raises:
+        OptimizerTypeError: It is neither a truth value nor 0 or 1.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise OptimizerTypeError(
+        "a hyperparameter must be True or False",
+        where=name,
+        found=f"an object of type {type(value).__name__}",
+    )
+
+
+def optimizer_name(given: object) -> str:
+    """Return the name of an optimizer.
+
+    Raises:
+        OptimizerValueError: It is not a text, empty, or cannot be written as UTF-8.
+    """
+    if not isinstance(given, str) or not given or not is_utf8(given):
+        raise OptimizerValueError("Must specify the optimizer name.", found=ascii(given))
+    return given
+
+
+def label(what: str, given: object) -> str:
+    """Return a name of something in the graph.
+
+    Args:
+        what: What it is the name of.
+        given: What a user passed.
+
+    Raises:
+        OptimizerTypeError: It is not a text.
+        OptimizerValueError: It is empty, or cannot be written as UTF-8.
+    """
+    if not isinstance(given, str):
+        raise OptimizerTypeError(
+            f"the name of {what} must be a text", found=f"an object of type {type(given).__name__}"
+        )
+    if not given or not is_utf8(given):
+        raise OptimizerValueError(f"an impossible name of {what}", found=ascii(given))
+    return given
+
+
+def either(where: str, **names: Any) -> Any:
+    """Return the one argument that is given of two that mean the same.
+
+    Raises:
+        OptimizerTypeError: None or both are.
+    """
+    given = [value for value in names.values() if value is not None]
+    if len(given) != 1:
+        raise OptimizerTypeError(
+            f"{where} takes one of {' and '.join(names)}", found=f"{len(given)} of them"
+        )
+    return given[0]
+
+
+def listed(given: Iterable[Any], what: str) -> list[Any]:
+    """Return an iterable as a list.
+
+    Args:
+        given: What a user passed.
+        what: What it has to hold.
+
+    Raises:
+        OptimizerTypeError: It is not an iterable.
+    """
+    if not isinstance(given, Iterable) or isinstance(given, GraphValue):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptimizerTypeError(
+            f"{what} must come in a list",
+            found=f"an object of type {type(given).__name__}",
+            remedy="pass what compute_gradients returned",
+        )
+    return list(given)
+
+
+def pairs(given: Iterable[Any]) -> list[Any]:
+    """Return (gradient, variable) pairs as a list.
+
+    Raises:
+        OptimizerTypeError: They are no pairs.
+    """
+    found = listed(given, "(gradient, variable) pairs")
+    for pair in found:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:  # pyright: ignore[reportUnknownArgumentType]
+            raise OptimizerTypeError(
+                "not a (gradient, variable) pair",
+                found=f"an object of type {type(pair).__name__}",  # pyright: ignore[reportUnknownArgumentType]
+                remedy="pass what compute_gradients returned",
+            )
+    return found

@@ -1,0 +1,436 @@
+"""What an optimizer does itself; all else that it can do is made of that."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self, Unpack
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.graph.training_graph import GraphValue, State
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers import gradient_options
+from amp_rewrite.training.optimizers import var_list as var_lists
+from amp_rewrite.training.optimizers.apply_updates import (
+    StepUpdates,
+    check_pairs,
+    check_step,
+    counter_of,
+    train_op,
+)
+from amp_rewrite.training.optimizers.clipping import LIMITS, Clipping, check_limits, clip
+from amp_rewrite.training.optimizers.compute_gradients import (
+    Loss,
+    barrier,
+    check_float,
+    check_grad_loss,
+    check_loss,
+    raw_gradients,
+)
+from amp_rewrite.training.optimizers.gradient import Gradient, wrap
+from amp_rewrite.training.optimizers.gradient_options import (
+    GradientOptions,
+    is_gated,
+    options_by_position,
+)
+from amp_rewrite.training.optimizers.hyperparameter import Hyperparameter
+from amp_rewrite.training.optimizers.learning_rate import (
+    LEARNING_RATE,
+    LearningRate,
+    MultipliedRate,
+    Rate,
+)
+from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList
+from amp_rewrite.training.optimizers.stored_states import NEAREST, Storage
+from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.update_rule import NoRule, UpdateRule
+
+KEYWORDS = (*LIMITS, "rounding", "slot_dtype")
+"""What every optimizer takes by keyword, and a step is made of."""
+
+_ELSEWHERE = {"rho": "decay", "eps": "epsilon", "betas": "beta1", "nesterov": "use_nesterov"}
+"""What Keras and PyTorch call a hyperparameter -> its name here."""
+
+
+class BasicOptimizer:
+    """Gradients, updates, and the settings and states that they are made with.
+
+    Its attributes are those of `Optimizer`.
+    """
+
+    GATE_NONE: ClassVar[int] = gradient_options.GATE_NONE
+    GATE_OP: ClassVar[int] = gradient_options.GATE_OP
+    GATE_GRAPH: ClassVar[int] = gradient_options.GATE_GRAPH
+
+    supports_loss_scaling: bool = True
+    """Whether a loss scale may multiply the gradients on their way; False for a collective that
+    does more with them than a linear function, such as compressing them."""
+
+    scales_loss: bool = False
+    """Whether it, or an optimizer inside it, multiplies the loss by a loss scale."""
+
+    def __init__(
+        self,
+        use_locking: bool = False,
+        name: str = "",
+        *,
+        rule: UpdateRule | None = None,
+        learning_rate: Rate = 0.01,
+        rounding: str = NEAREST,
+        slot_dtype: str = FLOAT32.name,
+        **clipping: Any,
+    ) -> None:
+        """Name the optimizer and give it a rule; children have hyperparameters in front.
+
+        Args:
+            use_locking: Accepted for compatibility: an ONNX step never updates a tensor in place,
+                so that there is nothing to lock.
+            name: Not empty; slots are named after it.
+            rule: The rule; without one, gradients can be computed but not applied.
+            learning_rate: A number of at least 0, or a schedule.
+            rounding: How float16 and bfloat16 variables are rounded: "nearest", "stochastic" or
+                "compensated"; see `Storage`.
+            slot_dtype: What slots are stored in: "float32", "bfloat16" or "float16"; see `Storage`.
+            **clipping: See `Clipping`.
+
+        Raises:
+            OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
+            OptimizerValueError: The name is empty, or a hyperparameter is impossible.
+        """
+        check.optimizer_name(name)
+        self._built = False
+        self.use_locking = use_locking
+        self.rule = NoRule(owner=type(self).__name__) if rule is None else rule
+        limits = check_limits(name, Clipping(**clipping))
+        self.clipnorm, self.clipvalue, self.global_clipnorm = limits
+        storage = Storage(rounding, slot_dtype)
+        self.rounding, self.slot_dtype = storage.rounding, storage.slot_dtype
+        self._rate = LearningRate(name, learning_rate)
+        self._states = OptimizerStates(name)
+        self._counter: State | None = None
+        self._given_counter: Variable | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; refuse one that a step is made of, once there is a step.
+
+        Attributes of a user's own are kept, but what looks like a hyperparameter has to be one.
+
+        Raises:
+            OptimizerValueError: A step is built, which would not change; or the name is that of a
+                hyperparameter with a slip, or as it is called elsewhere.
+        """
+        meant = None if hasattr(type(self), name) else _meant(type(self), name)
+        if meant is not None:
+            raise OptimizerValueError(
+                f"{type(self).__name__} has no hyperparameter of this name",
+                where=name,
+                expected=repr(meant),
+            )
+        if vars(self).get("_built") and is_part(type(self), name):
+            raise OptimizerValueError(
+                f"{name} is part of the step, which has been built",
+                where=self.name,
+                remedy="set it before gradients are applied, or make another optimizer; only the "
+                "learning rate can change between steps",
+            )
+        super().__setattr__(name, self._checked(name, value))
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """Return the value of an attribute, which the constructor would take too.
+
+        Raises:
+            OptimizerTypeError: It is of a type that it cannot be.
+            OptimizerValueError: It is impossible, or a second way to clip.
+        """
+        if name in LIMITS and "_states" in vars(self):
+            others = {key: vars(self).get(key) for key in LIMITS}
+            check_limits(self.name, Clipping(**{**others, name: value}))
+        elif name in ("rounding", "slot_dtype"):
+            Storage(**{name: value})
+        elif name == "rule" and not isinstance(value, UpdateRule):
+            raise OptimizerTypeError(
+                "not a rule", where=name, found=repr(value), expected="an UpdateRule"
+            )
+        return value
+
+    @property
+    def name(self) -> str:
+        """The optimizer's name."""
+        return self._states.optimizer
+
+    @property
+    def touches_rows_only(self) -> bool:
+        """Whether a sparse gradient changes the touched rows of variable and slots only."""
+        return self.rule.touches_rows_only
+
+    def member(
+        self,
+        *,
+        rate: Rate | None = None,
+        rate_multiplier: float | None = None,
+        rate_state: str = LEARNING_RATE,
+        weight_decay: float | None = None,
+        **clipping: Any,
+    ) -> Self:
+        """Return an optimizer for a group of this one's variables: the same but for what is given.
+
+        Slots and states that belong to no variable are shared, and the learning rate too unless the
+        group has one of its own.
+
+        Args:
+            rate: A learning rate of its own.
+            rate_multiplier: What this optimizer's learning rate is multiplied by.
+            rate_state: The name of the state that holds a learning rate of its own.
+            weight_decay: A weight decay of its own.
+            **clipping: A limit of its own; see `Clipping`.
+
+        Raises:
+            OptimizerTypeError: One of them is of a type that it cannot be.
+            OptimizerValueError: One is impossible, or the rule has no weight decay.
+        """
+        made = copy.copy(self)
+        made._built = False
+        if rate is not None:
+            made._rate = LearningRate(self.name, rate, rate_state)
+        elif rate_multiplier is not None:
+            made._rate = MultipliedRate(self._rate, rate_multiplier)
+        if weight_decay is not None:
+            if not hasattr(self.rule, "weight_decay"):
+                raise OptimizerValueError(
+                    "the optimizer has no weight decay",
+                    where=self.name,
+                    found=f"weight_decay={weight_decay}",
+                    remedy="use one that has, such as AdamW or Momentum",
+                )
+            made.rule = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
+        if clipping:
+            vars(made).update(
+                zip(LIMITS, check_limits(self.name, Clipping(**clipping)), strict=True)
+            )
+        return made
+
+    @options_by_position
+    def compute_gradients(
+        self,
+        loss: Loss,
+        var_list: VarList = None,
+        grad_loss: GraphValue | None = None,
+        **options: Unpack[GradientOptions],
+    ) -> list[tuple[Any, State]]:
+        """Add the nodes that compute the gradients of a loss.
+
+        Args:
+            loss: A floating-point value, or a callable that returns one; or several in a list,
+                of which the sum is differentiated. Of one that is not a scalar, it is the sum of
+                its elements.
+            var_list: A variable, or variables in a list or in lists inside it: states, values or
+                names; None is every floating-point initializer that the loss depends on and that
+                is not frozen (`amp_rewrite.frozen`). Any other value of the model, an input too,
+                has a gradient as well, which `apply_gradients` refuses.
+            grad_loss: The gradient of what comes behind the loss, in its shape, in place of ones.
+            **options: TensorFlow's, behind `var_list` or by name: `gate_gradients` is GATE_NONE,
+                GATE_OP or GATE_GRAPH, see the class; others are without effect.
+
+        Returns:
+            (gradient, variable) for each variable: the gradient is a GraphValue, IndexedSlices
+            whose fields are GraphValues, or None where the loss does not depend on the variable.
+            What is not a variable stands there as a GraphValue.
+
+        Raises:
+            GradientError: An operator on the way has no gradient rule.
+            OptimizerTypeError: The loss is not a value.
+            OptimizerValueError: An argument is impossible, there is no variable, or the loss or a
+                variable is not floating-point.
+        """
+        gated = is_gated(options)
+        value = check_loss(loss)
+        graph = self._states.graph = value.graph
+        check_float("loss", value.name, value.dtype)
+        variables = var_lists.chosen(graph, value, var_list)
+        seed = check_grad_loss(value, grad_loss)
+        found = raw_gradients(graph, value, variables, seed)
+        if gated:
+            found = barrier(graph.builder, found)
+        return [(wrap(graph, g), v) for g, v in zip(found, variables, strict=True)]
+
+    def reduce_gradients(
+        self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
+    ) -> list[tuple[Gradient, Variable]]:
+        """Return pairs whose gradients are those of all shards; here there is one shard."""
+        return check.pairs(grads_and_vars)
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
+        return self.apply_multiplied(grads_and_vars, global_step, name, 1.0)
+
+    def apply_multiplied(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None,
+        name: str | None,
+        factor: float,
+    ) -> TrainOp:
+        """Do what `apply_reduced` does, with gradients that are multiplied by a number.
+
+        Args:
+            grads_and_vars: See `apply_gradients`.
+            global_step: See `apply_gradients`.
+            name: See `apply_gradients`.
+            factor: 1 or `gradient_factor`.
+        """
+        plain = name is None or (isinstance(name, str) and not name)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        scope = self._states.optimizer if plain else check.label("the step", name)
+        graph, pairs = check_pairs(grads_and_vars)
+        counter = self._given_counter if global_step is None else global_step
+        check_step(graph, counter)
+        self._states.graph = graph
+        given = [gradient for gradient, _ in pairs]
+        clipped = clip(given, self.clipnorm, self.clipvalue, self.global_clipnorm)
+        step = StepUpdates(
+            self.rule,
+            self._rate,
+            self._states,
+            graph,
+            scope=scope,
+            global_step=counter,
+            factor=factor,
+            storage=Storage(self.rounding, self.slot_dtype),
+        )
+        self._counter = step.counter
+        self._built = True
+        for gradient, (_, variable) in zip(clipped, pairs, strict=True):
+            step.update(gradient, variable)
+        return train_op(step, given)
+
+    def get_slot(
+        self, var: Variable, name: str | None = None, *, slot_name: str | None = None
+    ) -> State | None:
+        """Return the slot called `name`, or `slot_name`, of a variable; None if there is none."""
+        wanted = check.label("a slot", check.either("get_slot", name=name, slot_name=slot_name))
+        variable = self._states.variable(var)
+        return None if variable is None else self._states.slot(variable, wanted)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots made so far, sorted."""
+        return self._states.slot_names()
+
+    def variables(self) -> list[State]:
+        """Return slots and non-slot states of the graph built on last, sorted by name."""
+        return sorted(self._states.of_graph(), key=lambda state: state.name)
+
+    def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
+        """Return a slot of a variable, which is made if there is none.
+
+        Args:
+            var: The variable.
+            slot_name: The slot's name for get_slot.
+            initializer: "zeros", "ones", a number, an array of the variable's shape, or a function
+                of shape and type.
+
+        A step that is built afterwards has it, whether or not it updates it, and so have
+        checkpoints.
+
+        Raises:
+            OptimizerValueError: The variable is unknown, or the initializer does not fit.
+        """
+        variable = self._states.variable(var)
+        check.label("a slot", slot_name)
+        if variable is None:
+            raise OptimizerValueError("no such variable", where=self.name, found=repr(var))
+        self._states.graph = variable.graph
+        return self._states.add_slot(variable, slot_name, initializer, kept=True)
+
+    def add_weight(
+        self,
+        name: str,
+        shape: Sequence[int] = (),
+        dtype: Any = None,
+        initializer: Any = "zeros",
+        trainable: bool = False,
+    ) -> State:
+        """Return a new state that belongs to no variable, of the graph built on last.
+
+        A step that is built afterwards has it, and so have checkpoints. `dataclasses.replace(op,
+        updates={**op.updates, weight.name: value})` updates it.
+
+        Args:
+            name: Its name; a number is appended if that is taken.
+            shape: The lengths of its axes.
+            dtype: A numpy type; None is float32.
+            initializer: "zeros", "ones", a number, an array, or a function of shape and type.
+            trainable: Whether it is a variable that gradients can be taken with respect to.
+
+        Raises:
+            OptimizerTypeError: The name, the shape or the type is none.
+            OptimizerValueError: No gradients were computed yet, or the initializer does not fit.
+        """
+        return self._states.add_weight(name, shape, dtype, initializer, trainable=trainable)
+
+    @property
+    def learning_rate(self) -> Any:
+        """The present learning rate: a number, or the schedule.
+
+        Setting a number takes effect from the next step on, in running sessions too; it ends
+        nothing: a schedule goes on, from the new rate.
+        """
+        return self._rate.read()
+
+    @learning_rate.setter
+    def learning_rate(self, value: Rate) -> None:
+        self._rate.assign(value)
+
+    @property
+    def iterations(self) -> State | None:
+        """The state that counts the steps; None before gradients are applied.
+
+        Setting it chooses the state that `apply_gradients` counts in without a `global_step`: an
+        integer scalar of the model or its name, or a new name, before gradients are applied.
+        """
+        return self._counter
+
+    @iterations.setter
+    def iterations(self, value: Variable) -> None:
+        if self._built:
+            raise OptimizerValueError(
+                "Cannot set `iterations` to a new Variable after the Optimizer weights have been "
+                "created",
+                where=self.name,
+                found=repr(value),
+                remedy="call iterations.assign(number) to go on from another number",
+            )
+        if isinstance(value, str):
+            graph = self._states.graph
+            check.label("the iterations", value)
+            self._counter = None if graph is None else check_step(graph, value)
+        else:
+            self._counter = counter_of(value)
+        self._given_counter = value
+
+    @property
+    def weights(self) -> list[State]:
+        """The iterations, then slots and non-slot states in order of creation."""
+        own, counter = self._states.of_graph(), self._counter
+        elsewhere = counter is None or self._states.graph not in (counter.graph, None)
+        return own if counter is None or elsewhere else [counter, *own]
+
+
+def is_part(kind: type[BasicOptimizer], name: str) -> bool:
+    """Return whether an attribute of a class of optimizers is built into steps."""
+    part = name == "rule" or name in KEYWORDS
+    return part or isinstance(getattr(kind, name, None), Hyperparameter)
+
+
+def _meant(kind: type[BasicOptimizer], name: str) -> str | None:
+    """Return the hyperparameter that a name denotes which a class of optimizers lacks, or None."""
+    known = {n.replace("_", ""): n for n in (*KEYWORDS, *dir(kind)) if is_part(kind, n)}
+    if name in known.values():
+        return None
+    meant = _ELSEWHERE.get(name, name)
+    return known.get(meant.replace("_", "").lower())

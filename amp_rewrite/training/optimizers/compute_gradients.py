@@ -1,0 +1,227 @@
+"""Gradients of a loss with respect to variables, inside a training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.graph.part import Part
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import differ
+from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.grad.repeat_segments import repeat_segments
+from amp_rewrite.training.grad.walk import depending_on, gradients
+from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.graph.training_mode import turn_on_training_mode
+from amp_rewrite.training.graph.weights import nodes_before
+from amp_rewrite.training.optimizers.gradient import Raw, values_of
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+OneLoss: TypeAlias = GraphValue | Callable[[], GraphValue]
+"""A loss, or what returns one."""
+
+Loss: TypeAlias = OneLoss | Sequence[OneLoss]
+"""What is minimized: a loss, or the sum of several."""
+
+
+def check_loss(loss: Loss) -> GraphValue:
+    """Return what is minimized: a loss, called if it is a callable, or the sum of several.
+
+    Raises:
+        OptimizerTypeError: A loss is not a value of a model.
+        OptimizerValueError: There is none, or two are of different models, or one of several is
+            not floating-point.
+    """
+    if isinstance(loss, list | tuple):
+        return _total(check_losses(loss))
+    return _one_loss(loss)
+
+
+def check_losses(losses: object) -> list[GraphValue]:
+    """Return several losses, each called if it is a callable.
+
+    Raises:
+        OptimizerTypeError: They are not a list or a tuple, or one is not a value of a model.
+        OptimizerValueError: There is none, or two are of different models, or one is not
+            floating-point.
+    """
+    if not isinstance(losses, list | tuple):
+        raise OptimizerTypeError("several losses must be a list", found=type(losses).__name__)
+    found = [_one_loss(each) for each in losses]
+    if not found:
+        raise OptimizerValueError("no losses", expected="at least one")
+    for loss in found:
+        if loss.graph is not found[0].graph:
+            raise OptimizerValueError("two losses are of different models", where=loss.name)
+        check_float("loss", loss.name, loss.dtype)
+    return found
+
+
+def called(loss: Loss) -> GraphValue | list[GraphValue]:
+    """Return a loss, or several, each called if it is a callable; see `check_loss`."""
+    return check_losses(loss) if isinstance(loss, list | tuple) else check_loss(loss)
+
+
+def _total(losses: Sequence[GraphValue]) -> GraphValue:
+    """Return the sum of all elements of losses, in the widest of their types: shape ()."""
+    if len(losses) == 1:
+        return losses[0]
+    graph = losses[0].graph
+    b = graph.scoped("loss", Part.ARITHMETIC)
+    widest = max((loss.dtype for loss in losses), key=lambda dtype: dtype.itemsize)
+    sums = [b.reduce_sum(b.cast(loss.value, widest), keepdims=False) for loss in losses]
+    return GraphValue(graph, b.op("Sum", *sums))
+
+
+def _one_loss(loss: object) -> GraphValue:
+    given: object = loss() if callable(loss) else loss
+    if not isinstance(given, GraphValue):
+        raise OptimizerTypeError(
+            "the loss must be a value of a model",
+            found=type(given).__name__,
+            remedy="take it with amp_rewrite.value(model, name)",
+        )
+    return given
+
+
+def check_float(what: str, name: str, dtype: ir.DataType) -> None:
+    """Refuse a type that has no gradients.
+
+    Raises:
+        OptimizerValueError: The type is not one of FLOATS.
+    """
+    if dtype not in FLOATS:
+        raise OptimizerValueError(
+            f"Invalid type {dtype_name(dtype)} for {what} {name!r}",
+            expected=" or ".join(dtype_name(t) for t in FLOATS),
+            remedy="only floating-point values have gradients",
+        )
+
+
+def check_grad_loss(loss: GraphValue, grad_loss: object) -> GraphValue | None:
+    """Return what arrives at a loss, checked; None stands for ones.
+
+    Raises:
+        OptimizerTypeError: It is not a value.
+        OptimizerValueError: It is of another model, not floating-point, or known to have another
+            shape than the loss.
+    """
+    if grad_loss is None:
+        return None
+    if not isinstance(grad_loss, GraphValue):
+        raise OptimizerTypeError(
+            "grad_loss must be a value",
+            found=f"an object of type {type(grad_loss).__name__}",
+            remedy="take it with amp_rewrite.value(model, name), or multiply the loss by a number",
+        )
+    if grad_loss.graph is not loss.graph:
+        raise OptimizerValueError("grad_loss is a value of another model", where=grad_loss.name)
+    check_float("grad_loss", grad_loss.name, grad_loss.dtype)
+    found, expected = grad_loss.shape, loss.shape
+    if found is not None and expected is not None and differ(found, expected):
+        raise OptimizerValueError(
+            "grad_loss has another shape than the loss",
+            where=grad_loss.name,
+            found=list(found),
+            expected=list(expected),
+        )
+    return grad_loss
+
+
+def raw_gradients(
+    graph: TrainingGraph,
+    loss: GraphValue,
+    variables: Sequence[State | GraphValue],
+    grad_loss: GraphValue | None,
+) -> list[Raw | None]:
+    """Return the gradient of each variable or value; None if the loss does not depend on it.
+
+    Args:
+        graph: Is turned to training mode; gets the gradient's nodes, and remembers where they begin
+            and end.
+        loss: What is differentiated; if it is not a scalar, the sum of its elements is.
+        variables: Floating-point variables, and values on the way to the loss.
+        grad_loss: The gradient that arrives at the loss, in its shape; None is ones.
+
+    Raises:
+        GradientError: An operator on the way has no gradient rule.
+    """
+    states = [v for v in variables if isinstance(v, State)] or graph.variables(loss.value)
+    turn_on_training_mode(graph, [state.value for state in states])
+    graph.loss = loss
+    b = graph.builder
+    seed = _ones(graph, loss.value) if grad_loss is None else grad_loss.value
+    seed = b.cast_like(seed, loss.value)
+    forward, before = nodes_before(graph.model.graph, loss.value), len(b.added)
+    found = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
+    if graph.recomputed is not None:
+        varying = depending_on(forward, [v.value for v in variables])
+        segments = graph.recomputed.segments(forward, varying)
+        repeat_segments(b, segments, b.added[before:], keeps_ends=bool(graph.recomputed.every))
+    graph.seeds.append(seed)
+    own = {
+        variable.name: gradient
+        for variable, gradient in zip(variables, found, strict=True)
+        if gradient is not None and isinstance(variable, State)
+    }
+    graph.gradients = {name: values_of(gradient) for name, gradient in own.items()}
+    graph.gradient_rows = {
+        name: gradient.indices
+        for name, gradient in own.items()
+        if isinstance(gradient, IndexedSlices)
+    }
+    return found
+
+
+def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
+    """Return ones shaped like a loss: a constant of its own, that nothing else shares.
+
+    So a loss scale can be injected into the finished step, where only the seed may be multiplied.
+    """
+    dims = graph.builder.dims(loss)
+    if dims is None or None in dims:
+        return graph.builder.ones_like(loss)
+    name, dtype = graph.free_name("gradient/seed"), graph.builder.type_of(loss)
+    array = np.ones([d or 0 for d in dims], dtype.numpy())
+    tensor = ir.tensor(array, dtype=dtype, name=name)
+    ones = ir.Value(
+        name=name, type=ir.TensorType(dtype), shape=ir.Shape(array.shape), const_value=tensor
+    )
+    graph.model.graph.register_initializer(ones)
+    return ones
+
+
+def barrier(b: Builder, found: Sequence[Raw | None]) -> list[Raw | None]:
+    """Return the gradients such that each depends on all of its element type.
+
+    They pass through a sequence: SequenceConstruct cannot run before all of them are there, and
+    whatever uses one comes behind it. That costs two copies of every gradient.
+    """
+    tensors = [v for g in found if g is not None for v in _parts(g)]
+    passed: dict[ir.Value, ir.Value] = {}
+    for dtype in dict.fromkeys(b.type_of(v) for v in tensors):
+        same = list(dict.fromkeys(v for v in tensors if b.type_of(v) is dtype))
+        sequence = b.op("SequenceConstruct", *same)
+        for index, tensor in enumerate(same):
+            out = b.op("SequenceAt", sequence, b.constant(index))
+            out.type = ir.TensorType(dtype)
+            passed[tensor] = b.shaped_like(out, tensor)
+    return [_through(g, passed) for g in found]
+
+
+def _parts(gradient: Raw) -> Sequence[ir.Value]:
+    """Return the tensors that carry a gradient; the shape of a table is not a gradient."""
+    return gradient[:2] if isinstance(gradient, IndexedSlices) else (gradient,)
+
+
+def _through(gradient: Raw | None, passed: dict[ir.Value, ir.Value]) -> Raw | None:
+    if isinstance(gradient, IndexedSlices):
+        values, indices = passed[gradient.values], passed[gradient.indices]
+        return IndexedSlices(values, indices, gradient.dense_shape)
+    return None if gradient is None else passed[gradient]

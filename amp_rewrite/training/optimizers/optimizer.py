@@ -1,0 +1,268 @@
+"""The base class of optimizers, with the meaning that it has in TensorFlow 1's graph mode."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self, Unpack, cast
+
+import numpy as np
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
+from amp_rewrite.training.graph.training_graph import GraphValue, State
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers import schedules
+from amp_rewrite.training.optimizers import var_list as var_lists
+from amp_rewrite.training.optimizers.apply_updates import check_pairs, check_step
+from amp_rewrite.training.optimizers.basic_optimizer import KEYWORDS, BasicOptimizer
+from amp_rewrite.training.optimizers.clipping import clip
+from amp_rewrite.training.optimizers.compute_gradients import Loss, called
+from amp_rewrite.training.optimizers.config import arguments
+from amp_rewrite.training.optimizers.gradient import Gradient
+from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
+from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
+from amp_rewrite.training.optimizers.learning_rate import Rate
+from amp_rewrite.training.optimizers.slots import Variable, VarList, assign_all
+from amp_rewrite.training.optimizers.train_op import TrainOp
+
+
+class Optimizer(BasicOptimizer):
+    """Builds training steps: gradients of a loss, and the updates that minimize it.
+
+    It has a rule, which says how one step changes a variable; the members here are the same for
+    every rule. An optimizer of one's own is `Optimizer(rule=...)`, see `UpdateRule`; a child may
+    override `compute_gradients`, `apply_gradients` and `get_gradients`, which optimizers that wrap
+    it call.
+
+    In a dataflow graph every node reads the state as it was before the step, and the updates are
+    outputs of their own; no gradient can see a variable that is updated already. GATE_NONE and
+    GATE_OP therefore need no extra nodes and are the same. GATE_GRAPH makes every gradient
+    available before any is used, by a barrier of nodes through which all of them pass.
+
+    Attributes:
+        rule: How one step changes a variable. It and the limits cannot be set any more when
+            gradients have been applied: a step would keep what it has.
+        use_locking: What the constructor was given.
+        clipnorm: See `Clipping`; so for the next two.
+        clipvalue: See `Clipping`.
+        global_clipnorm: See `Clipping`.
+        rounding: See `Storage`.
+        slot_dtype: See `Storage`.
+    """
+
+    @property
+    def gradient_factor(self) -> float:
+        """The number above 0 that gradients are multiplied by before anything else.
+
+        See `UpdateRule.gradient_factor`. It is 1 if something else comes first: clipping, or a
+        method that a child or an instance has in place of one here.
+        """
+        limits = (self.clipnorm, self.clipvalue, self.global_clipnorm)
+        clips = any(limit is not None for limit in limits)
+        own = overrides(self, "apply_gradients") or overrides(self, "apply_reduced")
+        return 1.0 if clips or own else self.rule.gradient_factor
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        return self.name
+
+    @options_by_position
+    def minimize(
+        self,
+        loss: Loss,
+        global_step: Variable | VarList = None,
+        var_list: VarList = None,
+        name: str | None = None,
+        grad_loss: GraphValue | None = None,
+        *,
+        accumulate: int = 1,
+        recompute: str | Iterable[Any] | None = None,
+        **options: Unpack[GradientOptions],
+    ) -> TrainOp:
+        """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
+
+        Args:
+            loss: See `compute_gradients`; of several in a list the sum is minimized.
+            global_step: See `apply_gradients`. A list, a tuple or a function is the `var_list`,
+                which stands here in TensorFlow 2.
+            var_list: See `compute_gradients`.
+            name: See `apply_gradients`.
+            grad_loss: See `compute_gradients`.
+            accumulate: The mean of the gradients of so many batches makes one update, that of one
+                large batch; see `Accumulation` for how batches count.
+            recompute: Which parts of the forward pass are computed again for the gradients instead
+                of being kept: "every 2 blocks", or names of nodes; see `amp_rewrite.recompute`.
+            **options: See `compute_gradients`.
+
+        Returns:
+            The step, for TrainingSession, build_step or write_training_info.
+
+        Raises:
+            GradientError: An operator between a variable and the loss has no gradient rule.
+            OptimizerTypeError: What those two raise.
+            OptimizerValueError: No variable has a gradient; and what those two raise.
+        """
+        counter, var_list = _step_and_variables(global_step, var_list)
+        loss = called(loss)
+        graph = loss.graph if isinstance(loss, GraphValue) else loss[0].graph
+        check_step(graph, counter)
+        accumulation = Accumulation(accumulate, conditional=getattr(self, "conditional", "if"))
+        if recompute is not None:
+            choose_recomputed(graph.model, recompute)
+        pairs = self.compute_gradients(loss, var_list=var_list, grad_loss=grad_loss, **options)
+        if all(gradient is None for gradient, _ in pairs):
+            names = [variable.name for _, variable in pairs]
+            of = pairs[0][1].graph.loss
+            raise OptimizerValueError(
+                "No gradients provided for any variable, check your graph for operators that do "
+                f"not support gradients, between variables {names} and loss "
+                f"{None if of is None else of.name!r}",
+                remedy="pass a loss that depends on a variable through differentiable operators",
+            )
+        pairs = accumulation.add(pairs)
+        op = self.apply_gradients(pairs, global_step=counter, name=name)
+        return accumulation.every(op)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+        *,
+        experimental_aggregate_gradients: bool = True,
+        skip_gradients_aggregation: bool = False,
+    ) -> TrainOp:
+        """Add the nodes that update variables by their gradients.
+
+        That is `reduce_gradients`, then `apply_reduced`; optimizers that wrap another one hook in
+        there.
+
+        Args:
+            grads_and_vars: (gradient, variable) pairs; a variable whose gradient is None stays as
+                it is. Values of equal indices of a sparse gradient are summed first.
+            global_step: The integer state that grows by 1 after the updates: a state, a value or a
+                name. None is the graph's own, called "global_step".
+            name: What the nodes are named after; by default the optimizer's name.
+            experimental_aggregate_gradients: False leaves `reduce_gradients` out: the gradients are
+                those of all shards.
+            skip_gradients_aggregation: True does the same.
+
+        Raises:
+            OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
+            OptimizerValueError: There are no pairs, or no gradients.
+            UnsupportedError: What is to be updated is not a variable, or has a constraint and a
+                sparse gradient.
+        """
+        reduces = check.flag("experimental_aggregate_gradients", experimental_aggregate_gradients)
+        skips = check.flag("skip_gradients_aggregation", skip_gradients_aggregation)
+        graph, pairs = check_pairs(grads_and_vars)
+        check_step(graph, global_step)
+        if reduces and not skips:
+            pairs = self.reduce_gradients(pairs)
+        return self.apply_reduced(pairs, global_step, name)
+
+    def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
+        """Return the gradient of each of `params`, clipped as the optimizer was told to.
+
+        Raises:
+            OptimizerValueError: The loss does not depend on one of them.
+        """
+        pairs = self.compute_gradients(loss, var_list=params)
+        missing = [variable.name for gradient, variable in pairs if gradient is None]
+        if missing:
+            raise OptimizerValueError(
+                "a gradient is None: the loss does not depend on the variable", where=missing
+            )
+        gradients = [gradient for gradient, _ in pairs]
+        return clip(gradients, self.clipnorm, self.clipvalue, self.global_clipnorm)
+
+    def get_updates(self, loss: Loss, params: Iterable[Variable]) -> list[TrainOp]:
+        """Return the step that minimizes a loss, in a list: Keras's name for `minimize`.
+
+        Raises:
+            OptimizerValueError: What `get_gradients` and `apply_gradients` raise.
+        """
+        variables = var_lists.flat(params)
+        gradients = self.get_gradients(loss, variables)
+        return [self.apply_gradients(zip(gradients, variables, strict=True))]
+
+    @property
+    def lr(self) -> Any:
+        """The learning rate under its short name."""
+        return self.learning_rate
+
+    @lr.setter
+    def lr(self, value: Rate) -> None:
+        self.learning_rate = value
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Return the present values of `weights`."""
+        return [np.array(state.read()) for state in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Replace the present values of `weights`.
+
+        Raises:
+            OptimizerValueError: Their number or a shape differs; nothing is replaced then.
+        """
+        assign_all(self.name, self.weights, weights)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make an optimizer like this one.
+
+        They are numbers, texts and lists, but for a rule that the constructor was given as such.
+        """
+        config: dict[str, Any] = {}
+        for key, parameter in inspect.signature(type(self)).parameters.items():
+            names = KEYWORDS if parameter.kind is parameter.VAR_KEYWORD else (key,)
+            config.update({name: getattr(self, name) for name in names})
+        if isinstance(self.learning_rate, schedules.Schedule):
+            config["learning_rate"] = self.learning_rate.get_config()
+        return config
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: Name -> class of a schedule that is not this package's.
+
+        Raises:
+            OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
+        """
+        given = arguments(cls, config, OptimizerTypeError)
+        if isinstance(given.get("learning_rate"), Mapping):
+            given["learning_rate"] = schedules.from_config(given["learning_rate"], custom_objects)
+        return cls(**given)
+
+
+def _step_and_variables(
+    global_step: Variable | VarList, var_list: VarList
+) -> tuple[Variable | None, VarList]:
+    """Return the global step and the variables of a call in the form of TensorFlow 1 or 2.
+
+    Raises:
+        OptimizerTypeError: There are variables in both places.
+    """
+    if global_step is None or isinstance(global_step, State | GraphValue | str):
+        return global_step, var_list
+    if not isinstance(global_step, list | tuple) and not callable(global_step):
+        return cast(Any, global_step), var_list  # which `check_step` refuses
+    if var_list is not None:
+        raise OptimizerTypeError(
+            "two lists of variables",
+            where="minimize",
+            found="a list in the place of global_step, and var_list",
+            remedy="pass grad_loss and name by their names, behind one list of variables",
+        )
+    return None, global_step
+
+
+def overrides(optimizer: Optimizer, method: str) -> bool:
+    """Return whether an optimizer has a method of its own in place of one of Optimizer."""
+    bound = getattr(optimizer, method)
+    return getattr(bound, "__func__", None) is not getattr(Optimizer, method)

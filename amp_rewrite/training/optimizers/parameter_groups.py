@@ -1,0 +1,373 @@
+"""Variables that are trained in different ways by one backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, cast
+
+import numpy as np
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.graph.selection import Selection, selected
+from amp_rewrite.training.graph.training_graph import State
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers import registry, schedules
+from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
+from amp_rewrite.training.optimizers.basic_optimizer import is_part
+from amp_rewrite.training.optimizers.config import arguments, mapping
+from amp_rewrite.training.optimizers.gradient import Gradient
+from amp_rewrite.training.optimizers.group import SHARED, merged
+from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
+from amp_rewrite.training.optimizers.optimizer import Optimizer
+from amp_rewrite.training.optimizers.slots import Variable, assign_all
+from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
+
+_REST = "default"
+"""The name of the member that trains what no group has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterGroup:
+    """How some variables are trained otherwise than the rest.
+
+    Attributes:
+        variables: Which ones: patterns of names, words, a regular expression, a function of a
+            variable, or a list; see `selected`. A pattern that matches nothing is an error.
+        name: What the group is called; by default group_1, group_2, ...
+        learning_rate: A learning rate of its own: a number or a schedule.
+        rate_multiplier: What the optimizer's learning rate is multiplied by, schedule included.
+        weight_decay: A weight decay of its own.
+        clipnorm: See `Clipping`; so for the next two. A norm is that of the group alone.
+        clipvalue: See `Clipping`.
+        global_clipnorm: See `Clipping`.
+        optimizer: An optimizer of its own, which has all of these but `variables` and `name`.
+    """
+
+    variables: Selection
+    name: str | None = None
+    learning_rate: Rate | None = None
+    rate_multiplier: float | None = None
+    weight_decay: float | None = None
+    clipnorm: float | None = None
+    clipvalue: float | None = None
+    global_clipnorm: float | None = None
+    optimizer: Optimizer | None = None
+
+    def member_of(self, base: Optimizer, name: str) -> Optimizer:
+        """Return the optimizer of the group.
+
+        Args:
+            base: The optimizer of the rest.
+            name: What the group is called.
+
+        Raises:
+            OptimizerTypeError: A setting is of a type that it cannot be.
+            OptimizerValueError: One is impossible, or two exclude each other.
+        """
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {k: v for k, v in given.items() if v is not None}
+        settings = [k for k in given if k not in ("variables", "name", "optimizer")]
+        if self.optimizer is not None:
+            if settings:
+                raise _both(name, f"optimizer and {settings[0]}", "give them to that optimizer")
+            return check_plain(self.optimizer, f"group {name!r}")
+        if self.learning_rate is not None and self.rate_multiplier is not None:
+            raise _both(name, "learning_rate and rate_multiplier", "leave one of them out")
+        own = {k: given[k] for k in settings if k != "learning_rate"}
+        return base.member(rate=self.learning_rate, rate_state=f"{LEARNING_RATE}/{name}", **own)
+
+
+def _both(name: str, found: str, remedy: str) -> OptimizerValueError:
+    return OptimizerValueError(
+        "settings that exclude each other", where=f"group {name!r}", found=found, remedy=remedy
+    )
+
+
+class ParameterGroups(OptimizerWrapper):
+    """An optimizer that trains groups of variables in ways of their own, as PyTorch's groups do.
+
+        optimizer = ParameterGroups(
+            AdamW(LinearWarmUp(1e-4, 500), weight_decay=0.01),
+            [
+                ParameterGroup(variables="encoder.*", rate_multiplier=0.1),
+                ParameterGroup(variables="head.*", optimizer=Momentum(0.01)),
+            ],
+            no_decay="bias,norm",
+        )
+
+    All groups share one backward pass, and one loss scale if a LossScaleOptimizer is put around.
+    What no group has is trained by the optimizer itself, whose members these are otherwise. A
+    learning rate of a group's own is the state `learning_rate/<name>`, and
+    `members[name].learning_rate` sets it.
+
+    Attributes:
+        members: Name of a group -> its optimizer; "default" is that of the rest.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        groups: Iterable[ParameterGroup | Mapping[str, Any]] = (),
+        *,
+        no_decay: Selection = (),
+    ) -> None:
+        """Make the members.
+
+        Args:
+            optimizer: What trains the rest, and what groups vary. LossScaleOptimizer and
+                CrossShardOptimizer go around the groups.
+            groups: Groups, or dictionaries of their settings. No variable may be in two.
+            no_decay: Variables whose weights do not decay, whichever group they are in: usually
+                "bias,norm".
+
+        Raises:
+            OptimizerTypeError: An argument is of a type that it cannot be.
+            OptimizerValueError: A group is impossible, two have one name, or there is no weight
+                decay that `no_decay` could turn off.
+        """
+        super().__init__(check_plain(optimizer, "ParameterGroups"))
+        self._groups = [_group(given) for given in check.listed(groups, "groups")]
+        self._no_decay = no_decay
+        self.members = {_REST: optimizer}
+        for number, group in enumerate(self._groups, 1):
+            name = check.label("a group", f"group_{number}" if group.name is None else group.name)
+            if name in self.members:
+                raise OptimizerValueError("two groups have one name", found=repr(name))
+            self.members[name] = group.member_of(optimizer, name)
+        self._exempt = {name: _without_decay(member) for name, member in self.members.items()}
+        if _chooses(no_decay) and all(
+            self._exempt[name] is self.members[name] for name in self.members
+        ):
+            raise OptimizerValueError(
+                "no weight decay that variables could be spared",
+                where="no_decay",
+                found=type(optimizer).__name__,
+                remedy="use an optimizer with weight_decay above 0, such as AdamW",
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a member, as `OptimizerWrapper` does; refuse what groups have copies of.
+
+        Raises:
+            OptimizerValueError: It is a hyperparameter.
+        """
+        if not name.startswith("_") and is_part(type(self.inner_optimizer), name):
+            raise OptimizerValueError(
+                f"{name} of groups cannot be set at once",
+                where=self.get_name(),
+                found=f"{len(self.members)} members, which have values of their own",
+                remedy="set it before ParameterGroups is made, or on each of `members`",
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def touches_rows_only(self) -> bool:
+        """Whether a member's sparse gradients change the touched rows only."""
+        return any(member.touches_rows_only for member in self.members.values())
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Let every member apply the gradients of its variables; see `Optimizer.apply_gradients`.
+
+        Raises:
+            OptionError: A pattern matches none of the variables.
+            OptimizerValueError: A variable is in two groups; and what the members raise.
+        """
+        _, pairs = check_pairs(grads_and_vars)
+        steps = [
+            member.apply_gradients(part, global_step, name)
+            for member, part in self._parts(pairs)
+            if any(gradient is not None for gradient, _ in part)
+        ]
+        return merged(steps, (*SHARED, "non_slot"))
+
+    def _parts(self, pairs: Pairs) -> list[tuple[Optimizer, Pairs]]:
+        """Return the members and what each trains, the rest first."""
+        states = [variable for _, variable in pairs]
+        names = self._names(states)
+        spared = {v.name for v in selected(states, self._no_decay, "no_decay")}
+        parts: list[tuple[Optimizer, Pairs]] = []
+        for name, member in self.members.items():
+            own = [pair for pair in pairs if names[pair[1].name] == name]
+            exempt = self._exempt[name]
+            if exempt is member:
+                parts.append((member, own))
+                continue
+            parts.append((member, [p for p in own if p[1].name not in spared]))
+            parts.append((exempt, [p for p in own if p[1].name in spared]))
+        return parts
+
+    def _names(self, variables: Sequence[State]) -> dict[str, str]:
+        """Return variable -> the name of its group.
+
+        Raises:
+            OptimizerValueError: One is in two.
+        """
+        names = {v.name: _REST for v in variables}
+        for group, name in zip(self._groups, list(self.members)[1:], strict=True):
+            for variable in selected(variables, group.variables, f"group {name!r}"):
+                if names[variable.name] != _REST:
+                    raise OptimizerValueError(
+                        "a variable is in two groups",
+                        where=variable.name,
+                        found=f"{names[variable.name]!r} and {name!r}",
+                        remedy="let patterns exclude each other",
+                    )
+                names[variable.name] = name
+        return names
+
+    def _distinct(self) -> list[Optimizer]:
+        """Return the members that have states of their own."""
+        own = [g.optimizer for g in self._groups if g.optimizer is not None]
+        return list(dict.fromkeys([self.inner_optimizer, *own]))
+
+    def get_slot(
+        self, var: Variable, name: str | None = None, *, slot_name: str | None = None
+    ) -> State | None:
+        """See `Optimizer.get_slot`."""
+        name = check.either("get_slot", name=name, slot_name=slot_name)
+        found = (member.get_slot(var, name) for member in self._distinct())
+        return next((slot for slot in found if slot is not None), None)
+
+    def get_slot_names(self) -> list[str]:
+        """See `Optimizer.get_slot_names`."""
+        return sorted({name for member in self._distinct() for name in member.get_slot_names()})
+
+    def variables(self) -> list[State]:
+        """See `Optimizer.variables`."""
+        found = {s.name: s for member in self._distinct() for s in member.variables()}
+        return [found[name] for name in sorted(found)]
+
+    @property
+    def iterations(self) -> State | None:
+        """See `Optimizer.iterations`."""
+        members = (*self.members.values(), *self._exempt.values())
+        counters = (member.iterations for member in members)
+        return next((counter for counter in counters if counter is not None), None)
+
+    @iterations.setter
+    def iterations(self, value: Variable) -> None:
+        for member in dict.fromkeys((*self.members.values(), *self._exempt.values())):
+            member.iterations = value
+
+    @property
+    def weights(self) -> list[State]:
+        """See `Optimizer.weights`."""
+        counter = self.iterations
+        own = [s for member in self._distinct() for s in member.weights if s is not counter]
+        return own if counter is None else [counter, *own]
+
+    def get_weights(self) -> list[np.ndarray]:
+        """See `Optimizer.get_weights`."""
+        return [np.array(state.read()) for state in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """See `Optimizer.set_weights`."""
+        assign_all(self.name, self.weights, weights)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what `from_config` makes groups like these from.
+
+        JSON can hold it if variables are chosen by texts and lists of texts.
+        """
+        return {
+            **super().get_config(),
+            "groups": [_config_of(group) for group in self._groups],
+            "no_decay": self._no_decay,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return groups made from what `get_config` returned; see `OptimizerWrapper`."""
+        given = arguments(cls, config, OptimizerTypeError)
+        given["groups"] = [
+            _restored(mapping(group, "groups", OptimizerTypeError), custom_objects)
+            for group in given.get("groups", ())
+        ]
+        return super().from_config(given, custom_objects)
+
+
+def check_plain(optimizer: object, where: str) -> Optimizer:
+    """Return an optimizer that may be a member: none that wraps another one.
+
+    Raises:
+        OptimizerTypeError: It is not an optimizer.
+        OptimizerValueError: It wraps one.
+    """
+    if not isinstance(optimizer, Optimizer):
+        raise OptimizerTypeError(
+            "not an optimizer", where=where, found=f"an object of type {type(optimizer).__name__}"
+        )
+    if isinstance(optimizer, OptimizerWrapper):
+        raise OptimizerValueError(
+            "a group is trained by an optimizer that wraps no other one",
+            where=where,
+            found=type(optimizer).__name__,
+            remedy=f"put the {type(optimizer).__name__} around ParameterGroups",
+        )
+    return optimizer
+
+
+def _chooses(selection: object) -> bool:
+    """Tell whether a selection can choose anything: it is neither None nor empty."""
+    if isinstance(selection, Collection):
+        return len(cast("Collection[object]", selection)) > 0
+    return selection is not None
+
+
+def _group(given: object) -> ParameterGroup:
+    """Return a group, of a group or of its settings.
+
+    Raises:
+        OptimizerTypeError: It is neither, or a setting is unknown or missing.
+    """
+    if isinstance(given, ParameterGroup):
+        return given
+    known = [f.name for f in fields(ParameterGroup)]
+    settings: Mapping[Any, Any] = (
+        cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {}
+    )
+    unknown = [key for key in settings if key not in known]
+    if "variables" not in settings or unknown:
+        raise OptimizerTypeError(
+            "not a group of variables",
+            found=repr(unknown[0]) if unknown else f"an object of type {type(given).__name__}",
+            expected=f"a ParameterGroup, or a dictionary of {', '.join(known)}",
+        )
+    return ParameterGroup(**settings)
+
+
+def _without_decay(member: Optimizer) -> Optimizer:
+    """Return a member whose weights do not decay; itself if they do not anyway."""
+    return member.member(weight_decay=0.0) if getattr(member.rule, "weight_decay", 0) else member
+
+
+def _config_of(group: ParameterGroup) -> dict[str, Any]:
+    config = {f.name: getattr(group, f.name) for f in fields(group)}
+    config = {key: value for key, value in config.items() if value is not None}
+    if isinstance(group.learning_rate, schedules.Schedule):
+        config["learning_rate"] = group.learning_rate.get_config()
+    if group.optimizer is not None:
+        inner = group.optimizer
+        config["optimizer"] = {
+            "class_name": type(inner).__name__,
+            "config": inner.get_config(),
+        }
+    return config
+
+
+def _restored(config: dict[Any, Any], custom: Mapping[str, Any] | None) -> dict[Any, Any]:
+    """Return the settings that `_config_of` described."""
+    if isinstance(config.get("learning_rate"), Mapping):
+        config["learning_rate"] = schedules.from_config(config["learning_rate"], custom)
+    if isinstance(config.get("optimizer"), Mapping):
+        config["optimizer"] = registry.get(config["optimizer"], custom_objects=custom)
+    return config

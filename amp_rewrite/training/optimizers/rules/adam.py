@@ -1,0 +1,165 @@
+"""Adam."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.hyperparameter import Hyperparameter
+from amp_rewrite.training.optimizers.learning_rate import Rate
+from amp_rewrite.training.optimizers.optimizer import Optimizer
+from amp_rewrite.training.optimizers.update_rule import (
+    SharedInput,
+    UpdateInput,
+    UpdateRule,
+    checked,
+)
+
+BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
+
+_HALF = 0.5
+"""The decay from which it is taken out of a moment: what is added is divided by it."""
+
+
+class AdamSlots(NamedTuple):
+    """The slots of Adam and its relatives."""
+
+    m: ir.Value  # first moment: the variable's shape, float32 or float64
+    v: ir.Value  # second moment: the same
+
+
+class AdamScalars(NamedTuple):
+    """What the updates of all variables share: shape (), the type that updates have."""
+
+    rate: ir.Value  # learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
+    epsilon: ir.Value  # epsilon * sqrt(1 - beta2^t)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamRule(UpdateRule):
+    """Adaptive moment estimation, with the corrections of the paper's Algorithm 1.
+
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g^2
+        w -= learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+
+    D. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", 2015,
+    https://arxiv.org/abs/1412.6980. The corrections are taken out of the quotient, where they are
+    scalars; powers of beta are kept in float64, for 1 - beta2^t loses 3 digits in float32.
+
+    The moments of rows without a gradient decay and move these rows, so that a sparse gradient
+    changes all rows, exactly as the dense one would. With lazy=True only the touched rows of w, m
+    and v change, as in PyTorch's SparseAdam.
+    """
+
+    slots = AdamSlots
+
+    beta1: float = checked(check.number, high=1)
+    beta2: float = checked(check.number, high=1)
+    epsilon: float = checked(check.number, above=True)
+    lazy: bool = checked(check.flag)
+
+    @property
+    def touches_rows_only(self) -> bool:
+        """Whether it is lazy."""
+        return self.lazy
+
+    @property
+    def gradient_factor(self) -> float:
+        """The root of what g^2 is multiplied by before v is added."""
+        return math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
+
+    def initial_others(self) -> dict[str, np.ndarray]:
+        """Return the powers of both betas in the first step: float64."""
+        return {BETA1_POWER: np.array(self.beta1), BETA2_POWER: np.array(self.beta2)}
+
+    def advance(self, given: SharedInput) -> dict[str, ir.Value]:
+        """Return the powers of both betas in the next step."""
+        b, others = given.b, given.others
+        return {
+            BETA1_POWER: b.mul(others[BETA1_POWER], self.beta1),
+            BETA2_POWER: b.mul(others[BETA2_POWER], self.beta2),
+        }
+
+    def shared(self, given: SharedInput) -> Any:
+        """Return AdamScalars."""
+        b, others = given.b, given.others
+        first = b.sub(1.0, others[BETA1_POWER])
+        second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
+        rate = b.div(b.mul(b.cast(given.rate, ir.DataType.DOUBLE), second), first)
+        epsilon = b.mul(second, self.epsilon)
+        return AdamScalars(b.cast(rate, given.dtype), b.cast(epsilon, given.dtype))
+
+    def direction(
+        self, given: UpdateInput, slots: AdamSlots, epsilon: ir.Value
+    ) -> tuple[ir.Value, AdamSlots]:
+        """Return m / (sqrt(v) + epsilon), and the next slots.
+
+        Few tensors in the variable's shape exist at a time: with its decay taken out, each sum can
+        be made in place of its first term; and ONNX Runtime, which orders nodes from the results
+        backwards, is done with m before it begins with v if the nodes of m come last.
+        """
+        b, factor = given.b, self.gradient_factor
+        gradient = given.gradient_times(factor)
+        v = _decayed(b, slots.v, self.beta2, b.square(gradient))
+        root = b.add(b.sqrt(v), epsilon)
+        share = (1 - self.beta1) / _taken_out(self.beta1) / factor
+        m = _decayed(b, slots.m, self.beta1, b.mul(gradient, share))
+        return b.div(m, root), AdamSlots(m, v)
+
+    def update(
+        self, given: UpdateInput, shared: AdamScalars, slots: AdamSlots
+    ) -> tuple[ir.Value, AdamSlots]:
+        """Return the new value and the new moments."""
+        b, (direction, new) = given.b, self.direction(given, slots, shared.epsilon)
+        return b.sub(given.value, b.mul(direction, shared.rate)), new
+
+
+class Adam(Optimizer):
+    """Adaptive moment estimation; see `AdamRule`.
+
+    Attributes:
+        beta1: Decay of the first moment: at least 0, below 1.
+        beta2: Decay of the second moment: at least 0, below 1.
+        epsilon: Added to the root of the second moment; above 0.
+        lazy: Let a sparse gradient change the touched rows only.
+    """
+
+    beta1 = Hyperparameter[float]()
+    beta2 = Hyperparameter[float]()
+    epsilon = Hyperparameter[float]()
+    lazy = Hyperparameter[bool]()
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+        *,
+        lazy: bool = False,
+        **clipping: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
+        rule = AdamRule(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy=lazy)
+        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
+
+
+def _taken_out(decay: float) -> float:
+    """Return the factor that a moment is computed without at first."""
+    return 1.0 if decay < _HALF else decay
+
+
+def _decayed(b: Builder, moment: ir.Value, decay: float, added: ir.Value) -> ir.Value:
+    """Return decay * moment + what is added, which comes divided by `_taken_out(decay)`."""
+    if decay < _HALF:
+        return b.add(b.mul(moment, decay), added)
+    return b.mul(b.add(added, moment), decay)

@@ -1,0 +1,76 @@
+"""Gradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.hyperparameter import Hyperparameter
+from amp_rewrite.training.optimizers.learning_rate import Rate
+from amp_rewrite.training.optimizers.optimizer import Optimizer
+from amp_rewrite.training.optimizers.update_rule import NoSlots, UpdateInput, UpdateRule, checked
+
+
+@dataclass(frozen=True, kw_only=True)
+class PenalizedRule(UpdateRule):
+    """A rule whose weight decay is a part of the gradient, g + weight_decay * w.
+
+    That is the gradient of the loss plus weight_decay / 2 * |w|^2, as in PyTorch's SGD. It touches
+    every row, so that a sparse gradient is made dense.
+    """
+
+    weight_decay: float = checked(check.number, default=0.0)
+
+    @property
+    def touches_rows_only(self) -> bool:
+        """Whether there is no weight decay."""
+        return not self.weight_decay
+
+    def penalized(self, given: UpdateInput) -> ir.Value:
+        """Return the gradient with the weight decay in it."""
+        if not self.weight_decay:
+            return given.gradient
+        return given.b.add(given.gradient, given.b.mul(given.value, self.weight_decay))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientDescentRule(PenalizedRule):
+    """w -= learning_rate * g, g with the weight decay in it.
+
+    H. Robbins, S. Monro, "A Stochastic Approximation Method", 1951,
+    https://doi.org/10.1214/aoms/1177729586. Without weight decay a sparse gradient changes the
+    touched rows only.
+    """
+
+    def update(
+        self, given: UpdateInput, shared: ir.Value, slots: NoSlots
+    ) -> tuple[ir.Value, NoSlots]:
+        """Return the new value; there are no slots."""
+        b = given.b
+        return b.sub(given.value, b.mul(self.penalized(given), shared)), slots
+
+
+class GradientDescent(Optimizer):
+    """Gradient descent; see `GradientDescentRule`.
+
+    Attributes:
+        weight_decay: What of the variable is added to its gradient; at least 0.
+    """
+
+    weight_decay = Hyperparameter[float]()
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        use_locking: bool = False,
+        name: str = "GradientDescent",
+        *,
+        weight_decay: float = 0.0,
+        **clipping: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
+        rule = GradientDescentRule(weight_decay=weight_decay)
+        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

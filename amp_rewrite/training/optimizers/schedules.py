@@ -1,0 +1,222 @@
+"""Learning-rate schedules: graph functions of the number of steps done.
+
+The rate of a step is the state `learning_rate`, which can be changed between steps, times the
+schedule's factor at `global_step`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.config import (
+    arguments,
+    class_of,
+    custom_classes,
+    mapping,
+    restore,
+)
+
+
+class Schedule(ABC):
+    """The learning rate as a function of the number of steps done."""
+
+    @property
+    @abstractmethod
+    def base(self) -> float:
+        """The learning rate that the factor multiplies."""
+
+    @abstractmethod
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return what the base learning rate is multiplied with.
+
+        Args:
+            b: Adds the nodes.
+            step: float32, shape (): how many steps were done before this one.
+
+        Returns:
+            float32, shape ().
+        """
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what `from_config` makes this schedule from."""
+        return {"class_name": type(self).__name__, **asdict(self)}  # pyright: ignore[reportArgumentType] children are dataclasses
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+    ) -> Self:
+        """Return a schedule made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: Name -> class of schedules that are not this package's.
+
+        Raises:
+            OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
+        """
+        given = mapping(config, cls.__name__, OptimizerTypeError)
+        given.pop("class_name", None)
+        if isinstance(given.get("learning_rate"), Mapping):
+            given["learning_rate"] = from_config(given["learning_rate"], custom_objects)
+        return cls(**arguments(cls, given, OptimizerTypeError))
+
+
+@dataclass(frozen=True)
+class ConstantSchedule(Schedule):
+    """The same rate at every step."""
+
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        """Check the rate."""
+        check.number("learning_rate", self.learning_rate)
+
+    @property
+    def base(self) -> float:
+        """The learning rate."""
+        return self.learning_rate
+
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return 1."""
+        del b, step
+        return 1.0
+
+
+@dataclass(frozen=True)
+class StepSchedule(Schedule):
+    """learning_rate * decay_rate ^ floor(step / decay_steps)."""
+
+    learning_rate: float
+    decay_steps: int
+    decay_rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        check.number("learning_rate", self.learning_rate)
+        check.number("decay_steps", self.decay_steps, low=1)
+        check.number("decay_rate", self.decay_rate, above=True)
+
+    @property
+    def base(self) -> float:
+        """The learning rate of the first steps."""
+        return self.learning_rate
+
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return decay_rate ^ floor(step / decay_steps)."""
+        times = b.op("Floor", b.div(step, self.decay_steps))
+        return b.pow(self.decay_rate, times)
+
+
+@dataclass(frozen=True)
+class CosineSchedule(Schedule):
+    """From learning_rate to alpha * learning_rate along half a cosine, then constant.
+
+    learning_rate * (alpha + (1 - alpha) * (1 + cos(pi * min(step, decay_steps) / decay_steps)) / 2)
+    (I. Loshchilov, F. Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017,
+    https://arxiv.org/abs/1608.03983).
+    """
+
+    learning_rate: float
+    decay_steps: int
+    alpha: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        check.number("learning_rate", self.learning_rate)
+        check.number("decay_steps", self.decay_steps, low=1)
+        check.number("alpha", self.alpha)
+
+    @property
+    def base(self) -> float:
+        """The learning rate of the first step."""
+        return self.learning_rate
+
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return alpha + (1 - alpha) * (1 + cos(pi * done)) / 2."""
+        done = b.div(b.minimum(step, self.decay_steps), self.decay_steps)
+        cosine = b.op("Cos", b.mul(done, math.pi))
+        half = (1 - self.alpha) / 2
+        return b.add(b.mul(cosine, half), self.alpha + half)
+
+
+@dataclass(frozen=True)
+class LinearWarmUp(Schedule):
+    """Grow linearly over the first steps, then follow a rate or another schedule.
+
+    In the first warm_up_steps: rate * (start_factor + (1 - start_factor) * step / warm_up_steps);
+    afterwards the schedule, which counts its steps from there (P. Goyal et al., "Accurate, Large
+    Minibatch SGD", 2017, https://arxiv.org/abs/1706.02677).
+    """
+
+    learning_rate: float | Schedule
+    warm_up_steps: int
+    start_factor: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and take a schedule's configuration for the schedule."""
+        if isinstance(self.learning_rate, Mapping):
+            object.__setattr__(self, "learning_rate", from_config(self.learning_rate))
+        if not isinstance(self.learning_rate, Schedule):
+            check.number("learning_rate", self.learning_rate)
+        check.number("warm_up_steps", self.warm_up_steps, low=1)
+        check.number("start_factor", self.start_factor, high=1)
+
+    @property
+    def base(self) -> float:
+        """The learning rate at the end of the warm-up."""
+        after = self.learning_rate
+        return after.base if isinstance(after, Schedule) else after
+
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return the factor of the warm-up times that of what follows."""
+        done = b.div(b.minimum(step, self.warm_up_steps), self.warm_up_steps)
+        warm = b.add(b.mul(done, 1 - self.start_factor), self.start_factor)
+        if not isinstance(self.learning_rate, Schedule):
+            return warm
+        later = b.maximum(b.sub(step, self.warm_up_steps), 0.0)
+        return b.mul(warm, self.learning_rate.factor(b, later))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what `from_config` makes this schedule from."""
+        after = self.learning_rate
+        config = after.get_config() if isinstance(after, Schedule) else after
+        return {**super().get_config(), "learning_rate": config}
+
+
+_SCHEDULES: dict[str, type[Schedule]] = {
+    kind.__name__: kind for kind in (ConstantSchedule, StepSchedule, CosineSchedule, LinearWarmUp)
+}
+
+
+def from_config(
+    config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+) -> Schedule:
+    """Return the schedule that `get_config` described.
+
+    Args:
+        config: Is not changed.
+        custom_objects: Name -> class of schedules that are not this package's.
+
+    Raises:
+        OptimizerValueError: The class is unknown.
+        OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
+    """
+    given = mapping(config, "schedule", OptimizerTypeError)
+    custom = custom_classes(custom_objects, OptimizerTypeError)
+    kind = class_of(given, {**_SCHEDULES, **custom})
+    if kind is None:
+        raise OptimizerValueError(
+            "unknown schedule",
+            found=repr(given.get("class_name")),
+            expected=" or ".join(_SCHEDULES),
+        )
+    return restore(kind, given, custom)

@@ -1,0 +1,240 @@
+"""The states that belong to an optimizer: one set per training graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.graph.assigned import NO_NUMBERS, assigned
+from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.optimizers import argument_checks as check
+
+Variable = State | GraphValue | str
+"""A variable: a state, an initializer's value or its name."""
+VarList = Variable | Iterable[Any] | Callable[[], Any] | None
+"""Variables: one, a list of them, or lists inside a list, or a function that returns one of these;
+None is all that a loss depends on."""
+
+
+class OptimizerStates:
+    """Slots, one per variable and slot name, and non-slot states, one per graph and name.
+
+    Attributes:
+        optimizer: The optimizer's name: slots are named `<variable>/<optimizer>`.
+        graph: The graph that was built on last, or None.
+    """
+
+    def __init__(self, optimizer: str) -> None:
+        """Begin with nothing."""
+        self.optimizer = optimizer
+        self.graph: TrainingGraph | None = None
+        self._slots: dict[tuple[State, str], State] = {}
+        self._others: dict[tuple[TrainingGraph, str], State] = {}
+
+    def variable(self, reference: Variable) -> State | None:
+        """Return the variable that a reference denotes; None for a name before there is a graph."""
+        if isinstance(reference, State):
+            return reference
+        graph = reference.graph if isinstance(reference, GraphValue) else self.graph
+        return None if graph is None else graph.variable(reference)
+
+    def slot(self, variable: State, name: str) -> State | None:
+        """Return a variable's slot, or None if it has none of that name."""
+        return self._slots.get((variable, name))
+
+    def add_slot(
+        self,
+        variable: State,
+        name: str,
+        initializer: Any,
+        dtype: ir.DataType | None = None,
+        *,
+        kept: bool = False,
+    ) -> State:
+        """Return a variable's slot, which is made if there is none.
+
+        Args:
+            variable: The variable.
+            name: The slot's name.
+            initializer: "zeros", "ones", a number, an array of the variable's shape, or a function
+                of shape and type.
+            dtype: Its element type; None is float32, or float64 for a float64 variable.
+            kept: Whether a step has it that does not update it.
+
+        Raises:
+            OptimizerValueError: The initializer does not fit.
+        """
+        known = self._slots.get((variable, name))
+        if known is None:
+            initial = initial_array(variable, initializer)
+            initial = initial if dtype is None else initial.astype(dtype.numpy())
+            stem = f"{variable.name}/{self.optimizer}"
+            known = variable.graph.state(stem, initial, "slot")
+            known.slot = stem, name
+            self._slots[variable, name] = known
+        known.kept |= kept
+        return known
+
+    def add_other(self, graph: TrainingGraph, name: str, initial: np.ndarray) -> State:
+        """Return a non-slot state, which is made if there is none."""
+        known = self._others.get((graph, name))
+        if known is None:
+            known = graph.state(name, initial, "non_slot")
+            self._others[graph, name] = known
+        return known
+
+    def add_weight(
+        self, name: str, shape: Sequence[int], dtype: Any, initializer: Any, *, trainable: bool
+    ) -> State:
+        """Add a state that belongs to no variable; see `Optimizer.add_weight`."""
+        if self.graph is None:
+            raise OptimizerValueError(
+                "no model is known to which a weight could be added",
+                where=self.optimizer,
+                remedy="call compute_gradients or add_slot first",
+            )
+        initial = filled(name, shape, dtype, initializer)
+        state = self.graph.state(name, initial, "non_slot", trainable=trainable)
+        state.kept = True
+        self._others[self.graph, state.name] = state
+        return state
+
+    def slot_names(self) -> list[str]:
+        """Return the names of slots, sorted, each once."""
+        return sorted({name for _, name in self._slots})
+
+    def of_graph(self) -> list[State]:
+        """Return slots and non-slot states of the graph built on last, in order of creation."""
+        if self.graph is None:
+            return []
+        own = {id(s) for s in (*self._slots.values(), *self._others.values())}
+        return [s for s in self.graph.states.values() if id(s) in own]
+
+
+def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) -> None:
+    """Replace the present values of states.
+
+    Args:
+        optimizer: The name that errors show.
+        states: What is replaced.
+        weights: The new values, in the same order.
+
+    Raises:
+        OptimizerValueError: Their number or a shape differs; nothing is replaced then.
+        OptionError: One is no tensor of numbers, or of another kind; the same.
+    """
+    weights = check.listed(weights, "weights")
+    if len(states) != len(weights):
+        raise OptimizerValueError(
+            "a list of weights of another optimizer",
+            where=optimizer,
+            found=f"{len(weights)} weights",
+            expected=f"{len(states)}",
+        )
+    for state, weight in zip(states, weights, strict=True):
+        if _shape(weight) != state.shape:
+            raise OptimizerValueError(
+                "a weight of another shape",
+                where=state.name,
+                found=_shape(weight),
+                expected=state.shape,
+            )
+    arrays = [
+        assigned(weight, state.dtype.numpy(), state.shape, state.name)
+        for state, weight in zip(states, weights, strict=True)
+    ]
+    for state, array in zip(states, arrays, strict=True):
+        state.assign(array)
+
+
+def _shape(weight: Any) -> object:
+    try:
+        return np.shape(weight)
+    except ValueError:  # lists of different lengths
+        return "lists of different lengths"
+
+
+def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.ndarray:
+    """Return the first value of a weight.
+
+    Args:
+        name: What errors show.
+        shape: The lengths of its axes.
+        dtype: Its element type; None is float32.
+        initializer: "zeros", "ones", a number, an array, or a function of shape and type.
+
+    Raises:
+        OptimizerTypeError: The name, the shape or the type is none.
+        OptimizerValueError: The initializer is unknown, or does not fit.
+    """
+    if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptimizerTypeError("a weight needs a name", found=repr(name))
+    try:
+        kind = np.dtype(np.float32 if dtype is None else dtype)
+        ir.DataType.from_numpy(kind)
+        lengths = tuple(operator.index(length) for length in shape)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise OptimizerTypeError(
+            "not the shape and the type of a weight", where=name, found=error
+        ) from error
+    array = _initialized(name, initializer, lengths, kind)
+    if array.shape not in ((), lengths):
+        try:
+            array = np.broadcast_to(array, lengths)
+        except ValueError as error:
+            raise _misfit(name, error, lengths) from error
+    return np.broadcast_to(array, lengths).copy()
+
+
+def _initialized(
+    where: str, initializer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray:
+    """Return what a word, a number, an array or a function of shape and type stands for.
+
+    Raises:
+        OptimizerValueError: The word is unknown, or it is no tensor of numbers.
+    """
+    known = {"zeros": 0.0, "ones": 1.0}
+    if isinstance(initializer, str) and initializer not in known:
+        raise OptimizerValueError(
+            "unknown initializer", found=repr(initializer), expected="'zeros' or 'ones'"
+        )
+    try:
+        given = initializer(shape, dtype) if callable(initializer) else initializer
+        array = np.asarray(known[given] if isinstance(given, str) else given)
+        if array.dtype.kind in NO_NUMBERS:  # None, which numpy takes for NaN, among them
+            raise _misfit(where, f"{array.dtype} {list(array.shape)}", shape)
+        return array.astype(dtype)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _misfit(where, error, shape) from error
+
+
+def _misfit(where: str, found: object, shape: tuple[int, ...]) -> OptimizerValueError:
+    return OptimizerValueError(
+        "an initializer that does not fit", where=where, found=found, expected=list(shape)
+    )
+
+
+def initial_array(variable: State, initializer: Any) -> np.ndarray:
+    """Return the first value of a slot: float32, or float64 for a float64 variable.
+
+    Raises:
+        OptimizerValueError: The initializer is unknown or has another shape than the variable.
+    """
+    dtype = np.dtype(np.float64 if variable.dtype.itemsize == 8 else np.float32)
+    array = _initialized(variable.name, initializer, variable.shape, dtype)
+    if array.shape not in ((), variable.shape):
+        raise OptimizerValueError(
+            "a slot must have the shape of its variable",
+            where=variable.name,
+            found=array.shape,
+            expected=variable.shape,
+        )
+    if not array.shape and not array.any():
+        return np.zeros(variable.shape, dtype)  # pages that are not touched take no memory
+    return np.broadcast_to(array, variable.shape).copy()

@@ -1,0 +1,194 @@
+"""An optimizer around an optimizer."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.optimizers import registry
+from amp_rewrite.training.optimizers.config import arguments
+from amp_rewrite.training.optimizers.gradient import Gradient
+from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
+from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
+from amp_rewrite.training.optimizers.slots import Variable
+from amp_rewrite.training.optimizers.train_op import TrainOp
+
+INSIDE = (
+    *("compute_gradients", "reduce_gradients", "get_gradients", "touches_rows_only"),
+    *("learning_rate", "iterations", "weights", "get_weights", "set_weights"),
+    *("get_slot", "get_slot_names", "variables", "add_slot", "add_weight"),
+)
+"""The members of Optimizer that a wrapper leaves to the optimizer inside."""
+
+
+class OptimizerWrapper(Optimizer):
+    """An optimizer that leaves its members to another one; a child changes some of them.
+
+    It has no rule, slots or learning rate of its own, so that `Optimizer.__init__` is not called.
+    Of the members of Optimizer those in INSIDE are the inner optimizer's; `get_name`, `minimize`,
+    `apply_gradients`, `get_updates` and `lr` are made of others.
+
+    What Optimizer does not define is the inner optimizer's as well: hyperparameters, and members of
+    a class of the user's own. Reading an attribute that the wrapper lacks reads the inner one's;
+    setting or deleting one that the wrapper's class lacks does so inside. Names that begin with an
+    underscore are never looked up there.
+    """
+
+    inner_argument: ClassVar[str] = "optimizer"
+    """The argument of the constructor that is the optimizer inside."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        """Wrap an optimizer.
+
+        Raises:
+            OptimizerValueError: It scales the loss, which the wrapper does not support.
+        """
+        self._inner = optimizer
+        supports = type(self).supports_loss_scaling
+        self.supports_loss_scaling = supports and optimizer.supports_loss_scaling
+        self.scales_loss = type(self).scales_loss or optimizer.scales_loss
+        if optimizer.scales_loss and not supports:
+            raise OptimizerValueError(
+                "Loss scaling is not supported with this collective",
+                where=optimizer.get_name(),
+                found=f"{type(self).__name__}, whose supports_loss_scaling is False",
+                remedy="reduce gradients by a sum or a mean",
+            )
+
+    @property
+    def inner_optimizer(self) -> Optimizer:
+        """The optimizer inside."""
+        return self._inner
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the inner optimizer; Python asks for what the wrapper lacks."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a member of the wrapper, or an attribute of the inner optimizer.
+
+        Raises:
+            OptimizerValueError: It is an argument of the wrapper's constructor, which stays.
+        """
+        if name in inspect.signature(type(self)).parameters and not hasattr(type(self), name):
+            raise OptimizerValueError(
+                f"{name} of {type(self).__name__} cannot be changed",
+                where=self.get_name(),
+                remedy=f"make another {type(self).__name__}",
+            )
+        if name.startswith("_") or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._inner, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete a member of the wrapper, or an attribute of the inner optimizer."""
+        if name in vars(self):
+            super().__delattr__(name)
+        else:
+            delattr(self._inner, name)
+
+    def __dir__(self) -> list[str]:
+        """Return the names of all attributes, those of the inner optimizer included."""
+        return sorted({*super().__dir__(), *dir(self._inner)})
+
+    @property
+    def name(self) -> str:
+        """The inner optimizer's name."""
+        return self._inner.get_name()
+
+    @property
+    def gradient_factor(self) -> float:
+        """1: what a wrapper does to gradients comes before the inner optimizer's rule."""
+        return 1.0
+
+    def member(
+        self,
+        *,
+        rate: Rate | None = None,
+        rate_multiplier: float | None = None,
+        rate_state: str = LEARNING_RATE,
+        weight_decay: float | None = None,
+        **clipping: Any,
+    ) -> Self:
+        """Return a wrapper like this one around a member of the inner optimizer."""
+        made = copy.copy(self)
+        made._inner = self._inner.member(
+            rate=rate,
+            rate_multiplier=rate_multiplier,
+            rate_state=rate_state,
+            weight_decay=weight_decay,
+            **clipping,
+        )
+        return made
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Let the inner optimizer apply gradients that `reduce_gradients` returned.
+
+        That is its `apply_gradients`, which a user may have overridden, unless it reduces gradients
+        itself: it has reduced these.
+        """
+        if overrides(self._inner, "reduce_gradients"):
+            return self._inner.apply_reduced(grads_and_vars, global_step, name)
+        return self._inner.apply_gradients(grads_and_vars, global_step, name)
+
+    def apply_multiplied(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None,
+        name: str | None,
+        factor: float,
+    ) -> TrainOp:
+        """Do what `apply_reduced` does: the factor is 1, as `gradient_factor` is."""
+        del factor
+        return self.apply_reduced(grads_and_vars, global_step, name)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make an optimizer like this one; here, the one inside."""
+        inner = {"class_name": type(self._inner).__name__, "config": self._inner.get_config()}
+        return {self.inner_argument: inner}
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned.
+
+        Args:
+            config: Is not changed.
+            custom_objects: See `optimizers.get`.
+
+        Raises:
+            OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
+            OptimizerValueError: The class of the inner optimizer is unknown.
+        """
+        given = arguments(cls, config, OptimizerTypeError)
+        inner = registry.get(given.pop(cls.inner_argument), custom_objects=custom_objects)
+        return cls(**given, **{cls.inner_argument: inner})
+
+
+class _Inside:
+    """A member that is read and set in the inner optimizer."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, wrapper: OptimizerWrapper | None, kind: type[OptimizerWrapper]) -> Any:
+        return getattr(Optimizer if wrapper is None else wrapper.inner_optimizer, self._name)
+
+    def __set__(self, wrapper: OptimizerWrapper, value: Any) -> None:
+        setattr(wrapper.inner_optimizer, self._name, value)
+
+
+for _name in INSIDE:
+    setattr(OptimizerWrapper, _name, _Inside(_name))

@@ -1,0 +1,243 @@
+"""Feeds: numpy arrays, OrtValues and DLPack tensors, checked against the inputs of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import FeedError
+from amp_rewrite.graph import elements
+from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
+from amp_rewrite.training.builder.known import symbolic_dims
+from amp_rewrite.training.session.input_checks import InputChecks
+
+Feeds = Mapping[str, Any]
+"""Input name -> numpy array, onnxruntime.OrtValue, an object with `__dlpack__`, or numbers in
+(nested) lists."""
+
+
+_ON_HOST = 1
+"""kDLCPU of DLPack's device types."""
+
+
+def as_feeds(given: Feeds) -> Feeds:
+    """Return feeds, checked to be a mapping.
+
+    Raises:
+        FeedError: They are none.
+    """
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise FeedError(
+            "feeds must be a mapping from input names to arrays", found=type(given).__name__
+        )
+    return given
+
+
+class Inputs:
+    """The data inputs of a step, and what fits them."""
+
+    def __init__(self, graph: ir.Graph, names: tuple[str, ...], checks: InputChecks) -> None:
+        """Read the declarations of the data inputs of a step.
+
+        Args:
+            graph: The step.
+            names: The names of its data inputs.
+            checks: What is checked of the numbers.
+        """
+        self._checks = checks
+        values = {str(v.name): v for v in graph.inputs}
+        self.declared = {name: values[name] for name in names}
+        self._defaults = {name for name in names if name in graph.initializers}
+
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether the first axis of an input has a fixed length."""
+        shapes = [value.shape for value in self.declared.values()]
+        return any(shape and isinstance(shape[0], int) for shape in shapes)
+
+    def batch_lengths(self, size: int) -> dict[str, int]:
+        """Return the lengths that a batch has by their names, in a batch of some examples."""
+        firsts = [(symbolic_dims(value) or (None,))[0] for value in self.declared.values()]
+        return {length: size for length in firsts if isinstance(length, str)}
+
+    def check(self, feeds: Feeds, needed: frozenset[str], *, trains: bool = True) -> dict[str, Any]:
+        """Return the feeds that are needed, as arrays or OrtValues.
+
+        Args:
+            feeds: What the caller feeds.
+            needed: The inputs that this run reads; others are checked and left out.
+            trains: Whether the run is a step, which a batch of one example may be too small for.
+
+        Raises:
+            FeedError: A feed is missing or unknown, has another type or shape than declared, or
+                holds nothing, or numbers that the step cannot do anything useful with.
+        """
+        for name in feeds:
+            if name not in self.declared:
+                raise self._unknown(name)
+        for name in sorted(needed - feeds.keys() - self._defaults):
+            raise FeedError(
+                f"the input {name!r} is not fed",
+                found=", ".join(feeds) or "no feeds",
+                expected=self._expected(name),
+                remedy=f"add {name!r} to the feeds",
+            )
+        lengths: dict[str, tuple[int, str]] = {}
+        fed: dict[str, Any] = {}
+        for name, given in feeds.items():
+            tensor = self._tensor(name, given)
+            self._check_dims(name, _shape(tensor), lengths)
+            if name in needed:
+                fed[name] = tensor
+        self._check_filled(fed)
+        if trains:
+            self._checks.refuse_one({symbol: length for symbol, (length, _) in lengths.items()})
+        self._checks.refuse(fed)
+        self._checks.count(fed)
+        return fed
+
+    def _check_filled(self, fed: Mapping[str, Any]) -> None:
+        """Refuse a batch without an example: the mean over it is NaN.
+
+        Raises:
+            FeedError: All inputs with a batch of any length have one of length 0.
+        """
+        batches = {name: _shape(fed[name]) for name in fed if self._has_open_batch(name)}
+        if batches and all(shape[0] == 0 for shape in batches.values()):
+            raise FeedError(
+                "the feeds hold no examples",
+                found=", ".join(f"{name}: {list(shape)}" for name, shape in batches.items()),
+                expected="at least one",
+                remedy="leave the empty batch out",
+            )
+
+    def _has_open_batch(self, name: str) -> bool:
+        """Return whether the first axis of an input has no fixed length."""
+        shape = self.declared[name].shape
+        return shape is not None and len(shape) > 0 and not isinstance(shape[0], int)
+
+    def _unknown(self, name: str) -> FeedError:
+        close = get_close_matches(str(name), self.declared, n=1)
+        return FeedError(
+            f"the step has no input {name!r}",
+            expected=", ".join(self.declared) or "no feeds",
+            remedy=f"did you mean {close[0]!r}?" if close else "leave it out",
+        )
+
+    def _tensor(self, name: str, given: Any) -> Any:
+        """Return an array or OrtValue of the declared type."""
+        declared = self.declared[name].dtype
+        if is_ort_value(given):
+            found = given.data_type()
+            expected = elements.from_ir(self.declared[name].type)
+            if expected is not None and found != expected:
+                raise self._wrong_type(name, found)
+            return given
+        if isinstance(given, int | float | bool | list | tuple) and declared is not None:
+            return self._from_python(name, given, declared.numpy())
+        if not isinstance(given, np.ndarray | np.generic) and hasattr(given, "__dlpack__"):
+            return self._tensor(name, self._from_dlpack(name, given))
+        array = np.asarray(given)
+        if declared is not None and array.dtype != declared.numpy():
+            raise self._wrong_type(name, array.dtype)
+        return array
+
+    def _from_dlpack(self, name: str, given: Any) -> Any:
+        """Return a tensor without a copy: host memory as an array, other as an OrtValue."""
+        try:
+            kind, _ = given.__dlpack_device__()
+            on_host = int(kind) == _ON_HOST
+            return np.from_dlpack(given) if on_host else from_dlpack(given)
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise FeedError(
+                f"the feed {name!r} cannot be handed over by DLPack",
+                found=error,
+                expected=self._expected(name),
+                remedy="feed a detached tensor of a standard type, or a numpy array",
+            ) from error
+
+    def _from_python(self, name: str, given: Any, dtype: np.dtype[Any]) -> Any:
+        """Return a number, or nested lists of numbers, which have no element type of their own."""
+        try:
+            array = np.asarray(given)
+        except ValueError as error:  # lists of different lengths
+            raise FeedError(
+                f"the feed {name!r} is not a tensor", found=error, expected=self._expected(name)
+            ) from error
+        if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
+            raise self._wrong_type(name, array.dtype)
+        with np.errstate(over="ignore"):
+            fitted = array.astype(dtype)
+        if _changed(array, fitted).any():
+            raise FeedError(
+                f"the feed {name!r} holds a number that its element type cannot",
+                found=array[_changed(array, fitted)][0],
+                expected=self._expected(name),
+                remedy="feed numbers in its range",
+            )
+        return fitted
+
+    def _wrong_type(self, name: str, found: object) -> FeedError:
+        declared = self.declared[name].dtype
+        word = "" if declared is None else str(declared.numpy())
+        return FeedError(
+            f"the feed {name!r} has the wrong element type",
+            found=found,
+            expected=self._expected(name),
+            remedy=f"convert it, for example with .astype('{word}')",
+        )
+
+    def _check_dims(
+        self, name: str, found: tuple[int, ...], lengths: dict[str, tuple[int, str]]
+    ) -> None:
+        declared = self.declared[name].shape
+        if declared is None:
+            return
+        fits = len(found) == len(declared) and all(
+            not isinstance(d, int) or d == n for d, n in zip(declared, found, strict=True)
+        )
+        if not fits:
+            raise FeedError(
+                f"the feed {name!r} has the wrong shape",
+                found=list(found),
+                expected=self._expected(name),
+            )
+        for dim, length in zip(declared, found, strict=True):
+            symbol = dim.value if isinstance(dim, ir.SymbolicDim) else None
+            if symbol is None:
+                continue
+            known, other = lengths.setdefault(symbol, (length, name))
+            if known != length:
+                raise FeedError(
+                    f"the feeds {other!r} and {name!r} disagree about the dimension {symbol!r}",
+                    found=f"{known} and {length}",
+                    expected="one length",
+                )
+
+    def _expected(self, name: str) -> str:
+        value = self.declared[name]
+        word = "any type" if value.dtype is None else str(value.dtype.numpy())
+        return f"{word} {_dims(value.shape)}"
+
+
+def _changed(given: Any, fitted: Any) -> Any:
+    """Return where numbers are others in another type, apart from the rounding of fractions."""
+    if given.dtype.kind == "f":
+        return np.isfinite(given) & ~np.isfinite(fitted)
+    return fitted.astype(given.dtype) != given
+
+
+def _dims(shape: ir.Shape | None) -> str:
+    if shape is None:
+        return "of any shape"
+    dims = (str(d) if isinstance(d, int) else str(d.value or "?") for d in shape)
+    return f"[{', '.join(dims)}]"
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    """Return the dimensions; `shape` of an OrtValue is a method."""
+    return tensor.shape if isinstance(tensor, np.ndarray) else tuple(tensor.shape())

@@ -1,0 +1,97 @@
+"""Restore what fits of a checkpoint, by name, and say what did not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.base.printable import one_line
+from amp_rewrite.graph import elements
+from amp_rewrite.training.optimizers.weight_average import COUNT
+from amp_rewrite.training.step.step_info import StateInfo
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a session took from a checkpoint or a state dict.
+
+    Attributes:
+        taken: The names of what was taken, frozen weights included.
+        left: Name -> why it was not taken.
+        kept: The states that it lacks, or has in another shape; they stay as they were.
+        begun: The averages of taken weights that it lacks; they begin anew, at those weights.
+    """
+
+    taken: tuple[str, ...]
+    left: Mapping[str, str]
+    kept: tuple[str, ...]
+    begun: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        numbers = f"{len(self.taken)} tensors taken, {len(self.left)} left"
+        return one_line(self, f"{numbers}; {len(self.kept)} states kept, {len(self.begun)} begun")
+
+
+def fitting(
+    tensors: Mapping[str, Array], states: Mapping[str, StateInfo]
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the tensors that fit states, and name -> why for the others.
+
+    Args:
+        tensors: Name -> array.
+        states: The states of a step.
+    """
+    found: dict[str, Array] = {}
+    left: dict[str, str] = {}
+    for name, array in tensors.items():
+        why = "the step has no such state" if name not in states else _misfit(array, states[name])
+        if why is None:
+            found[name] = array
+        else:
+            left[name] = why
+    return found, left
+
+
+def begun_averages(
+    found: Mapping[str, Array], states: Mapping[str, StateInfo], averages: Mapping[str, str]
+) -> dict[str, Array]:
+    """Return averages that begin at the weights that were found, and their count at 0.
+
+    Args:
+        found: The tensors of a checkpoint that fit.
+        states: The states of a step.
+        averages: Variable -> the state that holds its average.
+
+    Returns:
+        State -> array, of the averages that the checkpoint lacks though it has the variable.
+    """
+    begun = {
+        average: np.asarray(found[variable]).astype(_numpy_type(states[average]))
+        for variable, average in averages.items()
+        if variable in found and average not in found
+    }
+    counts = [s for s in states.values() if s.role == COUNT and begun and s.name not in found]
+    return begun | {s.name: np.zeros(s.shape, _numpy_type(s)) for s in counts}
+
+
+def _numpy_type(state: StateInfo) -> np.dtype[Any]:
+    member = elements.element(state.dtype)
+    assert member is not None, "a step describes its states by ONNX type names"
+    return ir.DataType(member).numpy()
+
+
+def _misfit(array: Array, state: StateInfo) -> str | None:
+    """Return why an array does not fit a state, or None if it does."""
+    member = elements.element(state.dtype)
+    dtype = state.dtype if member is None else ir.DataType(member).numpy().name
+    given = np.asarray(array)
+    if (given.shape, given.dtype.name) == (state.shape, dtype):
+        return None
+    return f"{given.dtype.name} {list(given.shape)}, not {dtype} {list(state.shape)}"

@@ -1,0 +1,97 @@
+"""One compiled form of a step: an ONNX Runtime session with its state bound twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.runtimes.ort.binding import Binding
+from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.runtimes.ort.ort_values import copy_of, to_ort_value
+from amp_rewrite.runtimes.ort.providers import Provider
+from amp_rewrite.runtimes.ort.sessions import Session
+from amp_rewrite.training.step.step_info import StepInfo
+
+StateTensors = Mapping[str, Any]
+"""State name -> OrtValue."""
+
+
+class Program:
+    """A model that ONNX Runtime has loaded, whose states stay where they are.
+
+    Attributes:
+        info: The description of the model: its inputs, states and fetches.
+        device: Where the states are.
+        session: The loaded model.
+        bindings: For each set of states, what a run from it reads and writes.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        info: StepInfo,
+        sets: Sequence[StateTensors],
+        *,
+        options: Any,
+        providers: Sequence[Provider],
+        device: Device,
+        updates: bool = True,
+    ) -> None:
+        """Load a model and bind its states.
+
+        Args:
+            model: A step without defaults of states.
+            info: Its description.
+            sets: Two sets of states; run i reads set i and writes set 1 - i.
+            options: SessionOptions.
+            providers: Execution providers.
+            device: Where the states are.
+            updates: Whether the model computes the next states.
+
+        Raises:
+            RunError: ONNX Runtime cannot load the model, or cannot start the preferred provider.
+        """
+        self.info = info
+        self.device = device
+        self.session = Session(model, providers=providers, options=options, what="the step")
+        self.bindings = [
+            self._bind(sets[i], sets[1 - i] if updates else None) for i in range(len(sets))
+        ]
+
+    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
+        binding = self.session.bind()
+        self._bind_fetches(binding)
+        for state in self.info.states:
+            binding.read(state.name, states[state.name])
+            if following is not None:
+                binding.write(state.output, following[state.name])
+        return binding
+
+    def _bind_fetches(self, binding: Binding) -> None:
+        """Let the runtime allocate the fetches on the host."""
+        for output in self.info.fetches.values():
+            binding.allocate(output)
+
+    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Run once from the states of set `current`; return the fetches.
+
+        Args:
+            current: Which set of states to read.
+            feeds: Data input -> array or OrtValue, checked.
+
+        Raises:
+            RunError: ONNX Runtime reports an error; the states of set `current` are as before.
+        """
+        binding = self.bindings[current]
+        for name, tensor in feeds.items():
+            binding.read(name, to_ort_value(tensor, self.device))
+        binding.run("ONNX Runtime cannot run the step on these feeds")
+        found = binding.outputs(self.info.fetches.values())
+        return {n: copy_of(v) for n, v in zip(self.info.fetches, found, strict=True)}
+
+    def end_profiling(self) -> str:
+        """End profiling, which the options began; return the path of the profile."""
+        return self.session.end_profiling()

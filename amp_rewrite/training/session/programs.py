@@ -1,0 +1,197 @@
+"""The compiled forms of a step, one for each set of fetches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import BFLOAT16, LOW
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.keys import RECOMPUTED_KEY
+from amp_rewrite.numerics.emulate.low_sums import Sums, kept_low
+from amp_rewrite.numerics.emulate.model import emulate_typed
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.runtimes.ort.providers import Provider
+from amp_rewrite.runtimes.ort.sessions import session_options
+from amp_rewrite.targets import Target
+from amp_rewrite.training.graph.replicas import resolve
+from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums
+from amp_rewrite.training.session.captured import CapturedProgram, capturing
+from amp_rewrite.training.session.joint_updates import join_updates
+from amp_rewrite.training.session.program import Program, StateTensors
+from amp_rewrite.training.session.sharding import Sharding
+from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
+from amp_rewrite.training.step.inference import inference_of
+from amp_rewrite.training.step.missing_kernels import lower_missing
+from amp_rewrite.training.step.step import Step
+from amp_rewrite.training.step.step_info import StepInfo
+
+AnyProgram: TypeAlias = Program | CapturedProgram
+
+_LARGE = 2**18
+"""Elements of a large state: 1 MiB of float32."""
+
+
+class Programs:
+    """Compiles what one run of a step asks for, once."""
+
+    def __init__(
+        self,
+        step: Step,
+        sets: Sequence[StateTensors],
+        *,
+        options: Any,
+        providers: Sequence[Provider],
+        device: Device,
+        target: Target,
+        emulate: bool,
+        sharding: Sharding | None = None,
+        cuda_graph: bool = False,
+    ) -> None:
+        """Keep what programs are made from.
+
+        Args:
+            step: The step.
+            sets: See `Program`.
+            options: SessionOptions.
+            providers: Execution providers.
+            device: Where the states are.
+            target: Whose kernels run, or are emulated.
+            emulate: Round low-precision values as a device with such arithmetic does.
+            sharding: The session's part in training on several shards, or None.
+            cuda_graph: Capture steps as CUDA graphs.
+
+        Raises:
+            OptionError: The device cannot capture, or the step is trained on several shards.
+        """
+        self._capturing = capturing(providers) if cuda_graph else None
+        if cuda_graph and sharding is not None:
+            raise OptionError(
+                "a CUDA graph cannot hold sums over shards",
+                remedy="leave cuda_graph out",
+            )
+        self._sharding = sharding
+        self._step, self._sets = step, sets
+        lacks_kernels = device.is_host and step.info.precision == BFLOAT16.name
+        self._emulate = emulate or lacks_kernels
+        self._target = target
+        self._where: dict[str, Any] = {
+            "options": options,
+            "providers": list(providers),
+            "device": device,
+        }
+        self._known: dict[tuple[Any, ...], AnyProgram] = {}
+
+    def get(
+        self,
+        names: tuple[str, ...],
+        *,
+        updates: bool,
+        applies: bool | None = None,
+        averaged: bool = False,
+        trains: bool = False,
+    ) -> AnyProgram:
+        """Return the program that fetches values, and computes the next states if `updates`.
+
+        Args:
+            names: What to fetch.
+            updates: Whether it computes the next states.
+            applies: Whether gradients that it accumulates are applied; None leaves that to the
+                step.
+            averaged: Whether it reads the averages of variables in their place.
+            trains: Whether it computes what a step does, if it has no updates, or what inference
+                does.
+
+        Raises:
+            FetchError: A name is unknown.
+            RunError: ONNX Runtime cannot load the model.
+        """
+        key = updates, applies, averaged, trains, names
+        if key not in self._known:
+            step = self._step
+            if updates:
+                model, info = self._cut(names, applies=applies)
+            elif trains:
+                model, info = step.cut(names, updates=False, defaults=False)
+                resolve(model)
+            else:
+                model, info = inference_of(step.model, step.info, names)
+                resolve(model)
+            if not self._where["device"].is_host:
+                spell_out_batch_norms(model)
+                lower_missing(model, self._target)
+            if self._emulate:
+                emulate_typed(TypedModel(model), accumulate_low=self.sums)
+            sets = self._averaged_sets() if averaged else self._sets
+            self._known[key] = self._compiled(model, info, sets, updates=updates)
+        return self._known[key]
+
+    def _averaged_sets(self) -> Sequence[StateTensors]:
+        """Return the sets of states with the averages of variables in their place."""
+        averages = self._step.info.averages or {}
+        return [{**own, **{n: own[a] for n, a in averages.items()}} for own in self._sets]
+
+    @property
+    def sums(self) -> Sums:
+        """How the target adds up in the step's precision."""
+        low = LOW.get(self._step.info.precision)
+        opset = self._step.model.graph.opset_imports.get("", 0)
+        return {} if low is None else kept_low(self._target, low, opset)
+
+    def _cut(self, names: tuple[str, ...], *, applies: bool | None) -> tuple[ir.Model, StepInfo]:
+        always = () if self._sharding is None else self._sharding.always
+        model, info = self._step.cut((*names, *always), defaults=False, applies=applies)
+        check_by_sums(model, {state.output for state in info.states})
+        join_updates(model)
+        return model, replace(info, fetches={name: info.fetches[name] for name in names})
+
+    def _compiled(
+        self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], *, updates: bool
+    ) -> AnyProgram:
+        where: dict[str, Any] = {**self._where, "updates": updates}
+        if updates and self._capturing is not None:
+            where["providers"] = self._capturing
+            return CapturedProgram(model, info, sets, **where)
+        sharding = self._sharding if updates else None
+        program = Program if sharding is None else sharding.program
+        return program(model, info, sets, **where)
+
+    def end_profiling(self) -> list[str]:
+        """End profiling, which the options began; return the paths of the profiles."""
+        return [program.end_profiling() for program in self._known.values()]
+
+    def clear(self) -> None:
+        """Release the runtime's sessions."""
+        self._known.clear()
+
+
+def default_options(threads: int, step: Step, device: Device) -> Any:
+    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime.
+
+    A step that computes values again does so for memory's sake. In the runtime's usual order, which
+    goes backward from the results, gradients of weights come last, and all that was computed again
+    waits for them.
+    """
+    if any(RECOMPUTED_KEY in node.metadata_props for node in step.model.graph):
+        return session_options(threads=threads, memory_patterns=False, lean=True)
+    patterns = not (device.is_host and _updates_much_in_if(step))
+    return session_options(threads=threads, memory_patterns=patterns)
+
+
+def _updates_much_in_if(step: Step) -> bool:
+    """Return whether an If gives a large state its next value.
+
+    With memory patterns ONNX Runtime reserves one block of memory for what the graph computes and
+    one more for what the If computes. Without them the update uses the memory of activations that
+    are no longer needed: for a state of 3 MB the step touches 30 MB instead of 35, which is the
+    difference between fitting into a cache and not, and takes 6 % less time. Small networks pay
+    3 % for the allocations.
+    """
+    large = {s.output for s in step.info.states if math.prod(s.shape) >= _LARGE}
+    updates = (node.outputs for node in step.model.graph if node.op_type == "If")
+    return any(value.name in large for outputs in updates for value in outputs)

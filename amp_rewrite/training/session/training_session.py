@@ -1,0 +1,568 @@
+"""Run a training step on ONNX Runtime, with its state kept on the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from amp_rewrite import targets
+from amp_rewrite.base import arguments
+from amp_rewrite.base.html_table import to_html
+from amp_rewrite.errors import FeedError, OptionError
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.save import save
+from amp_rewrite.rewriting.plan.options import changed
+from amp_rewrite.runtimes.ort.device import Device, device_of, load_libraries
+from amp_rewrite.runtimes.ort.providers import Provider, name_and_options
+from amp_rewrite.runtimes.ort.sessions import check_options
+from amp_rewrite.targets import CPU, Target
+from amp_rewrite.training.global_state import global_state
+from amp_rewrite.training.graph.merge_adapters import merge
+from amp_rewrite.training.graph.replicas import resolve
+from amp_rewrite.training.graph.states_html import states_table
+from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
+from amp_rewrite.training.session.adapter_files import write_adapters
+from amp_rewrite.training.session.checkpoint import (
+    FROZEN,
+    check_checkpoint_name,
+    read_checkpoint,
+    write_checkpoint,
+)
+from amp_rewrite.training.session.closed_states import ClosedStates
+from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
+from amp_rewrite.training.session.frozen_tensors import FrozenTensors
+from amp_rewrite.training.session.held_steps import held_steps
+from amp_rewrite.training.session.input_checks import ALLOW, InputChecks
+from amp_rewrite.training.session.inspection import Inspection
+from amp_rewrite.training.session.outcome import Outcome
+from amp_rewrite.training.session.partial_restore import Restored, begun_averages, fitting
+from amp_rewrite.training.session.programs import AnyProgram, Programs, default_options
+from amp_rewrite.training.session.scale_states import fitted, state_tensors
+from amp_rewrite.training.session.sharding import ShardContext, sharding_of
+from amp_rewrite.training.session.skips import skip_watches
+from amp_rewrite.training.session.slot_names import by_slot, slots_of, uncertain
+from amp_rewrite.training.session.slow_device import warn_if_slow
+from amp_rewrite.training.session.states import States
+from amp_rewrite.training.session.unscaled import warn_if_unscaled
+from amp_rewrite.training.session.waiting import Waiting
+from amp_rewrite.training.step.export import set_weights
+from amp_rewrite.training.step.input_limits import input_limits
+from amp_rewrite.training.step.precision import check_supported, in_precision
+from amp_rewrite.training.step.step import Step, read_step, whole_step
+from amp_rewrite.training.step.step_arguments import example_count, fetch_names
+
+if TYPE_CHECKING:
+    from amp_rewrite.training.optimizers.train_op import TrainOp
+
+Array = np.ndarray[Any, Any]
+
+
+_METHODS = {
+    **dict.fromkeys(("load", "load_checkpoint"), "restore"),
+    **dict.fromkeys(("step", "train_step"), "run"),
+    **dict.fromkeys(("save_model", "export_model"), "export"),
+    "fit": "amp_rewrite.Trainer.train",
+}
+"""What others call a method of a session -> what does it here."""
+
+
+class TrainingSession(Inspection):
+    """A training step and its state.
+
+    The state lies in two sets of OrtValues on the device of the first provider. A step reads one
+    set and writes the other, so that no step copies state and a failed step changes none. It holds
+    runtime sessions and, while it is open, answers for the optimizer's states (`learning_rate`,
+    `get_weights`); afterwards single numbers stay as training left them, and other states are an
+    error. `close` it, or use it in a `with` block:
+
+        with TrainingSession(optimizer.minimize(loss)) as session:
+            loss = session.run({"x": x, "t": t})["loss"]
+            session.save("c.safetensors")
+            session.export("trained.onnx")
+
+    Attributes:
+        info: The description of the step.
+        restored: What the last `restore` or `load_state_dict` took, or None.
+        skip_limit: What `limit_skips` has set.
+    """
+
+    def __init__(
+        self,
+        source: TrainOp | Source,
+        providers: Sequence[Provider] = (CPU,),
+        *,
+        threads: int = 0,
+        seed: int = 0,
+        options: Any = None,
+        precision: str | None = None,
+        target: str | None = None,
+        emulate: bool = False,
+        cuda_graph: bool = False,
+        shards: ShardContext | None = None,
+        non_finite: str = ALLOW,
+    ) -> None:
+        """Load a step with its initial state.
+
+        Args:
+            source: A TrainOp, or a step model or its file.
+            providers: Execution providers, the preferred one first: names, or (name, options).
+            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
+            seed: Where the random numbers of Dropout begin; a step file has its own seed.
+            options: An onnxruntime.SessionOptions instead of the default ones.
+            precision: What forward and backward compute in; see `build_step`. None leaves a step
+                file that has been rewritten as it is.
+            target: Whose kernels `precision` is for and `emulate` emulates; None is that of the
+                first provider, and "cuda" for a CPU.
+            emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
+                otherwise the providers compute whatever they do for these types. The CPU provider
+                computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
+            cuda_graph: Capture each step as a CUDA graph (CUDAExecutionProvider only), once for
+                each shape of the feeds. The step must hold no control flow: its updates are
+                conditional by "select".
+            shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
+                gradients are summed over shards; None is the one of the `with` block around. All
+                shards make the same calls of `run` and `restore`; shard 0 alone writes files.
+            non_finite: What to do with fed numbers that are not finite: "allow" them, "count" them
+                in `fed_non_finite`, or "refuse" the batch by a FeedError that says where they are.
+
+        Raises:
+            RuntimeMissingError: ONNX Runtime is not installed.
+            OptionError: A provider is not available, there is no such precision, or another
+                argument is of a kind that it cannot be.
+            StepError: `source` is no TrainOp, or a model, but no step or one of another
+                precision.
+            ShardError: The steps of the shards differ.
+        """
+        threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
+        cuda_graph = arguments.switch("cuda_graph", cuda_graph)
+        self._device = device_of(providers)
+        load_libraries(self._device)
+        kernels = _target(target, providers[0], self._device)
+        self._step = _step_of(source, seed, precision, kernels)
+        self._sharding = sharding_of(shards, self._step)
+        threads = self._resolved(threads)
+        self.info = self._step.info
+        self._states = States(self.info.states, self._step.initial(), self._device)
+        if self._sharding is not None:
+            self._sharding.begin(self._states)
+        graph = self._step.model.graph
+        self._checks = InputChecks(input_limits(graph, self.info.inputs), non_finite)
+        self._inputs = Inputs(graph, self.info.inputs, self._checks)
+        if options is None:
+            options = default_options(threads, self._step, self._device)
+        check_options(options)
+        self._programs = Programs(
+            self._step,
+            self._states.sets,
+            options=options,
+            providers=providers,
+            device=self._device,
+            target=kernels,
+            emulate=emulate,
+            sharding=self._sharding,
+            cuda_graph=cuda_graph,
+        )
+        shared = self._sharding is not None
+        self._held = None if shared else held_steps(self._step, providers, kernels)
+        self._waiting = Waiting(self.info, self._states, shards=shared)
+        self.limit_skips(0)
+        self._outcome = Outcome(self._step, shards=shared)
+        self._frozen = FrozenTensors(self._step)
+        self.restored: Restored | None = None
+        self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
+        if not emulate:
+            warn_if_slow(self.info.precision, self._device)
+
+    def _resolved(self, threads: int) -> int:
+        """Make the step that of its shards, or of one process; return the number of threads."""
+        if self._sharding is None:
+            resolve(self._step.model)
+            return threads
+        self._sharding.prepare(self._step)
+        return threads or self._sharding.threads
+
+    def _begin(self, graph: TrainingGraph | None) -> None:
+        """Answer for the states of a training graph from now on, if there is one."""
+        self._open = True
+        self._graph = graph
+        self._bind(self)
+        global_state.register_session(self, self.info.precision)
+        warn_if_unscaled(self.info)
+
+    def limit_skips(self, steps: int) -> None:
+        """Say when `run` raises LossScaleError, where the loss scale leaves that to the session.
+
+        Args:
+            steps: After how many skipped steps in a row at the lowest scale; 0 is never.
+
+        Raises:
+            OptionError: It is not a number of steps.
+        """
+        self.skip_limit = arguments.integer("number of skipped steps", steps, low=0)
+        self._skips = skip_watches(self.info, self.skip_limit)
+        self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
+
+    def run(
+        self, feeds: Feeds, fetches: str | Sequence[str] | None = None, *, apply: bool = False
+    ) -> dict[str, Array]:
+        """Run one step: update the state, and return what was asked for.
+
+        Args:
+            feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
+                lists; of the declared type, and on any device that ONNX Runtime can read.
+            fetches: Names of values of the step; by default the loss, and with a loss scale
+                "grads_finite". A state's name gives its value before the update. "outcome" is
+                whether the step was applied, or what was skipped and why, in words.
+            apply: End the update with this batch if the step accumulates gradients: the mean of
+                those that there are is applied, of fewer batches than were to come. The same on
+                all shards.
+
+        Returns:
+            Name -> array on the host.
+
+        Raises:
+            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example; a
+                class or a row that it names does not exist; or it is one example, over which a
+                batch normalization normalizes. What lies on a device is not looked into.
+            FetchError: A name is unknown.
+            RunError: ONNX Runtime reports an error, or the provider, which is not known, does not
+                compute what the CPU does; the state is as before.
+            LossScaleError: As many steps as the loss scale allows were skipped in a row.
+            ShardError: Another shard has ended or does not answer, or states have come apart.
+        """
+        self.check_open()
+        names = fetch_names(self.info, fetches, updates=True)
+        needed = self._outcome.needed(names)
+        needed = (*needed, *(name for name in self._watched if name not in needed))
+        applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
+        program = self._programs.get(needed, updates=True, applies=applies)
+        checked = self._check(feeds, program)
+        found = program.run(self._states.current, checked)
+        if self._held is not None:
+            self._held.check(self._states, checked, applies=applies)
+        self._states.advance()
+        if self._sharding is not None and applies is not False:
+            self._sharding.stepped(self._states)
+        waiting = self._waiting.batches
+        for skips in self._skips:
+            skips.note(found, waiting, partial(self.cause, checked))
+        return self._outcome.add(found, names, waiting=waiting, batches=batches)
+
+    def evaluate(
+        self,
+        feeds: Feeds,
+        fetches: str | Sequence[str] | None = None,
+        *,
+        averaged: bool = False,
+    ) -> dict[str, Array]:
+        """Compute values in inference mode with the current weights; no state changes.
+
+        Dropout lets its data through, and BatchNormalization uses its running statistics.
+
+        Args:
+            feeds: As for `run`.
+            fetches: Names of values of the forward pass; by default the loss.
+            averaged: Use the averages that a `WeightAverage` keeps in place of the weights.
+
+        Raises:
+            FeedError: As for `run`.
+            FetchError: As for `run`, or a name is that of a gradient.
+            OptionError: The step keeps no averages.
+            RunError: As for `run`.
+        """
+        self.check_open()
+        names = fetch_names(self.info, fetches, updates=False)
+        self.check_averages(averaged)
+        program = self._programs.get(names, updates=False, averaged=averaged)
+        return program.run(self._states.current, self._check(feeds, program, trains=False))
+
+    def check_examples(self, arrays: Mapping[str, Array], batches: Collection[int] = ()) -> None:
+        """Refuse examples that `run` would refuse, before the first of them is trained on.
+
+        Args:
+            arrays: Input name -> examples; what is not an input is left alone.
+            batches: The sizes of the batches that they will be cut into.
+
+        Raises:
+            FeedError: A class or a row does not exist, a number is not finite and refused, or a
+                batch of one example is too small.
+        """
+        if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise FeedError(
+                "examples must be a mapping from input names to arrays", found=type(arrays).__name__
+            )
+        self._checks.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
+        for size in batches if isinstance(batches, Iterable) else (batches,):  # pyright: ignore[reportUnnecessaryIsInstance]
+            self._checks.refuse_one(self._inputs.batch_lengths(example_count(size)))
+
+    @property
+    def fed_non_finite(self) -> dict[str, int]:
+        """Input -> how many numbers that are not finite were fed, with `non_finite="count"`."""
+        return dict(self._checks.counted)
+
+    def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
+        """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
+
+        Args:
+            tensors: State name -> array.
+            strict: See `restore`.
+
+        Returns:
+            What was taken, by name.
+
+        Raises:
+            CheckpointError: The tensors are not exactly those of the step; no state has changed.
+        """
+        self.check_open()
+        return self._load(tensors, "state dict", strict=arguments.switch("strict", strict))
+
+    @property
+    def waiting(self) -> int:
+        """How many batches' gradients wait for an update; 0 if the step accumulates none."""
+        self.check_open()
+        return self._waiting.batches
+
+    def agree(self, text: str | None) -> str | None:
+        """Return on all shards what the first one says that says anything; all have to ask.
+
+        Args:
+            text: What this one says, such as why training ends; or None.
+
+        Raises:
+            OptionError: It is not a string.
+            ShardError: Another shard has ended, or does not answer.
+        """
+        if text is not None:
+            arguments.text("text", text, what="what the shards are to agree on")
+        return text if self._sharding is None else self._sharding.agree(text)
+
+    if not TYPE_CHECKING:  # which knows the attributes that there are
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what a method is called here."""
+            hint = f"; it is called {_METHODS[name]} here" if name in _METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
+
+    def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
+
+        Args:
+            path: The file.
+            progress: What to store with it, such as the epoch; anything that JSON can hold.
+
+        Raises:
+            SaveError: The name is that of a file of another kind, it cannot be written, JSON cannot
+                hold the progress, or shards are in the middle of accumulating gradients.
+        """
+        check_checkpoint_name(path)
+        self._waiting.check_save()
+        if self._sharding is not None and not self._sharding.writes:
+            return
+        roles = {state.name: state.role for state in self.info.states}
+        roles |= dict.fromkeys(self._frozen.replaced, FROZEN)
+        tensors = {**self.state_dict(), **self._frozen.replaced}
+        note = {} if progress is None else progress
+        write_checkpoint(path, tensors, roles, note, slots_of(self._step))
+
+    def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> dict[str, Any]:
+        """Continue from a checkpoint; return the progress that was stored with it.
+
+        Training goes on bit for bit as if it had not been interrupted. A checkpoint without a loss
+        scale leaves the step's at its initial value, with a warning; one that the step does not
+        have is left out. Weights that the step has frozen are taken too.
+
+        Args:
+            path: The file.
+            strict: Whether it must hold exactly the states of the step. False takes what fits by
+                name, shape and type, across freezing and unfreezing, and into a larger or smaller
+                model; averages that it lacks begin at the weights that it has. Slots are those that
+                their optimizers call alike, whatever their numbers. `restored` says what that was.
+
+        Raises:
+            CheckpointError: It cannot be read, or belongs to another model; no state has changed.
+        """
+        self.check_open()
+        read = partial(read_checkpoint, path)
+        checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
+        self._waiting.check_restored(checkpoint.tensors)
+        slots, saved = slots_of(self._step), checkpoint.slots
+        tensors = by_slot(checkpoint.tensors, saved, slots)
+        unsure = {} if strict or (slots and saved) else uncertain(tensors, self._step)
+        self._load(tensors, path, unsure, strict=arguments.switch("strict", strict))
+        return checkpoint.progress
+
+    def export(
+        self, path: str | os.PathLike[str] | None = None, *, averaged: bool = False
+    ) -> ir.Model:
+        """Return the model that is trained, with its structure as loaded and the current weights.
+
+        Low-rank adapters are merged into the weights that they adapt.
+
+        Args:
+            path: Where to write it too, or None.
+            averaged: Take the averages that a `WeightAverage` keeps in place of the weights.
+
+        Raises:
+            OptionError: The step keeps no averages.
+            SaveError: It cannot be written.
+            StepError: A step file does not hold the structure, or an adapter cannot be merged.
+        """
+        weights = self._weights(averaged)
+        model = self._step.original()
+        set_weights(model, weights)
+        merge(model, self.info.adapters, weights)
+        if path is not None and (self._sharding is None or self._sharding.writes):
+            save(model, path)
+        return model
+
+    def export_adapters(self, folder: str | os.PathLike[str], *, averaged: bool = False) -> None:
+        """Write the low-rank adapters alone, as PEFT does; of several shards, the first does.
+
+        The folder gets `adapter_model.safetensors` and `adapter_config.json`; see docs/formats.md.
+
+        Args:
+            folder: Is made if it is missing.
+            averaged: Take the averages that a `WeightAverage` keeps.
+
+        Raises:
+            OptionError: The step has no adapters, or keeps no averages.
+            SaveError: The files cannot be written.
+        """
+        weights = self._weights(averaged)
+        if self._sharding is None or self._sharding.writes:
+            write_adapters(folder, self.info.adapters, weights)
+
+    def _weights(self, averaged: bool) -> dict[str, Array]:
+        """Return states and replaced constants, variables as their averages if asked for."""
+        self.check_averages(averaged)
+        states = self.state_dict()
+        weights = {**states, **self._frozen.replaced}
+        for name, average in (self.info.averages or {}).items() if averaged else ():
+            weights[name] = states[average].astype(states[name].dtype)
+        return weights
+
+    def check_averages(self, averaged: object) -> None:
+        """Refuse to use averages that the step does not keep.
+
+        Args:
+            averaged: Whether they are to be used.
+
+        Raises:
+            OptionError: It keeps none.
+        """
+        if arguments.switch("averaged", averaged) and not self.info.averages:
+            raise OptionError(
+                "the step keeps no averages of its weights",
+                remedy="build it with optimizers.WeightAverage around the optimizer",
+            )
+
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether the first axis of an input has a fixed length, so that batches have one size."""
+        return self._inputs.fixed_batch
+
+    def end_profiling(self) -> list[str]:
+        """Return the paths of the profiles that options with `enable_profiling` asked for."""
+        return self._programs.end_profiling()
+
+    def close(self) -> None:
+        """Release the runtime's sessions and the state."""
+        if self._open:
+            states = self._states.info.values()
+            numbers = {s.name: self._states.read(s.name) for s in states if not s.shape}
+            self._bind(ClosedStates(numbers))
+            global_state.forget_session(self)
+        self._open = False
+        self._programs.clear()
+        self._states.release()
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what is trained, in what, and how far it is."""
+        info = self.info
+        at = "closed" if not self._open else f"after {self._steps_done()} steps"
+        lines = (
+            f"loss {info.loss}, computed in {info.precision}",
+            f"feeds: {', '.join(info.inputs)}",
+            f"fetches: {', '.join(info.fetches)}",
+        )
+        return to_html(f"training session, {at}", lines, (states_table(info.states),))
+
+    def _steps_done(self) -> int:
+        """Return how many updates the state has seen, 0 for a step that does not count them."""
+        counter = self.info.having("global_step")
+        return 0 if counter is None else int(self.read_state(counter.name))
+
+    def __enter__(self) -> Self:
+        """Return the session."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the session."""
+        self.close()
+
+    def _load(
+        self,
+        given: Mapping[str, Array],
+        where: str | os.PathLike[str],
+        unsure: Mapping[str, str] | None = None,
+        *,
+        strict: bool,
+    ) -> Restored:
+        """Replace states and frozen weights; if `strict` every state, or none if any misfits."""
+        states = self._states.info
+        tensors = state_tensors(given, where)
+        frozen = self._frozen.fitting({k: v for k, v in tensors.items() if k not in states})
+        rest = {k: v for k, v in tensors.items() if k not in frozen}
+        if strict:
+            found, left = fitted(rest, states, self._step.initial(), where), dict[str, str]()
+        else:
+            sure = {name: array for name, array in rest.items() if name not in (unsure or {})}
+            found, left = fitting(sure, states)
+            left |= unsure or {}
+        begun = begun_averages(found, states, self.info.averages or {})
+        if frozen:
+            self._frozen.replace(frozen, where)
+            self._programs.clear()
+        for name, array in {**found, **begun}.items():
+            self._states.write(name, array)
+        for skips in self._skips:
+            skips.reset()
+        kept = tuple(name for name in states if name not in found and name not in begun)
+        self.restored = Restored((*found, *frozen), left, kept, tuple(begun))
+        return self.restored
+
+    def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
+        return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs), trains=trains)
+
+    def _bind(self, store: StateStore) -> None:
+        """Let the optimizer's states be read from and assigned in this session, or what it left."""
+        for name, state in {} if self._graph is None else self._graph.states.items():
+            if name in self._states.info and (store is self or state.store is self):
+                state.store = store
+
+
+def _is_loaded(source: object) -> bool:
+    """Return whether a source is a step model or its file, and no TrainOp."""
+    return isinstance(source, str | bytes | os.PathLike | ir.Model | onnx.ModelProto)
+
+
+def _step_of(source: Any, seed: int, precision: str | None, kernels: Target) -> Step:
+    """Return a step in a precision, which the kernels of a target compute in."""
+    step = read_step(source) if _is_loaded(source) else whole_step(source, seed=seed)
+    step = in_precision(step, precision, changed(None, target=kernels.name))
+    check_supported(step.info.precision, kernels)
+    return step
+
+
+def _target(name: str | None, provider: Provider, device: Device) -> Target:
+    """Return the target of a session: the one named, the provider's, or the default one."""
+    if name is not None:
+        return targets.find(name)
+    known = targets.of_provider(name_and_options(provider)[0])
+    return targets.find(targets.DEFAULT) if known is None or device.is_host else known

@@ -1,0 +1,103 @@
+"""From a TrainOp to a step: an ordinary ONNX model that any runtime can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+import onnx_ir as ir
+
+from amp_rewrite.rewriting.plan.options import (
+    RewriteOptions,
+    StepChanges,
+    changed,
+    with_option_names,
+)
+from amp_rewrite.training.graph.replicas import define
+from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
+from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
+from amp_rewrite.training.step.cut import cut
+from amp_rewrite.training.step.export import keep_forward
+from amp_rewrite.training.step.precision import in_precision
+from amp_rewrite.training.step.step import Step, whole_step
+from amp_rewrite.training.step.step_arguments import checked_targets, fetched_names
+from amp_rewrite.training.step.step_info import DEFAULT_FETCHES
+
+if TYPE_CHECKING:
+    from amp_rewrite.training.optimizers.train_op import TrainOp
+
+_COUNTERS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "gradient_norm")
+"""Outputs of the model of a step with a dynamic loss scale, which computes them in any case."""
+
+
+@with_option_names
+def build_step(
+    train_op: TrainOp,
+    fetches: str | Iterable[str] = (),
+    *,
+    seed: int = 0,
+    targets: Mapping[str, Any] | None = None,
+    precision: str | None = None,
+    options: RewriteOptions | None = None,
+    **changes: Unpack[StepChanges],
+) -> ir.Model:
+    """Return the training step of a TrainOp as an ordinary ONNX model.
+
+    Inputs are the data inputs that the step reads and one input per state tensor, with its initial
+    value as default, so that a plain runtime may leave it out in the first step. Outputs are the
+    loss, what was asked for, and the next value of every state;
+    `metadata_props["amp_rewrite.step"]` pairs inputs and outputs (see `step_info.StepInfo`).
+
+    Args:
+        train_op: What `Optimizer.minimize` returned; not changed.
+        fetches: Names of values to compute besides the loss.
+        seed: Where the random numbers of Dropout begin.
+        targets: What evaluation compares, where the loss does not tell: the names of the "logits"
+            or other "predictions" and of the "labels", and the "ignore_index" of labels.
+        precision: What forward and backward compute in: "float32", "float16" or "bfloat16". None
+            is that of `options`; without them float32, or what
+            enable_mixed_precision_graph_rewrite chose. States, data inputs and fetches are float32
+            in any case.
+        options: How to rewrite what is to be low, as for `amp_rewrite.rewrite`.
+        **changes: Single options by name, as for `amp_rewrite.rewrite`.
+
+    Raises:
+        StepError: It is no TrainOp, or an update does not fit its state.
+        FetchError: A name in `fetches` is unknown.
+        OptionError: There is no such precision or option, or the seed is no integer, or `targets`
+            are no such names.
+    """
+    chosen = changed(options, **changes)
+    if precision is None and options is not None:
+        precision = chosen.precision
+    step = in_precision(whole_step(train_op, seed=seed), precision, chosen)
+    return step_model(step, fetches, targets=targets)
+
+
+def step_model(
+    step: Step, fetches: str | Iterable[str] = (), *, targets: Mapping[str, Any] | None = None
+) -> ir.Model:
+    """Return the model of `build_step` for a step that is there already.
+
+    Args:
+        step: What `whole_step` or `in_precision` returned; it is cut down, and of no use then.
+        fetches: Names of values to compute besides the loss.
+        targets: See `build_step`.
+
+    Raises:
+        FetchError: A name in `fetches` is unknown.
+        OptionError: `targets` are no such names.
+    """
+    told = {**(step.info.targets or {}), **checked_targets(targets)}
+    info = replace(step.info, targets=told or None)
+    always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
+    if info.fetches.get(LEARNING_RATE) not in info.names:
+        always = (*always, LEARNING_RATE)  # of a schedule: a number that the step computes anyway
+    known = [name for name in always if name in info.fetches]
+    model, forward = step.model, step.original()
+    cut(model, info, (*known, *fetched_names(fetches)))
+    spell_out_batch_norms(model)
+    keep_forward(model, forward, set(info.names))
+    define(model)
+    return model

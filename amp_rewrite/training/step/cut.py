@@ -1,0 +1,203 @@
+"""Cut a step down to what was asked for: outputs, what they need, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir.passes.common import CommonSubexpressionEliminationPass
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import FetchError, StepError
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
+from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
+from amp_rewrite.training.grad.loop_history import drop_unused_history
+from amp_rewrite.training.step.step_info import StateInfo, StepInfo
+
+
+def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Return the values of the main graph that can be fetched, by name."""
+    found = {v.name: v for v in graph.initializers.values() if v.name}
+    found.update({v.name: v for v in graph.inputs if v.name})
+    for node in graph:
+        found.update({v.name: v for v in node.outputs if v.name})
+    return found
+
+
+def _next_value(values: Mapping[str, ir.Value], state: StateInfo) -> ir.Value:
+    if state.output not in values:
+        raise StepError(
+            "a state has no next value in the graph",
+            where=state.name,
+            expected=f"a value called {state.output!r}",
+            remedy="build the step again",
+        )
+    return values[state.output]
+
+
+def cut(
+    model: ir.Model,
+    info: StepInfo,
+    fetches: Iterable[str],
+    *,
+    updates: bool = True,
+    defaults: bool = True,
+) -> StepInfo:
+    """Leave the part of a step that computes `fetches` and the next state, in place.
+
+    It is an ordinary ONNX model whose outputs are the fetches, in order, and then the next states.
+    What a rewritten step computes in float16 or bfloat16 is fetched as float32, which numpy knows.
+
+    Args:
+        model: A step with everything that can be fetched.
+        info: Its description.
+        fetches: Names of values, or names that `info.fetches` knows.
+        updates: Compute the next state too.
+        defaults: Keep the initial state as defaults of the state inputs; without them the model is
+            small, and every state must be fed.
+
+    Returns:
+        The description of what is left, whose `fetches` are those asked for.
+
+    Raises:
+        FetchError: A name is unknown.
+        StepError: The graph lacks the next value of a state.
+    """
+    names = list(dict.fromkeys(fetches))
+    graph = model.graph
+    values = values_by_name(graph)
+    targets = [_resolve(values, info, name) for name in names]
+    next_states = [(s, _next_value(values, s)) for s in info.states] if updates else []
+    graph.outputs.clear()
+    taken = {state.output for state, _ in next_states}
+    outputs: dict[str, str] = {}
+    for name, target in zip(names, targets, strict=True):
+        if info.precision != FLOAT32.name and target.dtype in LOW_MEMBERS:
+            target = _widened(graph, target, f"{name}:{FLOAT32.name}")
+        value = _as_output(graph, target, taken, f"{name}:value")
+        graph.outputs.append(value)
+        outputs[name] = str(value.name)
+    for _, value in next_states:
+        graph.outputs.append(value)
+    remove_unused(graph)
+    backward = _merge_equal(model, info)
+    remove_inputs(graph, {s.name for s, _ in next_states})
+    declare_types(model, graph.outputs)
+    kept = {v.name for v in graph.inputs}
+    described = replace(
+        info,
+        states=tuple(s for s in info.states if s.name in kept),
+        inputs=tuple(name for name in info.inputs if name in kept),
+        fetches=outputs,
+        **backward,
+    )
+    if not defaults:
+        _remove_defaults(graph, described)
+    model.metadata_props[STEP_KEY] = described.to_json()
+    return described
+
+
+def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value:
+    found = values.get(info.fetches.get(name, name))
+    if found is not None:
+        return found
+    known = sorted({*info.fetches, *values})
+    close = get_close_matches(name, known, n=3)
+    if _is_inside(values.values(), name):
+        raise FetchError(
+            f"{name!r} is computed inside the conditional update only, in steps that are applied",
+            expected=f"one of {', '.join(sorted(info.fetches))} or a value outside",
+            remedy="build the step with conditional='select' to fetch it",
+        )
+    raise FetchError(
+        f"the step computes no value {name!r}",
+        found=f"close names: {', '.join(close)}" if close else f"{len(known)} other names",
+        expected=f"one of {', '.join(sorted(info.fetches))} or the name of a value of the step",
+        remedy="fetch one of these, or build the step with this fetch",
+    )
+
+
+def _is_inside(values: Iterable[ir.Value], name: str) -> bool:
+    """Return whether a value of that name is in a graph inside a node that computes `values`."""
+    nodes = {node: None for value in values if (node := value.producer()) is not None}
+    graphs = (graph for node in nodes for graph in subgraphs(node))
+    return any(v.name == name for graph in graphs for node in graph for v in node.outputs)
+
+
+def _widened(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
+    """Return a low-precision value as float32."""
+    cast = ir.node("Cast", [value], {"to": FLOAT32.ir.value}, name=f"fetch/{name}")
+    wide = cast.outputs[0]
+    wide.name, wide.type, wide.shape = name, ir.TensorType(FLOAT32.ir), value.shape
+    graph.append(cast)
+    return wide
+
+
+def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> ir.Value:
+    """Return `value`, or a copy of it where a value cannot be this output itself."""
+    passed_through = value.producer() is None
+    if not passed_through and value.name not in taken:
+        taken.add(str(value.name))
+        return value
+    node = ir.node("Identity", [value], name=f"fetch/{name}")
+    copy = node.outputs[0]
+    copy.name, copy.type, copy.shape = name, value.type, value.shape
+    graph.append(node)
+    taken.add(name)
+    return copy
+
+
+def remove_unused(graph: ir.Graph) -> None:
+    """Remove nodes and initializers that no output needs, and what loops give out for none."""
+    remove_unused_nodes(graph)
+    drop_unused_history(graph)
+    for name, value in list(graph.initializers.items()):
+        if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
+            del graph.initializers[name]
+
+
+def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
+    """Merge equal nodes; return the names that seed, boundary and gradients have then."""
+    graph, values = model.graph, values_by_name(model.graph)
+    maps = {key: getattr(info, key) for key in ("gradients", "gradient_rows")}
+    named = {info.seed, info.boundary}.union(*(names.values() for names in maps.values() if names))
+    followed = [name for name in values if name in named]
+    probe = ir.node("Probe", [values[name] for name in followed])  # sees what becomes of them
+    graph.append(probe)
+    CommonSubexpressionEliminationPass()(model)
+    now = {k: str(v.name) for k, v in zip(followed, probe.inputs, strict=True) if v is not None}
+    graph.remove(probe, safe=True)
+    found: dict[str, Any] = {key: now.get(getattr(info, key)) for key in ("seed", "boundary")}
+    for key, names in maps.items():  # rows have gone with their gradient, or stay with it
+        kept = {k: now[v] for k, v in (names or {}).items() if v in now}
+        found[key] = None if names is None else kept
+    return found
+
+
+def remove_inputs(graph: ir.Graph, updated: Collection[str] = ()) -> None:
+    """Remove inputs that nothing reads; a state that is updated stays, read or not."""
+    unused = [v for v in graph.inputs if not v.uses() and v.name not in updated]
+    for value in unused:
+        graph.inputs.remove(value)
+        graph.initializers.pop(str(value.name), None)
+
+
+def _remove_defaults(graph: ir.Graph, info: StepInfo) -> None:
+    for name in info.names:
+        value = graph.initializers.pop(name)
+        value.const_value = None
+
+
+def declare_types(model: ir.Model, values: Iterable[ir.Value]) -> None:
+    """Record the types of values that become inputs and outputs, where they can be inferred."""
+    missing = [value for value in values if value.type is None]
+    types = infer_types(model) if missing else {}
+    for value in missing:
+        if value in types:
+            value.type = elements.to_ir(types[value])

@@ -1,0 +1,142 @@
+"""Operators of a step that a target has no kernel for, spelled out in those that it has.
+
+A node without a kernel runs on the CPU, and what it reads and makes is copied between the two in
+every step. Whether there is a kernel, the target's kernel table says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.keys import PART_KEY, SOURCE_KEY
+from amp_rewrite.graph.ports import opset_of
+from amp_rewrite.kernels.kernel_table import KernelTable, table_of
+from amp_rewrite.targets import Target
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.prepare import record_types
+
+_SCOPE = "missing_kernels"
+
+
+def lower_missing(model: ir.Model, target: Target) -> None:
+    """Replace nodes of the main graph for which the target has no kernel, in place."""
+    table = table_of(target)
+    if table is None:
+        return
+    nodes = [n for n in model.graph if n.domain == "" and n.op_type in _RULES]
+    missing = [node for node in nodes if not _has_kernel(table, model, node)]
+    if not missing:
+        return
+    record_types(model)
+    b = Builder(model, scope=_SCOPE)
+    for node in missing:
+        before = len(b.added)
+        results = _RULES[node.op_type](b, node)
+        if results is None:
+            continue
+        origin = {k: v for k, v in node.metadata_props.items() if k in (PART_KEY, SOURCE_KEY)}
+        for added in b.added[before:]:
+            added.metadata_props.clear()
+            added.metadata_props.update(origin)
+        _replace(b, node, results)
+    model.graph.sort()
+
+
+def _has_kernel(table: KernelTable, model: ir.Model, node: ir.Node) -> bool:
+    given = next(value for value in node.inputs if value is not None)
+    types = {} if given.dtype is None else {"T": tensor(given.dtype.value)}
+    return table.has_kernel("", node.op_type, opset_of(node, model.graph.opset_imports), types)
+
+
+def _replace(b: Builder, node: ir.Node, results: list[ir.Value | None]) -> None:
+    for old, new in zip(node.outputs, results, strict=False):
+        if new is None:
+            continue
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        name, old.name = str(old.name), f"{old.name}:replaced"
+        new.name, new.type, new.shape = name, old.type or new.type, old.shape or new.shape
+    b.graph.remove(node, safe=True)
+
+
+def _sum(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
+    """Add the inputs one after the other, as the kernels of Sum do."""
+    given = [value for value in node.inputs if value is not None]
+    return [reduce(b.add, given) if len(given) > 1 else b.op("Identity", *given)]
+
+
+def _space_to_depth(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
+    """Move blocks of space (N, C, H, W) into channels: (N, b * b * C, H / b, W / b).
+
+    None where C, H or W is not known.
+    """
+    x, size = _given(node, 0), node.attributes["blocksize"].as_int()
+    shape = [] if x.shape is None else list(x.shape)
+    lengths = [length for length in shape[1:] if isinstance(length, int)]
+    if len(lengths) != 3:
+        return None
+    channels, height, width = lengths
+    cut = b.reshape(x, [0, channels, height // size, size, width // size, size])
+    moved = b.transpose(cut, [0, 3, 5, 1, 2, 4])
+    return [b.reshape(moved, [0, channels * size * size, height // size, width // size])]
+
+
+def _softmax_cross_entropy(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
+    """Take the logarithm of the softmax at the label, and its mean or sum.
+
+        log_prob = x - max(x) - log(sum(exp(x - max(x)))), over the classes, axis 1
+        loss = -sum(log_prob[label] * weight[label]) / sum(weight[label])
+
+    An element whose label is to be ignored has the weight 0.
+    """
+    scores, labels = _given(node, 0), _given(node, 1)
+    centred = b.sub(scores, b.reduce("ReduceMax", scores, [1]))
+    log_prob = b.sub(centred, b.log(b.reduce_sum(b.exp(centred), [1])))
+    counts, known = _weights_of(b, node, scores, labels)
+    at_label = b.op("GatherElements", log_prob, b.unsqueeze(known, [1]), axis=1)
+    losses = b.neg(b.squeeze(at_label, [1]))
+    losses = losses if counts is None else b.mul(losses, counts)
+    reduction = node.attributes.get_string("reduction", "mean")
+    return [_reduced(b, losses, counts, reduction), log_prob]
+
+
+def _weights_of(
+    b: Builder, node: ir.Node, scores: ir.Value, labels: ir.Value
+) -> tuple[ir.Value | None, ir.Value]:
+    """Return the weight of each element, None if all are 1, and labels that are classes."""
+    weights = node.inputs[2] if len(node.inputs) > 2 else None
+    ignored = node.attributes.get("ignore_index")
+    if ignored is None:
+        return (None if weights is None else b.gather(weights, labels)), labels
+    number = b.constant(ignored.as_int(), b.type_of(labels))
+    counted = b.logical_not(b.equal(labels, number))
+    known = b.where(counted, labels, b.constant(0, b.type_of(labels)))
+    ones = b.cast(counted, b.type_of(scores))
+    return (ones if weights is None else b.mul(ones, b.gather(weights, known))), known
+
+
+def _reduced(b: Builder, losses: ir.Value, counts: ir.Value | None, reduction: str) -> ir.Value:
+    if reduction == "none":
+        return losses
+    total = b.reduce_sum(losses, keepdims=False)
+    if reduction == "sum":
+        return total
+    if counts is None:
+        return b.reduce_mean(losses, keepdims=False)
+    return b.div(total, b.reduce_sum(counts, keepdims=False))
+
+
+def _given(node: ir.Node, index: int) -> ir.Value:
+    value = node.inputs[index]
+    assert value is not None, "the input is not optional"
+    return value
+
+
+_RULES: dict[str, Callable[[Builder, ir.Node], list[ir.Value | None] | None]] = {
+    "SoftmaxCrossEntropyLoss": _softmax_cross_entropy,
+    "SpaceToDepth": _space_to_depth,
+    "Sum": _sum,
+}

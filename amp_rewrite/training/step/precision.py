@@ -1,0 +1,100 @@
+"""From a float32 step to one that computes forward and backward in float16 or bfloat16."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amp_rewrite.dtypes import FLOAT32, LOW, SHORT
+from amp_rewrite.errors import OptionError, StepError
+from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed
+from amp_rewrite.targets import Target
+from amp_rewrite.training.global_state import global_state
+from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.step import Step
+
+
+def chosen_precision(precision: str | None) -> str:
+    """Return the precision of a new step; None leaves the choice to the global state.
+
+    Raises:
+        OptionError: There is no such precision.
+    """
+    chosen = (global_state.precision() or FLOAT32.name) if precision is None else precision
+    chosen = SHORT.get(chosen.lower(), chosen.lower()) if isinstance(chosen, str) else chosen  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not isinstance(chosen, str) or chosen not in (FLOAT32.name, *LOW):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "unknown precision",
+            found=repr(precision),
+            expected=" or ".join(map(repr, (FLOAT32.name, *LOW))),
+        )
+    return chosen
+
+
+def in_precision(step: Step, precision: str | None, options: RewriteOptions | None = None) -> Step:
+    """Return a step in the precision asked for.
+
+    States, data inputs and whatever is fetched stay float32. Each state that is read in the low
+    type is cast once per step, for forward and backward alike.
+
+    Args:
+        step: With everything that can be fetched. Its model gets more outputs: go on with what is
+            returned.
+        precision: "float32", "float16" or "bfloat16"; None is what a step that has been rewritten
+            has, and the choice of the global state for any other.
+        options: How to rewrite; their precision is replaced.
+
+    Raises:
+        OptionError: There is no such precision, or the options give up types of inputs or outputs.
+        StepError: The step has been rewritten to another precision.
+        AmpError: A list is wrong.
+    """
+    present = step.info.precision
+    if precision is None and present != FLOAT32.name:
+        return step
+    wanted = chosen_precision(precision)
+    if wanted == present:
+        return step
+    if present != FLOAT32.name:
+        raise StepError(
+            "the step has been rewritten already",
+            found=present,
+            expected=wanted,
+            remedy=f"build the step again with precision={wanted!r}",
+        )
+    choice: Changes = {"precision": wanted}  # pyright: ignore[reportAssignmentType] it was checked
+    chosen = changed(options, **choice)
+    if chosen.keep_io_types is not True:
+        raise OptionError(
+            "a step keeps the types of all its inputs and outputs",
+            found=f"keep_io_types={chosen.keep_io_types!r}",
+            expected="keep_io_types=True",
+        )
+    return _rewritten(step, chosen)
+
+
+def check_supported(precision: str, target: Target) -> None:
+    """Refuse a step in a low precision that a target does not compute in.
+
+    Raises:
+        OptionError: It does not.
+    """
+    if precision in LOW:
+        target.check_precision(precision)
+
+
+def _rewritten(step: Step, options: RewriteOptions) -> Step:
+    """Rewrite a step; next states, fetches and gradients keep their names and types."""
+    model, graph = step.model, step.model.graph
+    values = values_by_name(graph)
+    ends = [state.output for state in step.info.states]
+    ends += [*step.info.fetches.values(), *(step.info.gradients or {}).values()]
+    ends += (step.info.gradient_rows or {}).values()
+    found = [values[name] for name in dict.fromkeys(ends) if name in values]
+    computed = [v for v in found if v.producer() is not None]
+    graph.outputs.extend(v for v in computed if not v.is_graph_output())
+    result = rewrite(model, options)
+    info = replace(step.info, precision=options.precision)
+    result.model.metadata_props[STEP_KEY] = info.to_json()
+    return replace(step, model=result.model, info=info, rewriting=result)

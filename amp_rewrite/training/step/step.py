@@ -1,0 +1,251 @@
+"""A training step, made of a TrainOp or read from a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import StepError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.traverse import ancestors, inputs_of
+from amp_rewrite.training.graph.compared import compared_by
+from amp_rewrite.training.graph.replicas import undefine
+from amp_rewrite.training.graph.training_graph import TrainingGraph
+from amp_rewrite.training.step.batch_norm import put_back_batch_norms
+from amp_rewrite.training.step.cut import cut, values_by_name
+from amp_rewrite.training.step.decided import decide
+from amp_rewrite.training.step.dropout import replace_dropouts
+from amp_rewrite.training.step.export import forward_of
+from amp_rewrite.training.step.gradient_underflow import UNDERFLOW, with_underflow
+from amp_rewrite.training.step.read_info import read_info
+from amp_rewrite.training.step.state_values import describe, make_input, next_value
+from amp_rewrite.training.step.step_arguments import seed_number
+from amp_rewrite.training.step.step_info import (
+    CONSTANT_UNLESS_UPDATED,
+    DENOMINATOR,
+    IGNORED,
+    LABELS,
+    LOGITS,
+    LOSS,
+    PREDICTIONS,
+    StateInfo,
+    StepInfo,
+)
+
+if TYPE_CHECKING:
+    from amp_rewrite.rewriting.api import RewriteResult
+    from amp_rewrite.training.optimizers.train_op import TrainOp
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step with everything that can be fetched from it.
+
+    Attributes:
+        model: The step before it is cut down to what one run asks for.
+        info: Its description.
+        training: The training graph that it was built on, or None if only `model` knows it.
+        rewriting: How `model` was rewritten to another precision, or None if it was not.
+    """
+
+    model: ir.Model
+    info: StepInfo
+    training: TrainingGraph | None = None
+    rewriting: RewriteResult | None = None
+
+    def cut(
+        self,
+        fetches: Iterable[str],
+        *,
+        updates: bool = True,
+        defaults: bool = True,
+        applies: bool | None = None,
+    ) -> tuple[ir.Model, StepInfo]:
+        """Return the model that computes `fetches` and the next state, and its description.
+
+        Args:
+            fetches: Names of values, or `gradient_underflow`, whose nodes are added when they are
+                asked for.
+            updates: See `cut.cut`.
+            defaults: See `cut.cut`.
+            applies: Whether gradients that the step accumulates are applied; None leaves that
+                to the step; see `decide`.
+        """
+        model, info, names = clone(self.model), self.info, tuple(fetches)
+        if applies is not None and info.boundary is not None:
+            decide(model, info.boundary, last=applies)
+        if UNDERFLOW in names:
+            info = with_underflow(model, info)
+        return model, cut(model, info, names, updates=updates, defaults=defaults)
+
+    def initial(self) -> dict[str, ir.TensorProtocol]:
+        """Return the initial value of every state.
+
+        Raises:
+            StepError: One is missing, or has another shape than the step says.
+        """
+        found: dict[str, ir.TensorProtocol] = {}
+        for state in self.info.states:
+            value = self.model.graph.initializers.get(state.name)
+            tensor = None if value is None else value.const_value
+            if tensor is None or tuple(tensor.shape.numpy()) != state.shape:
+                raise StepError(
+                    "the step has no initial value for a state",
+                    where=state.name,
+                    found=None if tensor is None else f"one of shape {list(tensor.shape)}",
+                    remedy="build the step again, or pass it to inject_loss_scaling",
+                )
+            found[state.name] = tensor
+        return found
+
+    def original(self) -> ir.Model:
+        """Return a copy of the model that is trained, whose weights may be empty.
+
+        Raises:
+            StepError: The step does not hold it.
+        """
+        return forward_of(self.model) if self.training is None else self.training.forward()
+
+
+def read_step(source: Source) -> Step:
+    """Return the step in a file or a model that `build_step` made.
+
+    Raises:
+        LoadError: It is no ONNX model.
+        StepError: It is a model, but no step.
+    """
+    where = source if isinstance(source, str | os.PathLike) else None
+    model = load(source)
+    undefine(model)
+    put_back_batch_norms(model)
+    return Step(model, read_info(model, where))
+
+
+def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
+    """Return a step with everything that can be fetched.
+
+    Args:
+        train_op: What `Optimizer.minimize` returned; not changed.
+        seed: Where the random numbers of Dropout begin.
+
+    Raises:
+        StepError: It is no TrainOp, or an update does not fit its state.
+        OptionError: The seed is not an integer.
+    """
+    check_train_op(train_op)
+    seed = seed_number(seed)
+    training = train_op.graph
+    read = _read_by(train_op)
+    _name_values(training.model.graph)
+    known = {*values_by_name(training.source.graph)}
+    known.update(str(value.name) for value in train_op.fetches.values())
+    model = clone(training.model)
+    values = values_by_name(model.graph)
+    states: list[StateInfo] = []
+    for name, state in training.states.items():
+        update = train_op.updates.get(name, state.value if state.kept else None)
+        if update is None and (state.role in CONSTANT_UNLESS_UPDATED or state.value not in read):
+            continue
+        value = make_input(model.graph, values[str(state.value.name)], state)
+        following = value if update is None else values[str(update.name)]
+        earlier = values.get(f"{state.name}:next")  # of a step that was grouped, say
+        if earlier not in (None, following) and earlier.name not in known:
+            earlier.name = f"{earlier.name}:replaced"
+        output = next_value(model.graph, following, state, known)
+        states.append(describe(state, output))
+    states += replace_dropouts(model, seed)
+    info = _info(train_op, model, states)
+    model.metadata_props[STEP_KEY] = info.to_json()
+    return Step(model, info, training)
+
+
+def check_train_op(given: object) -> None:
+    """Refuse what is not a training step.
+
+    Raises:
+        StepError: It is not one.
+    """
+    if all(hasattr(given, name) for name in ("graph", "updates", "fetches")):
+        return
+    raise StepError(
+        "not a training step",
+        found=f"an object of type {type(given).__name__}",
+        expected="a TrainOp",
+        remedy="pass what Optimizer.minimize or apply_gradients returned",
+    )
+
+
+def _read_by(train_op: TrainOp) -> set[ir.Value]:
+    """Return the values that updates and fetches are computed from.
+
+    The graph may hold the states of other optimizers too, which are not a part of this step.
+    """
+    wanted = {*train_op.updates.values(), *train_op.fetches.values()}
+    return wanted.union(*map(inputs_of, ancestors(wanted)))
+
+
+def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepInfo:
+    names = {state.name for state in states}
+    fetches = {key: str(value.name) for key, value in train_op.fetches.items()}
+    if train_op.loss is not None:
+        fetches.setdefault(LOSS, str(train_op.loss.value.name))
+    training = train_op.graph
+    once = len(training.seeds) == 1
+    accumulated = train_op.accumulated
+    return StepInfo(
+        states=tuple(states),
+        inputs=tuple(str(v.name) for v in model.graph.inputs if v.name not in names),
+        fetches=fetches,
+        loss=fetches.get(LOSS),
+        targets=None if train_op.loss is None else targets_of(train_op.loss.value),
+        seed=str(training.seeds[0].name) if once else None,
+        gradients=_names(training.gradients) if once else None,
+        gradient_rows=_names(training.gradient_rows) or None if once else None,
+        loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
+        loss_scales=tuple(map(dict, train_op.loss_scales)),
+        accumulate=1 if accumulated is None else accumulated.steps,
+        boundary=None if accumulated is None else str(accumulated.boundary.name),
+        averages=dict(train_op.averages) or None,
+        adapters=tuple(a for a in training.adapters if {a.a, a.b} <= names),
+    )
+
+
+def _names(values: Mapping[str, ir.Value]) -> dict[str, str]:
+    return {key: str(value.name) for key, value in values.items()}
+
+
+def _name_values(graph: ir.Graph) -> None:
+    """Give a name to every output of a node that has none, so that a clone can be matched."""
+    used = set(values_by_name(graph))
+    for index, node in enumerate(graph):
+        for position, value in enumerate(node.outputs):
+            if not value.name and value.uses():
+                stem = f"{node.name or node.op_type}_{index}_out_{position}"
+                value.name = stem if stem not in used else f"{stem}_{len(used)}"
+                used.add(value.name)
+
+
+def targets_of(loss: ir.Value) -> dict[str, Any] | None:
+    """Return `StepInfo.targets`: what a loss compares; None if nobody knows.
+
+    Labels that are not fed as they are have no name there.
+    """
+    compared = compared_by(loss)
+    if compared is None:
+        return None
+    found: dict[str, Any] = {
+        LOGITS if compared.of_classes else PREDICTIONS: str(compared.predictions.name)
+    }
+    if compared.labels.is_graph_input():
+        found[LABELS] = str(compared.labels.name)
+    if compared.ignore_index is not None:
+        found[IGNORED] = compared.ignore_index
+    if compared.denominator is not None:
+        found[DENOMINATOR] = str(compared.denominator.name)
+    return found

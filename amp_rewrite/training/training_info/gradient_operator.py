@@ -1,0 +1,183 @@
+"""Gradient of ai.onnx.preview.training in operators of ai.onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traverse import inputs_of, subgraphs
+from amp_rewrite.training.grad import Builder, gradients
+from amp_rewrite.training.graph.weights import nodes_before
+
+Scope = Sequence[ir.Graph]
+"""A graph and those around it, the innermost one first."""
+
+
+def resolve(node: ir.Node, scope: Scope) -> None:
+    """Append the values that xs, zs and y denote to the inputs of a Gradient node, in place.
+
+    From then on renaming and inlining do no harm, and sorting puts the node behind y.
+
+    Args:
+        node: The Gradient node.
+        scope: The graphs in which it finds names.
+
+    Raises:
+        TrainingInfoError: A name denotes no value, or inputs and outputs do not match the names.
+    """
+    xs, zs = node.attributes.get_strings("xs", []), node.attributes.get_strings("zs", [])
+    y = node.attributes.get_string("y")
+    if not xs or y is None:
+        raise TrainingInfoError("attributes 'xs' and 'y' are needed", where=place(node))
+    count = len(node.inputs)
+    if None in node.inputs or count != len(xs) + len(zs) or len(node.outputs) > len(xs):
+        raise TrainingInfoError(
+            "inputs and outputs do not match the attributes xs and zs",
+            where=place(node),
+            found=f"{count} inputs, {len(node.outputs)} outputs",
+            expected=f"{len(xs) + len(zs)} inputs and up to {len(xs)} outputs",
+        )
+    known = [_find(node, name, scope) for name in (*xs, *zs, y)]
+    node.resize_inputs(count + len(known))
+    for index, value in enumerate(known, count):
+        node.replace_input_with(index, value)
+
+
+def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
+    """Return the derivatives of y with respect to each of xs; zeros where y does not depend on it.
+
+    The tensors of xs and zs are independent, even where one is computed from another, and those of
+    zs are held constant. Where an input of the node is not the value that its name denotes, the
+    nodes in between are repeated on the inputs. The seed is a tensor of ones: the derivative of the
+    sum of y's elements.
+
+    Args:
+        node: A Gradient node that is resolved, in a sorted graph.
+        b: A builder for the node's graph.
+
+    Raises:
+        TrainingInfoError: Something is not a floating-point tensor.
+        GradientError: An operator in between has no gradient.
+    """
+    values = [v for v in node.inputs if v is not None]
+    count = len(values) // 2
+    inputs, known, y = values[:count], values[count:-1], values[-1]
+    differentiated = len(node.attributes.get_strings("xs", []))
+    _check_float(node, [*inputs[:differentiated], y])
+    if inputs != known:
+        inputs, y = _repeat(b, y, dict(zip(known, inputs, strict=True)))
+        return _differentiate(b, y, inputs[:differentiated])
+    if y.graph is not None:
+        b = b.child(y.graph)
+    cut = {v: _stand_in(v) for v in known if v.producer() is not None}
+    _exchange(cut)
+    wrt = [cut.get(v, v) for v in known[:differentiated]]
+    results = _differentiate(b, cut.get(y, y), wrt)
+    back = {new: old for old, new in cut.items()}
+    _exchange(back)
+    return [back.get(v, v) for v in results]
+
+
+def _differentiate(b: Builder, y: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
+    found = gradients(b, {y: b.ones_like(y)}, wrt, sparse=False)
+    pairs = zip(found, wrt, strict=True)
+    return [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
+
+
+def _stand_in(value: ir.Value) -> ir.Value:
+    """Return an independent value of the same type and shape."""
+    return ir.Value(name=value.name, type=value.type, shape=value.shape)
+
+
+def _exchange(values: Mapping[ir.Value, ir.Value]) -> None:
+    """Let nodes read the values of the mapping instead of its keys."""
+    for old, new in values.items():
+        for node, index in list(old.uses()):
+            node.replace_input_with(index, new)
+
+
+def _find(node: ir.Node, name: str, scope: Scope) -> ir.Value:
+    for graph in scope:
+        for value in _values(graph):
+            if value.name == name:
+                return value
+    raise TrainingInfoError(
+        f"no value is called {name!r}", where=place(node), expected="the name of a value in scope"
+    )
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
+def _check_float(node: ir.Node, values: Sequence[ir.Value]) -> None:
+    for value in values:
+        if value.dtype is not None and not value.dtype.is_floating_point():
+            raise TrainingInfoError(
+                f"{value.name!r} cannot be differentiated",
+                where=place(node),
+                found=value.dtype.name.lower(),
+                expected="a floating-point tensor",
+            )
+
+
+def _repeat(
+    b: Builder, y: ir.Value, given: dict[ir.Value, ir.Value]
+) -> tuple[list[ir.Value], ir.Value]:
+    """Compute y again: what depends on a key of `given` reads the value there instead.
+
+    Each given value passes through an Identity of its own, so that none depends on another.
+
+    Returns:
+        The values that are read instead, and y.
+    """
+    copied = {old: b.op("Identity", new) for old, new in given.items()}
+    inputs = list(copied.values())
+    for node in nodes_before(y.graph, y) if y.graph is not None else ():
+        if any(v in copied for v in inputs_of(node)):
+            copies = _copy(b, node, copied)
+            for old, new in zip(node.outputs, copies, strict=True):
+                copied.setdefault(old, new)
+    return inputs, copied.get(y, y)
+
+
+def _copy(b: Builder, node: ir.Node, given: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
+    inputs = [None if v is None else given.get(v, v) for v in node.inputs]
+    attributes: dict[str, Any] = {k: _attribute(v, given) for k, v in node.attributes.items()}
+    count = len(node.outputs)
+    copies = b.op(node.op_type, *inputs, outputs=count, domain=node.domain, **attributes)
+    copies = (copies,) if count == 1 else copies
+    producer = copies[0].producer()
+    if producer is not None:
+        producer.overload = node.overload
+    for old, new in zip(node.outputs, copies, strict=True):
+        new.type = new.type or old.type
+    return copies
+
+
+def _attribute(attribute: ir.Attr, given: Mapping[ir.Value, ir.Value]) -> ir.Attr:
+    """Return an attribute whose graph, if it is one, reads the given values."""
+    if attribute.type is not ir.AttributeType.GRAPH:
+        return attribute
+    graph = attribute.as_graph().clone(allow_outer_scope_values=True)
+    _replace_captured(graph, given)
+    return ir.AttrGraph(attribute.name, graph)
+
+
+def _replace_captured(graph: ir.Graph, given: Mapping[ir.Value, ir.Value]) -> None:
+    for node in graph:
+        for index, value in enumerate(node.inputs):
+            if value is not None and value in given:
+                node.replace_input_with(index, given[value])
+        for inner in subgraphs(node):
+            _replace_captured(inner, given)
+    for index, value in enumerate(graph.outputs):
+        if value in given:
+            graph.outputs[index] = given[value]

@@ -1,0 +1,1 @@
+"""What is known of the numbers in values without data."""

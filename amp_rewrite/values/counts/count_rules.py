@@ -1,0 +1,173 @@
+"""What kind of number an operator makes of those that it reads: one rule for each way to compute.
+
+Counts stay counts where they are moved, added, scaled by constants or summed up. They end where
+they are divided by one another (a ratio), under a root or a logarithm (100,000 becomes 316 or
+11.5), where they are a factor or divisor of data (a mean), and in whatever has no rule: bounded
+functions, normalizations, layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from amp_rewrite.graph.flat import Operator
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.values.counts.fact import Fact, Kind, Operand, strongest
+
+Rule = Callable[[Sequence[Operand]], Fact | None]
+
+FEW = 3
+"""The longest sum of products that is arithmetic on coordinates: x, y, z. A longer one is a
+layer, whose result is data."""
+
+EXACT = 256
+"""Whole numbers up to here are exact in every type, and so are sums of as many flags."""
+
+
+def rule_of(called: Operator, terms: int | None) -> Rule | None:
+    """Return the rule of an operator, or None if its result is data.
+
+    Args:
+        called: The operator.
+        terms: How many products it adds up for each element, None if that is unknown.
+    """
+    if called.domain != "" or has(called, Trait.SCALE_INVARIANT):
+        return None
+    rule = _BY_NAME.get(called.op_type)
+    if rule is not None:
+        return rule
+    if has(called, Trait.CONTRACTS):
+        return lambda operands: _contracted(operands, terms)
+    if has(called, Trait.SUMS_UP):
+        return _accumulated if has(called, Trait.ACCUMULATES) else _averaged
+    if has(called, Trait.MOVES, Trait.EXACT, Trait.CASTS):
+        return _mixed
+    if has(called, Trait.AVERAGES):
+        return _averaged
+    return _handed_on if has(called, Trait.HANDS_ON) else None
+
+
+def _mixed(operands: Sequence[Operand]) -> Fact | None:
+    """Some of the elements of all operands, or their sum."""
+    found, plain = strongest(operands), any(o.is_plain for o in operands)
+    if found is None or (plain and found.kind <= Kind.INPUT):
+        return None
+    if found.kind is Kind.FLAG and not all(o.is_flag for o in operands):
+        return None
+    return Fact(found.kind, found.origin, all(o.whole for o in operands))
+
+
+def _handed_on(operands: Sequence[Operand]) -> Fact | None:
+    """Some of the elements of all operands, or what is computed of them: it need not be whole.
+
+    With data among them it is data: the gradient of a softmax is probabilities with some of them,
+    less one over the number of examples, put back in their places.
+    """
+    fact = None if any(o.is_plain for o in operands) else _mixed(operands)
+    return None if fact is None else fact.of_kind(fact.kind)
+
+
+def _multiplied(operands: Sequence[Operand]) -> Fact | None:
+    """A product; what a flag multiplies stays what it is, and zero."""
+    if any(o.is_plain for o in operands):
+        return None
+    found = strongest(operands)
+    if found is None or (found.kind is Kind.FLAG and any(o.fact is None for o in operands)):
+        return None
+    return Fact(found.kind, found.origin, all(o.whole for o in operands))
+
+
+def _divided(operands: Sequence[Operand]) -> Fact | None:
+    """A quotient: one count divided by another is normalised, a constant divided by one is not.
+
+    A divisor of another type, which the standard does not admit, is not an operand.
+    """
+    if len(operands) != 2 or any(o.is_plain for o in operands):
+        return None
+    dividend, divisor = operands
+    found = strongest(operands)
+    if found is None or found.kind is Kind.FLAG or dividend.kind is Kind.FLAG:
+        return None
+    if divisor.kind is Kind.COUNT and dividend.fact is not None:
+        return found.of_kind(Kind.COORDINATE)
+    return found.of_kind(found.kind)
+
+
+def _raised(operands: Sequence[Operand]) -> Fact | None:
+    """A power: of a count it is one; a count as exponent gives something else.
+
+    An exponent that is an integer is not an operand.
+    """
+    if any(o.is_plain for o in operands):
+        return None
+    base, found = operands[0], next((o.fact for o in operands if o.fact is not None), None)
+    if found is None or found.kind is Kind.FLAG:
+        return None
+    return found.of_kind(found.kind if base.fact else min(found.kind, Kind.COORDINATE))
+
+
+def _compressed(operands: Sequence[Operand]) -> Fact | None:
+    """A root, a logarithm, an exponential: no count any more."""
+    found = strongest(operands)
+    if found is None or found.kind is Kind.FLAG:
+        return None
+    return found.of_kind(min(found.kind, Kind.COORDINATE))
+
+
+def _clipped(operands: Sequence[Operand]) -> Fact | None:
+    """What lies between bounds."""
+    data = operands[0].fact
+    return None if data is None else data.of_kind(data.kind)
+
+
+def _accumulated(operands: Sequence[Operand]) -> Fact | None:
+    """A sum over elements: that of flags counts them."""
+    found = operands[0].fact
+    if found is None:
+        return None
+    kind = Kind.COUNT if found.kind is Kind.FLAG else found.kind
+    return Fact(kind, found.origin, found.whole)
+
+
+def _averaged(operands: Sequence[Operand]) -> Fact | None:
+    """A mean or a norm over elements."""
+    found = operands[0].fact
+    return None if found is None or found.kind is Kind.FLAG else found.of_kind(found.kind)
+
+
+def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
+    """A matrix product or convolution: a sum of a few products is arithmetic, a long one a layer.
+
+    One with a constant of whole numbers counts: that with a triangle of ones is a running sum.
+    """
+    factors = operands[:2]
+    product = _multiplied(factors)
+    if terms == 1:
+        return product
+    found = strongest(factors)
+    if found is None or any(o.is_plain for o in factors):
+        return None
+    if found.kind is Kind.FLAG and terms is not None and terms <= EXACT:
+        return None
+    if all(o.whole for o in factors) and found.kind in (Kind.FLAG, Kind.COUNT):
+        return Fact(Kind.COUNT, found.origin, True)
+    is_count = found.kind is Kind.COUNT
+    few = terms <= FEW if terms is not None else is_count
+    return found.of_kind(found.kind) if few and found.kind is not Kind.FLAG else None
+
+
+_BY_NAME: Mapping[str, Rule] = {
+    "Add": _mixed,
+    "Clip": _clipped,
+    "Div": _divided,
+    "Exp": _compressed,
+    "Log": _compressed,
+    "Mean": _handed_on,
+    "Mod": _mixed,
+    "Mul": _multiplied,
+    "Pow": _raised,
+    "Reciprocal": _handed_on,
+    "Sqrt": _compressed,
+    "Sub": _mixed,
+    "Sum": _mixed,
+}

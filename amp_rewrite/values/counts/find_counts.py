@@ -1,0 +1,351 @@
+"""The facts about the values of a model: which numbers are counts, flags and places, not data.
+
+What no fact is known of is plain data and costs nothing. Integers, truth values and doubles are
+looked at where something asks for them. An integer that enters arithmetic as a float is a count
+unless something says otherwise: its type (numbers of 8 and 16 bits are pixels, samples and
+quantised data), where it comes from, or what the model does with it (`find_flags`). Ids that are
+looked up never become floats. Facts about what a loop carries only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+
+from amp_rewrite.graph.constants import moved_elements
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import bits, element
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.values.counts.count_rules import EXACT, rule_of
+from amp_rewrite.values.counts.fact import Fact, Kind, Operand, strongest, united
+from amp_rewrite.values.sum_lengths import count_terms
+from amp_rewrite.values.sweep import Sweep
+
+LOWEST = -1000.0
+"""A constant from here down masks; slopes and steps of positions are far above."""
+
+_WIDE = 32
+"""Bits of the narrowest integers that count."""
+
+_DOUBLE, _BOOL = "tensor(double)", "tensor(bool)"
+
+
+Call = Callable[[TypeGraph, int, Sequence["Fact | None"]], Sequence["Fact | None"]]
+"""The facts about the outputs of a node that calls a function, from those about its inputs."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a search is given.
+
+    Attributes:
+        largest: Value -> a magnitude that no element of it exceeds.
+        call: What model-local functions make of what they are given.
+        inputs: What is known of inputs of the graph; None stands for data.
+    """
+
+    largest: Callable[[int], float]
+    call: Call
+    inputs: Mapping[int, Fact | None]
+
+
+def find_counts(type_graph: TypeGraph, given: Given) -> Counts:
+    """Follow counts, flags and places through a model or the body of a function."""
+    counts = Counts(type_graph, given)
+    if counts.may_begin:
+        counts.sweep(type_graph.flat.main.nodes)
+    return counts
+
+
+class Counts(Sweep[Fact | None]):
+    """What is known of the values of a model; `find_counts` makes them."""
+
+    def __init__(self, type_graph: TypeGraph, given: Given) -> None:
+        """Begin with what is known of inputs."""
+        super().__init__(type_graph)
+        self._given = given
+        self._facts = dict(given.inputs)
+        flat = self.flat
+        self._begins = [
+            called in flat.functions or has(called, Trait.CASTS, Trait.ENUMERATES)
+            for called in flat.operators
+        ]
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether there is anything to follow."""
+        return any(self._begins) or any(fact is not None for fact in self._facts.values())
+
+    @cached_property
+    def by_vertex(self) -> Mapping[int, Fact]:
+        """Vertex -> the fact about what it computes, of those that compute no plain data."""
+        found: dict[int, Fact] = {}
+        for value, fact in self._facts.items():
+            vertex = self.type_graph.source[value]
+            if fact is not None and vertex != ABSENT and self.type_graph.is_float32(value):
+                found.setdefault(vertex, fact)
+        return found
+
+    def because(self, vertex: int) -> int | None:
+        """Return the vertex from which the kind of a vertex spread, None where it begins."""
+        facts, node = self.by_vertex, self.type_graph.nodes[vertex]
+        if self._is_made_a_float(node) or has(self.flat.called(node), Trait.ENUMERATES):
+            return None
+        known = [v for v in before(self.type_graph, vertex) if v in facts]
+        same = [v for v in known if facts[v].origin == facts[vertex].origin]
+        return next(iter([*same, *known]), None)
+
+    def _is_made_a_float(self, node: int) -> bool:
+        """Tell whether a node makes floats of other numbers."""
+        read = self.flat.inputs_of(node)[:1]
+        is_cast = has(self.flat.called(node), Trait.CASTS)
+        return is_cast and read != [] and not self.type_graph.is_float32(read[0])
+
+    def __getitem__(self, value: int) -> Fact | None:
+        """Return what is known of a value; None for data."""
+        if value not in self._facts and not self.type_graph.is_float32(value):
+            self._follow_integers(value)
+        return self._known(value)
+
+    def _known(self, value: int) -> Fact | None:
+        """Return the fact about a value that was swept, or that nothing computes."""
+        if value in self._facts:
+            return self._facts[value]
+        known = self._by_type(value)
+        return known or (Fact(Kind.COUNT, value, True) if self._is_wide(value) else None)
+
+    def learn(self, value: int, found: Fact | None) -> None:
+        """Take note of a fact about a float32 value."""
+        if found is not None and self.type_graph.is_float32(value):
+            old = self._facts.get(value)
+            self._facts[value] = found if old is None else united(old, found)
+
+    def joined(self, parts: Sequence[Fact | None]) -> Fact | None:
+        """Return what a graph inside a node takes or gives; a loop may make anything of a bound."""
+        found = strongest(Operand(part) for part in parts)
+        return None if found is None or found.kind is Kind.FLAG else found.of_kind(found.kind)
+
+    def is_settled(self, inner: int, end: int) -> bool:
+        """Tell whether what a turn makes adds nothing to what is known."""
+        known, made = self._facts.get(inner), self.joined([self[end]])
+        if made is None or not self.type_graph.is_float32(inner):
+            return True
+        return known is not None and united(known, made) == known
+
+    def sweep(self, nodes: Iterable[int]) -> None:
+        """Learn what nodes make of what is known; most of them read data alone."""
+        flat, known = self.flat, self._facts.keys()
+        for node in nodes:
+            if flat.bodies_in(node):
+                self.control(node)
+            elif self._begins[flat.operator[node]] or not known.isdisjoint(flat.inputs_of(node)):
+                made = flat.outputs_of(node)
+                for value, fact in zip(made, self._results(node), strict=True):
+                    self.learn(value, fact)
+
+    def _results(self, node: int) -> Sequence[Fact | None]:
+        """Return the facts about what a node makes as float32."""
+        flat, called, made = self.flat, self.flat.called(node), self.flat.outputs_of(node)
+        inputs = flat.inputs_of(node)
+        if not self.is_complete(node):
+            return [None] * len(made)
+        if flat.is_call(node):
+            given = [None if v == ABSENT else self[v] for v in inputs]
+            return self._given.call(self.type_graph, node, given)
+        if has(called, Trait.ENUMERATES):
+            return [Fact(Kind.COUNT, value) for value in made]
+        if self._is_made_a_float(node):
+            return [self[inputs[0]]] * len(made)
+        rule = rule_of(called, self._terms(node))
+        operands = self._operands(node) if rule is not None else ()
+        fact = rule(operands) if rule is not None and operands else None
+        if fact is not None and self._flags.intersection(made):
+            fact = Fact(Kind.FLAG, fact.origin, True)
+        return [fact] * len(made)
+
+    def _terms(self, node: int) -> int | None:
+        contracts = has(self.flat.called(node), Trait.CONTRACTS)
+        return count_terms(self.flat, node) if contracts else None
+
+    def _data(self, node: int) -> Sequence[int]:
+        inputs, data = self.flat.inputs_of(node), row_of(self.flat.called(node)).data
+        return [v for i, v in enumerate(inputs) if v != ABSENT and (data is None or i in data)]
+
+    def _operands(self, node: int) -> Sequence[Operand]:
+        """Return the float32 data that a node reads; next to data, a small count is data."""
+        read = [v for v in self._data(node) if self.type_graph.is_float32(v)]
+        facts = [self._known(v) for v in read]
+        constants = [self._constant(v) for v in read]
+        operands = [
+            Operand(fact, None if fact else constant)
+            for fact, constant in zip(facts, constants, strict=True)
+        ]
+        if not any(o.is_plain for o in operands):
+            return operands
+        pairs = zip(operands, read, strict=True)
+        return [Operand(None) if self._is_few(o, value) else o for o, value in pairs]
+
+    def _constant(self, value: int) -> Array | None:
+        if value not in self._constants:
+            self._constants[value] = moved_elements(self.flat, value)
+        return self._constants[value]
+
+    @cached_property
+    def _constants(self) -> dict[int, Array | None]:
+        return {}
+
+    def _is_few(self, operand: Operand, value: int) -> bool:
+        """Tell whether a count is so small that every type has it."""
+        counts = operand.kind is Kind.COUNT and operand.whole
+        return counts and self._given.largest(value) < EXACT + 1
+
+    # What is not float32: integers, truth values, and doubles made of them.
+
+    def _follow_integers(self, value: int) -> None:
+        """Learn of a value, and of what it is computed of, as far as that is not known yet."""
+        flat = self.flat
+        nodes = {flat.producer[v] for v in self._ancestors(value)} - {ABSENT}
+        for node in sorted(nodes):
+            for output in flat.outputs_of(node):
+                if output not in self._facts and not self.type_graph.is_float32(output):
+                    self._facts[output] = self._made(node, output)
+
+    def _ancestors(self, value: int) -> Iterable[int]:
+        flat, seen, stack = self.flat, {value}, [value]
+        while stack:
+            current = stack.pop()
+            node = flat.producer[current]
+            if node == ABSENT or self._by_type(current) is not None:
+                continue
+            new = {v for v in flat.inputs_of(node) if v != ABSENT and self._is_open(v)} - seen
+            seen |= new
+            stack += new
+        return seen
+
+    def _is_open(self, value: int) -> bool:
+        return value not in self._facts and _is_followed(self.type_graph.types[value])
+
+    def _by_type(self, value: int) -> Fact | None:
+        is_flag = self.type_graph.types[value] == _BOOL or value in self._flags
+        return Fact(Kind.FLAG, value, True) if is_flag else None
+
+    def _is_wide(self, value: int) -> bool:
+        type_ = self.type_graph.types[value]
+        number = element(type_ or "")
+        return number is not None and _is_whole(type_) and bits(number) >= _WIDE
+
+    def _made(self, node: int, output: int) -> Fact | None:
+        """Return the fact about what a node makes; a new count where its operator has no rule."""
+        known, is_integer = self._by_type(output), self._is_wide(output)
+        if known is not None or not (is_integer or self.type_graph.types[output] == _DOUBLE):
+            return known
+        called, read = self.flat.called(node), self._data(node)
+        if has(called, Trait.QUANTIZED):
+            return None
+        count = Fact(Kind.COUNT, output, is_integer)
+        rule = rule_of(called, self._terms(node))
+        if rule is None or not read or has(called, Trait.SUBGRAPHS) or not self._fits(read, output):
+            return count if is_integer or has(called, Trait.ENUMERATES) else None
+        fact = rule(self._whole_operands(read))
+        if fact is None or fact.kind is Kind.FLAG or not is_integer:
+            return fact
+        return fact._replace(kind=Kind.COUNT, whole=True)
+
+    def _whole_operands(self, read: Sequence[int]) -> Sequence[Operand]:
+        """Return operands: a constant next to others stands for itself, alone it is a count."""
+        constants = [self._constant(v) for v in read]
+        if all(c is not None for c in constants):
+            return [Operand(self._known(v)) for v in read]
+        return [
+            Operand(None, c) if c is not None else Operand(self._known(v))
+            for v, c in zip(read, constants, strict=True)
+        ]
+
+    def _fits(self, read: Sequence[int], output: int) -> bool:
+        """Tell whether an output is made of the data, rather than of their places or number."""
+        types, maker = self.type_graph.types, self.flat.producer[output]
+        if has(self.flat.called(maker), Trait.CASTS):
+            return all(_is_followed(types[v]) for v in read)
+        return all(types[v] == types[output] for v in read)
+
+    @cached_property
+    def _flags(self) -> frozenset[int]:
+        return find_flags(self.type_graph)
+
+
+def _is_whole(type_: str | None) -> bool:
+    return type_ is not None and "int" in type_
+
+
+def _is_followed(type_: str | None) -> bool:
+    return _is_whole(type_) or type_ in (_DOUBLE, _BOOL)
+
+
+def find_flags(type_graph: TypeGraph) -> frozenset[int]:
+    """Return the values that are 0 or 1 as the model uses them, although their type says more.
+
+    Attention masks come as int64, as positions do. What tells them apart is what is done with them:
+    a mask is made a truth value somewhere, or it becomes 0 and "lower than everything" by a product
+    with a large negative constant, (1 - mask) * -10000, which no count would survive.
+    """
+    found: set[int] = set()
+    stack = [*_masking(type_graph), *_made_truth_values(type_graph)]
+    while stack:
+        value = stack.pop()
+        if value not in found:
+            found.add(value)
+            stack += _flags_behind(type_graph, value)
+    return frozenset(found)
+
+
+def _masking(type_graph: TypeGraph) -> Iterator[int]:
+    """Yield what is multiplied by "lower than everything"."""
+    flat = type_graph.flat
+    for node in flat.nodes_of("Mul"):
+        for value, other in permutations(flat.inputs_of(node), 2):
+            constant = moved_elements(flat, other)
+            if constant is not None and constant.size and constant.max() <= LOWEST:
+                yield value
+
+
+def _made_truth_values(type_graph: TypeGraph) -> Iterator[int]:
+    """Yield the integers that are cast to truth values."""
+    flat, types = type_graph.flat, type_graph.types
+    for node in flat.nodes_of("Cast"):
+        for read, made in zip(flat.inputs_of(node), flat.outputs_of(node), strict=False):
+            if types[made] == _BOOL and "int" in (types[read] or ""):
+                yield read
+
+
+def _flags_behind(type_graph: TypeGraph, value: int) -> Iterator[int]:
+    """Yield the flags of which a flag is made: moved, multiplied, or taken from 1."""
+    flat, node = type_graph.flat, type_graph.flat.producer[value]
+    if node == ABSENT:
+        return
+    called, inputs = flat.called(node), flat.inputs_of(node)
+    data = row_of(called).data
+    moved = [v for i, v in enumerate(inputs) if v != ABSENT and (data is None or i in data)]
+    if has(called, Trait.MOVES, Trait.CASTS) or called[:2] == ("", "Mul"):
+        yield from moved
+    elif called[:2] == ("", "Sub") and moved_elements(flat, inputs[0]) is not None:
+        yield from inputs[1:2]
+
+
+def before(type_graph: TypeGraph, vertex: int) -> Iterator[int]:
+    """Yield the vertices of whose results a vertex computes its own."""
+    for variable in variables_of(type_graph, vertex):
+        yield from type_graph.predecessors(variable)
+
+
+def variables_of(type_graph: TypeGraph, vertex: int) -> Sequence[int]:
+    """Return the vertices whose inputs have a part in what a vertex computes.
+
+    Those are all of its node, as the two of a Cast; what a node with graphs hands on are as many
+    values as it has vertices.
+    """
+    node = type_graph.nodes[vertex]
+    apart = has(type_graph.flat.called(node), Trait.SUBGRAPHS)
+    return (vertex,) if apart else type_graph.vertices_of(node)

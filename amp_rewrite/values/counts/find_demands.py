@@ -1,0 +1,138 @@
+"""Which inputs of operators must have a small absolute error, and what computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
+from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.find_counts import Counts, before
+
+ANGLE, JUMP, COORDINATES = "angle", "jump", "coordinates"
+"""What such an input is."""
+
+
+class Demand(NamedTuple):
+    """An input whose absolute error matters.
+
+    Attributes:
+        vertex: The vertex that reads it.
+        value: The value.
+        noun: What it is.
+        name: The name of the operator that demands; it may be inside a function.
+    """
+
+    vertex: int
+    value: int
+    noun: str
+    name: str
+
+
+class Step(NamedTuple):
+    """Why a vertex is demanded.
+
+    Attributes:
+        demand: Who demands.
+        because: The next vertex on the way to it.
+    """
+
+    demand: Demand
+    because: int
+
+
+Demanded = Callable[[TypeGraph, int], Sequence[tuple[int, str, str]]]
+"""The inputs that a node with a call demands, what each is, and the name of what demands it."""
+
+
+def find_demands(type_graph: TypeGraph, demanded: Demanded) -> list[Demand]:
+    """Return the inputs whose absolute error matters, in execution order of their readers."""
+    local = type_graph.flat.functions
+    concerned = type_graph.where(lambda k: k.operator in local or _demands(k))
+    return [d for v in vertices_in(concerned) for d in _demanded_by(type_graph, v, demanded)]
+
+
+def _demands(kind: VertexKind) -> bool:
+    """Tell whether vertices of a kind may read something whose absolute error matters."""
+    called = kind.operator
+    if has(called, Trait.CASTS):
+        return any("int" in type_ for type_ in kind.known.values())
+    return has(called, Trait.PERIODIC, Trait.JUMPS) or bool(row_of(called).coordinates)
+
+
+def _demanded_by(type_graph: TypeGraph, vertex: int, demanded: Demanded) -> Iterator[Demand]:
+    flat = type_graph.flat
+    node = type_graph.nodes[vertex]
+    first, inputs = flat.input_start[node], flat.inputs_of(node)
+    if flat.is_call(node):
+        found = demanded(type_graph, node)
+    else:
+        name, called = flat.node_names[node], flat.called(node)
+        nouns = [(i, _noun(called, i)) for i in range(len(inputs))]
+        found = [(i, noun, name) for i, noun in nouns if noun is not None]
+    for index, noun, name in found:
+        if type_graph.reads[first + index] == vertex:
+            yield Demand(vertex, inputs[index], noun, name)
+
+
+def _noun(called: Operator, index: int) -> str | None:
+    """Return what an input is whose absolute error matters, or None for another one."""
+    row = row_of(called)
+    if index in row.coordinates:
+        return COORDINATES
+    if row.data is not None and index not in row.data:
+        return None
+    if has(called, Trait.PERIODIC):
+        return ANGLE
+    return JUMP if has(called, Trait.JUMPS, Trait.CASTS) else None
+
+
+@dataclass
+class Followed:
+    """What computes the inputs that are demanded.
+
+    Attributes:
+        steps: Vertex -> why it is demanded; the first demand counts.
+        inputs: Input of the graph -> who demands it.
+    """
+
+    steps: dict[int, Step] = field(default_factory=dict[int, Step])
+    inputs: dict[int, Demand] = field(default_factory=dict[int, Demand])
+
+
+def follow_demands(
+    type_graph: TypeGraph,
+    demands: Sequence[Demand],
+    counts: Counts,
+    is_harmless: Callable[[int, Fact, bool], bool],
+) -> Followed:
+    """Follow demands backward through what is no data.
+
+    Args:
+        type_graph: The model.
+        demands: The demands.
+        counts: What is known of its values.
+        is_harmless: Tells of a vertex, what is known of it, and whether small errors do no harm,
+            if rounding its result does none; demands end there.
+    """
+    found, flat = Followed(), type_graph.flat
+    inputs = set(flat.main.inputs)
+    for demand in demands:
+        stack = [(demand.value, type_graph.source[demand.value], demand.vertex)]
+        while stack:
+            value, vertex, because = stack.pop()
+            if vertex == ABSENT and value in inputs:
+                found.inputs.setdefault(value, demand)
+            fact = counts.by_vertex.get(vertex)
+            if vertex in found.steps or fact is None or fact.kind is Kind.FLAG:
+                continue
+            if is_harmless(vertex, fact, demand.noun == ANGLE):
+                continue
+            found.steps[vertex] = Step(demand, because)
+            node = type_graph.nodes[vertex]
+            stack += [(v, ABSENT, vertex) for v in flat.inputs_of(node) if v in inputs]
+            stack += [(ABSENT, v, vertex) for v in before(type_graph, vertex)]
+    return found

@@ -1,0 +1,80 @@
+"""Shapes, indices, counts and random numbers: bounded by what they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from amp_rewrite.values.intervals import interval as i
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.operation import Operation, Rule
+
+
+def _within(bounds: Interval) -> Rule:
+    return lambda op: bounds
+
+
+def _shape(op: Operation) -> Interval:
+    """Bound the lengths of axes; free ones are any number."""
+    shape = op.shape(0)
+    if shape is None:
+        return i.NOT_NEGATIVE
+    lengths = shape[slice(op.attribute("start", 0), op.attribute("end"))]
+    return i.union(*map(_length, lengths)) if lengths else i.ZERO
+
+
+def _length(length: int | None) -> Interval:
+    return i.NOT_NEGATIVE if length is None else i.point(float(length))
+
+
+def _size(op: Operation) -> Interval:
+    shape = op.shape(0)
+    if shape is None or None in shape:
+        return i.NOT_NEGATIVE
+    return i.point(float(math.prod(length or 0 for length in shape)))
+
+
+def _range(op: Operation) -> Interval:
+    """Bound start + k x delta, which stays between start and limit."""
+    start, limit, delta = op.of(0), op.of(1), op.of(2)
+    span = i.between(min(start.low, limit.low), max(start.high, limit.high))
+    if not (start.is_point and limit.is_point and delta.is_point and delta.low):
+        return span
+    count = math.ceil((limit.low - start.low) / delta.low)
+    if count <= 0:
+        return i.ZERO
+    last = start.low + (count - 1) * delta.low
+    ends = i.between(min(start.low, last), max(start.low, last))
+    return ends._replace(reach=ends.magnitude)
+
+
+def _index(op: Operation) -> Interval:
+    """Bound an index along an axis."""
+    shape, axis = op.shape(0), op.attribute("axis", 0)
+    length = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
+    return i.NOT_NEGATIVE if length is None else i.between(0.0, float(max(length - 1, 0)))
+
+
+def _uniform(op: Operation) -> Interval:
+    return i.between(op.attribute("low", 0.0), op.attribute("high", 1.0))
+
+
+RULES: Mapping[str, Rule] = {
+    "ArgMax": _index,
+    "ArgMin": _index,
+    "Bernoulli": _within(i.UNIT),
+    "BlackmanWindow": _within(i.between(-1e-6, 1.0)),  # 0.42 - 0.5 + 0.08, computed in float32
+    "HammingWindow": _within(i.UNIT),
+    "HannWindow": _within(i.UNIT),
+    "Hardmax": _within(i.UNIT),
+    "Multinomial": _within(i.NOT_NEGATIVE),
+    "NonZero": _within(i.NOT_NEGATIVE),
+    "RandomUniform": _uniform,
+    "RandomUniformLike": _uniform,
+    "Range": _range,
+    "SequenceLength": _within(i.NOT_NEGATIVE),
+    "Shape": _shape,
+    "Sign": _within(i.SIGNED_UNIT),
+    "Size": _size,
+}
+"""Operator -> what its result is bound to be."""

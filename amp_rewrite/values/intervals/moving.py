@@ -1,0 +1,176 @@
+"""Operators that move elements, and those that put new ones among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.values.intervals import interval as i
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.operation import Operation, Rule
+
+_FIRST_TRAINING_INPUT = 12
+"""Since this opset an input, not an attribute, says whether Dropout drops anything."""
+
+
+def _rearranged(op: Operation) -> Interval:
+    return op.of(0)
+
+
+def _some(op: Operation) -> Interval:
+    return op.of(0).scattered()
+
+
+def _some_in_parts(op: Operation) -> list[Interval]:
+    return [op.of(0).scattered()] * op.n_outputs
+
+
+def _some_or_zero(op: Operation) -> Interval:
+    return (op.of(0) | i.ZERO).scattered()
+
+
+def _concat(op: Operation) -> Interval:
+    return i.union(*op.of_all())
+
+
+def _pad(op: Operation) -> Interval:
+    """Add the padding, which is an input since opset 11; some elements may be cut off."""
+    filled = i.point(op.attribute("value", 0.0)) if op.opset < 11 else i.ZERO
+    if op.has(2):
+        filled = op.of(2)
+    constant = op.attribute("mode", "constant") == "constant"
+    return (op.of(0) | filled if constant else op.of(0)).scattered()
+
+
+def _scattered(updates: int) -> Rule:
+    """Make the rule of operators that put updates into data, or reduce them there."""
+
+    def rule(op: Operation) -> Interval:
+        if op.attribute("reduction", "none") in ("add", "mul"):
+            return i.ANY
+        return (op.of(0) | op.of(updates)).scattered()
+
+    return rule
+
+
+def _one_hot(op: Operation) -> Interval:
+    return op.of(2).scattered()
+
+
+def _cast(op: Operation) -> Interval:
+    """Round; what becomes an integer loses its fraction, and a truth value is 0 or 1."""
+    given, output = op.of(0), op.output
+    if op.known.by_type(output) is i.UNIT:
+        return i.point(1.0) if given.away else i.point(0.0) if given == i.ZERO else i.UNIT
+    if not op.known.is_integer(output):
+        return given
+    if not given.is_bounded:
+        return i.ANY
+    if op.known.is_integer(op.inputs[0]):
+        return given
+    return i.increasing(math.trunc, given)
+
+
+def _dropout(op: Operation) -> Interval:
+    """Return the data where nothing is dropped: outside training."""
+    if op.opset >= _FIRST_TRAINING_INPUT and op.has(2):
+        return op.of(0) if op.of(2) == i.ZERO else i.ANY
+    in_use = op.opset >= 7 or op.attribute("is_test", 0)
+    return op.of(0) if in_use else i.ANY
+
+
+def _resize(op: Operation) -> Interval:
+    """Select or average neighbours; a region may be left, and cubic weights have both signs."""
+    if op.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return i.ANY
+    if op.attribute("mode", "nearest") == "cubic":
+        return _overshooting(op)
+    return op.of(0).scattered()
+
+
+def _overshooting(op: Operation) -> Interval:
+    """Bound a cubic interpolation (R. Keys, 1981): weights add up to 1, some are negative.
+
+    Along an axis those below zero add up to a / 4 at most, half way between two elements.
+    """
+    x, a = op.of(0), op.attribute("cubic_coeff_a", -0.75)
+    axes = op.attribute("axes") or op.shape(0)
+    changed = op.attribute("exclude_outside", 0) or op.attribute("antialias", 0)
+    if axes is None or changed or not -1 <= a <= 0 or not x.is_bounded:
+        return i.ANY
+    below = ((1 - a / 2) ** len(axes) - 1) / 2
+    beyond = below * (x.high - x.low)
+    return i.between(x.low - beyond, x.high + beyond)
+
+
+def _filled(op: Operation) -> Interval:
+    """Repeat the one element that an attribute holds, zero where there is none."""
+    tensor = op.attribute("value")
+    return i.ZERO if tensor is None else numbers(np.asarray(tensor.numpy()))
+
+
+def numbers(array: Array) -> Interval:
+    """Return the interval of the elements of an array; NaN does not count."""
+    if array.dtype.kind in "cOUS":
+        return i.ANY
+    known = array[~np.isnan(array)] if array.dtype.kind == "f" and np.isnan(array).any() else array
+    if not known.size:
+        return i.ANY if array.size else i.ZERO
+    found = i.between(float(known.min()), float(known.max()))
+    away = found.away or float(np.abs(known).min())
+    return found._replace(away=away, reach=found.magnitude)
+
+
+def _dequantized(op: Operation) -> Interval:
+    """Bound (x - zero point) x scale; each element meets a scale of its own."""
+    steps = i.subtract(op.of(0), op.of(2)) if op.has(2) else op.of(0)
+    return i.multiply(steps, op.of(1)).scattered()
+
+
+def _top_k(op: Operation) -> list[Interval]:
+    return [op.of(0).scattered(), i.NOT_NEGATIVE][: op.n_outputs]
+
+
+RULES: Mapping[str, Rule] = {
+    "Cast": _cast,
+    "CastLike": _cast,
+    "CenterCropPad": _some_or_zero,
+    "Compress": _some,
+    "Concat": _concat,
+    "ConstantOfShape": _filled,
+    "DepthToSpace": _rearranged,
+    "DequantizeLinear": _dequantized,
+    "Dropout": _dropout,
+    "EyeLike": lambda op: i.UNIT,
+    "Expand": _rearranged,
+    "Flatten": _rearranged,
+    "Gather": _some,
+    "GatherElements": _some,
+    "GatherND": _some,
+    "Identity": _rearranged,
+    "MaxUnpool": _some_or_zero,
+    "OneHot": _one_hot,
+    "Pad": _pad,
+    "Reshape": _rearranged,
+    "Resize": _resize,
+    "ReverseSequence": _rearranged,
+    "Scatter": _scattered(2),
+    "ScatterElements": _scattered(2),
+    "ScatterND": _scattered(2),
+    "Slice": _some,
+    "SpaceToDepth": _rearranged,
+    "Split": _some_in_parts,
+    "Squeeze": _rearranged,
+    "TensorScatter": _scattered(1),
+    "Tile": _rearranged,
+    "TopK": _top_k,
+    "Transpose": _rearranged,
+    "Trilu": _some_or_zero,
+    "Unique": _some,
+    "Unsqueeze": _rearranged,
+    "Upsample": _some,
+}
+"""Operator -> what its result is bound to be."""

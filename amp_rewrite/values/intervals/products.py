@@ -1,0 +1,113 @@
+"""Sums of products: MatMul, Gemm, Conv and their like.
+
+Each element of the result is a sum over j of x_j w_j. With constant weights its bound is the
+largest sum of magnitudes |w_j| of a row times the bound of x, with signs where both have one;
+without, the number of terms times the bound of a product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+from amp_rewrite.values.intervals import interval as i
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.operation import Operation, Rule
+from amp_rewrite.values.intervals.row_sums import (
+    Layout,
+    columns,
+    filters,
+    rows,
+    transposed_filters,
+)
+from amp_rewrite.values.sum_lengths import einsum_terms
+
+
+def _matmul(op: Operation) -> Interval:
+    for index, layout in ((1, columns), (0, rows)):
+        sums = op.known.row_sums(op.inputs[index], layout)
+        if sums is not None:
+            return sums.times(op.of(1 - index), op.share)
+    return _unweighted(op, lambda: _terms(op.shape(0), -1) or _terms(op.shape(1), -2))
+
+
+def _gemm(op: Operation) -> Interval:
+    """Bound alpha x A' x B' + beta x C."""
+    transposed = bool(op.attribute("transB", 0))
+    sums = op.known.row_sums(op.inputs[1], rows if transposed else columns)
+    if sums is not None:
+        product = sums.times(op.of(0), op.share)
+    else:
+        product = _unweighted(op, lambda: _terms(op.shape(1), 1 if transposed else 0))
+    result = i.scale(product, op.attribute("alpha", 1.0))
+    bias = op.of(2) if op.has(2) else i.ZERO
+    return i.add(result, i.scale(bias, op.attribute("beta", 1.0)))
+
+
+def _convolution(op: Operation) -> Interval:
+    return _windowed(op, filters, slice(1, None))
+
+
+def _transposed_convolution(op: Operation) -> Interval:
+    """Bound a transposed convolution: an output meets each weight of its channel at most once."""
+    groups = op.attribute("group", 1)
+    return _windowed(op, transposed_filters(groups), slice(0, 1), slice(2, None))
+
+
+def _windowed(op: Operation, layout: Layout, *axes: slice) -> Interval:
+    """Bound a convolution; padding takes terms away, as zeros do.
+
+    Args:
+        op: The node.
+        layout: The rows of its weights.
+        axes: The axes of its weights over which it sums.
+    """
+    x = (op.of(0) | i.ZERO).scattered()
+    if x.low == -math.inf and x.high == math.inf:
+        return i.ANY
+    sums = op.known.row_sums(op.inputs[1], layout)
+    if sums is not None:
+        product = sums.times(x, op.share)
+    else:
+        shape = op.shape(1)
+        lengths = None if shape is None else [d for part in axes for d in shape[part]]
+        known = None if lengths is None or None in lengths else math.prod(d or 0 for d in lengths)
+        product = sum_of(op, i.multiply(x, op.of(1)), known)
+    return i.add(product, op.of(2)) if op.has(2) else product
+
+
+def _terms(shape: Sequence[int | None] | None, axis: int) -> int | None:
+    return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+
+
+def _unweighted(op: Operation, terms: Callable[[], int | None]) -> Interval:
+    """Bound a product of computed operands, or of long weights."""
+    a = op.of(0)
+    if a.low == -math.inf and a.high == math.inf:
+        return i.ANY  # and nobody needs to read the weights for it
+    return sum_of(op, i.multiply(a, op.of(1)), terms())
+
+
+def sum_of(op: Operation, term: Interval, terms: int | None) -> Interval:
+    """Bound a sum of products; without a length only its sign is known."""
+    if terms is not None:
+        return i.total(term, float(terms), op.share)
+    return i.NOT_NEGATIVE if term.low >= 0 else i.ANY
+
+
+def _einsum(op: Operation) -> Interval:
+    """Bound a sum of products of an element of each operand."""
+    shapes = [op.shape(index) for index in range(len(op.inputs))]
+    terms = einsum_terms(str(op.attribute("equation", "")), shapes)
+    return sum_of(op, reduce(i.multiply, op.of_all()), terms)
+
+
+RULES: Mapping[str, Rule] = {
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+}
+"""Operator -> what its result is bound to be."""

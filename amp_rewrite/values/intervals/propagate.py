@@ -1,0 +1,297 @@
+"""Intervals of all values, in one sweep in execution order.
+
+Each operator's rule maps the intervals of its inputs to that of its output; what has no rule is
+bounded by its element type alone. The branches of an If are united. A value that a Loop or Scan
+carries keeps its interval where one turn of the body stays within it, and may be anything
+otherwise. Constants are looked at when a rule asks for them.
+
+Values of which the same is known (interval, type and shape) share a number, and a rule is asked
+once for each case: a kind of node and the numbers of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from amp_rewrite.graph.constants import Constants
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.values.intervals import (
+    attention,
+    contributed,
+    counting,
+    curves,
+    element_types,
+    elementwise,
+    moving,
+    normalizing,
+    products,
+    summing,
+)
+from amp_rewrite.values.intervals import interval as i
+from amp_rewrite.values.intervals.element_types import ElementType
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.operation import Operation, Rule
+from amp_rewrite.values.intervals.row_sums import Layout, RowSums
+from amp_rewrite.values.node_kinds import behind_identities, node_kinds
+from amp_rewrite.values.sweep import Sweep, rules_of
+from amp_rewrite.values.weight_stats import MeasuredConstants
+
+_PATIENCE = 2
+"""Turns of a loop in which what stays within its interval keeps it, while others leave theirs."""
+
+_EXACT = (Trait.EXACT, Trait.MOVES, Trait.HOLDS)
+"""What operators promise that round nothing."""
+
+_SHOWING_INPUT = (("", "Identity"), ("", "ConstantOfShape"))
+"""Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
+
+
+def _merged() -> Mapping[str, Rule]:
+    """Merge the tables of the families.
+
+    Raises:
+        ValueError: An operator is in two of them.
+    """
+    families = (attention, counting, curves, elementwise, moving, normalizing, products, summing)
+    merged: dict[str, Rule] = {}
+    for family in families:
+        twice = merged.keys() & family.RULES.keys()
+        if twice:
+            raise ValueError(f"two transfer rules for one operator, among {sorted(twice)}")
+        merged |= family.RULES
+    return MappingProxyType(merged)
+
+
+RULES: Mapping[str, Mapping[str, Rule]] = {"": _merged(), "com.microsoft": contributed.RULES}
+"""Domain -> operator -> its rule; of any other nothing but its type is known."""
+
+
+def intervals_of(
+    type_graph: TypeGraph,
+    measured: MeasuredConstants | None = None,
+    inputs: Mapping[int, Interval] | None = None,
+) -> Intervals:
+    """Return what the elements of every value are bound to be, by the value's number.
+
+    An interval holds for every input within `inputs`, and for the numbers that the model computes
+    as it is, before any rewrite; NaN is outside of all this. `intervals[v].high < 412` proves that
+    no element of v exceeds 412, `intervals[v].away` is the smallest magnitude that keeps all of
+    them away from zero, `intervals[v].reach` a magnitude that some element reaches.
+
+    Args:
+        type_graph: The model and the types of its values.
+        measured: The statistics of constants, for who shares them; long ones are measured there.
+        inputs: Graph input -> what a user says of it.
+    """
+    known = Intervals(type_graph, measured or MeasuredConstants())
+    for value, interval in (inputs or {}).items():
+        known.learn(value, interval)
+    known.sweep(type_graph.flat.main.nodes)
+    return known
+
+
+class Intervals(Sweep[Interval]):
+    """The intervals of a model's values; `intervals_of` makes them."""
+
+    def __init__(self, type_graph: TypeGraph, measured: MeasuredConstants) -> None:
+        """Know nothing yet."""
+        super().__init__(type_graph)
+        self._types, self._measured = type_graph.types, measured
+        self._constants = Constants(self.flat)
+        self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
+        rules, holds_graphs = rules_of(self.flat, RULES)
+        self._rules = [rule or _anything for rule in rules]
+        self._shows_input = [called[:2] in _SHOWING_INPUT for called in self.flat.operators]
+        self._rounds = [not has(called, *_EXACT) for called in self.flat.operators]
+        n_values = self.flat.n_values
+        # A value starts with its own number; ABSENT, the last entry, keeps that of ABSENT.
+        self._numbers = [*range(n_values), ABSENT]
+        self._known: list[Interval | None] = [None] * n_values  # by number
+        self._shared: dict[tuple[object, ...], int] = {}
+        self._same = behind_identities(self.flat)
+        ruled = {
+            operator
+            for operator, called in enumerate(self.flat.operators)
+            if not holds_graphs[operator] and called[:2] != ("", "Constant")
+        }
+        self._kinds = node_kinds(type_graph, ruled, self._same)
+        self._cases: dict[tuple[int, ...], int] = {}
+        self._made: list[list[int]] = []  # by case, the numbers of the outputs
+        self._case_of = [ABSENT] * self.flat.n_nodes
+
+    def __getitem__(self, value: int) -> Interval:
+        """Return the interval of a value."""
+        number = self._numbers[value]
+        found = self._known[number]
+        if found is None:
+            found = self._constant(value) or self.by_type(value)
+            self._known[number] = found
+        return found
+
+    def _constant(self, value: int) -> Interval | None:
+        """Return the interval of a constant: short ones are read, of others statistics are known.
+
+        It is None for what is no constant, or holds no real numbers.
+        """
+        array = self._constants.array(value)
+        if array is not None:
+            return moving.numbers(array)
+        stream = self._constants.stream(value)
+        if stream is None:
+            return None
+        stats = self._measured.stats(value, lambda: stream)
+        if stats.infs:
+            return i.ANY
+        return i.symmetric(stats.max_abs)._replace(reach=stats.max_abs)
+
+    def case(self, node: int) -> int:
+        """Return a number that nodes share for which all is the same that rules may ask."""
+        return self._case_of[node]
+
+    def same(self, one: int, other: int) -> bool:
+        """Tell whether two values are one, which Identity may hand on."""
+        return self._same[one] == self._same[other]
+
+    def may_reach(self, magnitude: float) -> Array:
+        """Return a mask of the values that nothing known so far keeps below a magnitude."""
+        reach = [known is None or known.magnitude >= magnitude for known in self._known]
+        return np.array(reach, np.bool_)[self._numbers[: self.flat.n_values]]
+
+    def array(self, value: int) -> Array | None:
+        """Return the elements of a constant that is not too long, in its shape, or None."""
+        node = self.flat.producer[value]
+        if node != ABSENT and self.flat.called(node)[:2] == ("", "Identity"):
+            return next((self.array(v) for v in self.flat.inputs_of(node)), None)
+        return self._constants.array(value)
+
+    def row_sums(self, value: int, layout: Layout) -> RowSums | None:
+        """Return what the rows of a constant sum up to, or None for what is long or no constant."""
+        key = value, layout
+        if key not in self._row_sums:
+            array = self.array(value)
+            known = None if array is None or not array.size else RowSums.of(layout(array))
+            self._row_sums[key] = known
+        return self._row_sums[key]
+
+    def stream(self, value: int) -> Stream | None:
+        """Return the elements of a float32 constant of any length, or None."""
+        return self._constants.stream(value)
+
+    def shape(self, value: int) -> Sequence[int | None] | None:
+        """Return the shape of a value: recorded, or what a ConstantOfShape is asked for."""
+        recorded = self.flat.shape(value)
+        node = self.flat.producer[value]
+        if recorded is None and node != ABSENT:
+            if self.flat.called(node)[:2] == ("", "Identity"):
+                return next((self.shape(v) for v in self.flat.inputs_of(node)), None)
+            if self.flat.called(node)[:2] == ("", "ConstantOfShape"):
+                asked = next((self.array(v) for v in self.flat.inputs_of(node)), None)
+                return None if asked is None else [int(length) for length in asked]
+            held = self._constants.array(value)
+            return None if held is None else held.shape
+        return recorded
+
+    def is_integer(self, value: int) -> bool:
+        """Tell whether the elements of a value are integers or truth values."""
+        return self._type(value).is_integer
+
+    def by_type(self, value: int) -> Interval:
+        """Return what the element type of a value says."""
+        return self._type(value).range
+
+    def share(self, value: int) -> float:
+        """Return the largest relative error of an operation with a result of a value's type."""
+        return self._type(value).share
+
+    def sweep(self, nodes: Iterable[int]) -> None:
+        """Learn what nodes make; a rule is asked where a case is new."""
+        numbers, cases, made, case_of = self._numbers, self._cases, self._made, self._case_of
+        read, first, outputs_of = self.flat.inputs, self.flat.input_start, self.flat.outputs_of
+        for node in nodes:
+            kind = self._kinds[node]
+            if kind == ABSENT:
+                self.control(node)
+                continue
+            key = (kind, *[numbers[v] for v in read[first[node] : first[node + 1]]])
+            case = cases.get(key)
+            if case is None:
+                case = cases[key] = len(made)
+                made.append(self._results(node))
+            case_of[node] = case
+            for value, number in zip(outputs_of(node), made[case], strict=False):
+                numbers[value] = number
+
+    def _type(self, value: int) -> ElementType:
+        return element_types.of(self._types[value])
+
+    def _results(self, node: int) -> list[int]:
+        """Return the numbers of what a node makes, as far as its rule knows."""
+        operator = self.flat.operator[node]
+        inputs = self.flat.inputs_of(node)
+        rule = self._rules[operator] if self.is_complete(node) else _anything
+        found = rule(Operation(self, node, inputs))
+        results = [found] if isinstance(found, Interval) else found
+        shows = self._shows_input[operator] and inputs
+        origin = self._numbers[inputs[0]] if shows else ABSENT
+        return [
+            self._number(value, self._stored(value, interval, operator), origin)
+            for value, interval in zip(self.flat.outputs_of(node), results, strict=False)
+        ]
+
+    def _stored(self, value: int, found: Interval, operator: int) -> Interval:
+        """Return what becomes of a result that is rounded and stored in the type of a value."""
+        type_ = self._type(value)
+        if found is i.ANY:
+            return type_.range
+        if self._rounds[operator] and not type_.is_integer:
+            found = found.rounded(type_.share, type_.tiny)
+        return type_.fitted(found)
+
+    def _number(self, value: int, interval: Interval, origin: int) -> int:
+        """Return the number of the values of which the same is known."""
+        shape = self.flat.shape(value)
+        key = (interval, self._types[value], None if shape is None else tuple(shape), origin)
+        number = self._shared.setdefault(key, len(self._known))
+        if number == len(self._known):
+            self._known.append(interval)
+        return number
+
+    def learn(self, value: int, found: Interval) -> None:
+        """Take note of an interval of a value that shares it with no other one."""
+        self._numbers[value] = len(self._known)
+        self._known.append(found)
+
+    def joined(self, parts: Sequence[Interval]) -> Interval:
+        """Return what holds for some elements of several values."""
+        return i.union(*parts).scattered()
+
+    def at_first(self, inner: int, outer: int, is_constant: bool) -> Interval:
+        """Begin with the interval outside; in a loop inside a loop, turns of turns multiply."""
+        if self.loops > 1 and not is_constant:
+            return self.by_type(inner)
+        return self.joined([self[outer]])
+
+    def is_settled(self, inner: int, end: int) -> bool:
+        """Tell whether a turn stays within the interval of what is carried."""
+        return self[end].within(self[inner]) or self[inner] == self.by_type(inner)
+
+    def widened(self, inner: int, end: int, turns: int) -> Interval:
+        """Give up the intervals that a turn leaves; before long, those of all that is carried."""
+        keeps = turns < _PATIENCE and self.is_settled(inner, end)
+        return self[inner] if keeps else self.by_type(inner)
+
+    def count_turns(self, inner: int, limit: int) -> None:
+        """Bound the number of a turn."""
+        most = i.NOT_NEGATIVE if limit == ABSENT else self[limit]
+        self.learn(inner, i.between(0.0, max(most.high - 1, 0.0)))
+
+
+def _anything(op: Operation) -> list[Interval]:
+    """Return what is known of the results of an operator without a rule."""
+    return [i.ANY] * op.n_outputs

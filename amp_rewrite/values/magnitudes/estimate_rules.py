@@ -1,0 +1,350 @@
+"""How operators change mean and deviation: one rule an operator, unknown where none is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Protocol
+
+import numpy as np
+
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.values.intervals import row_sums
+from amp_rewrite.values.intervals.operation import Operation
+from amp_rewrite.values.intervals.row_sums import Layout
+from amp_rewrite.values.intervals.summing import reduced_length
+from amp_rewrite.values.magnitudes import estimate as e
+from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate, WeightRows
+from amp_rewrite.values.sum_lengths import einsum_terms
+
+Given = Sequence[Estimate | None]
+
+_FREE = 1.0
+"""What the length of a free axis counts for: estimates are to fall short of the truth."""
+
+_MOST_EXACT = 1 << 16
+"""Elements of the largest weight whose rows are measured; of larger ones a sample will do."""
+
+_ASTRAY = 4.0
+"""Statistics of a BatchNormalization describe its input if they agree with it up to this factor."""
+
+
+class Samples(Protocol):
+    """What rules ask of constants."""
+
+    def sample(self, value: int) -> Array | None:
+        """Return elements of a constant; None for what is none."""
+        ...
+
+    def rows(
+        self, value: int, layout: Layout, make: Callable[[], WeightRows | None]
+    ) -> WeightRows | None:
+        """Return what the rows of a constant are like, made when first asked for."""
+        ...
+
+
+EstimateRule = Callable[[Operation, Given, Samples], Estimate | None]
+"""The estimate of a node's outputs from those of its inputs."""
+
+
+def _first(function: Callable[[Estimate], Estimate]) -> EstimateRule:
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        return None if given[0] is None else function(given[0])
+
+    return rule
+
+
+def _same(a: Estimate) -> Estimate:
+    return a
+
+
+def _folded(function: Callable[[Estimate, Estimate], Estimate]) -> EstimateRule:
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        known = [a for a in given if a is not None]
+        return reduce(function, known) if known and len(known) == len(given) else None
+
+    return rule
+
+
+def _mixed(*indices: int) -> EstimateRule:
+    """Make the rule of operators that put elements of several inputs together; masks are none."""
+
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        chosen = [given[k] for k in indices or range(len(given)) if k < len(given)]
+        known = [a for a in chosen if a is not None]
+        return e.mixed(*known) if known else None
+
+    return rule
+
+
+def _add(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    if a is None or b is None:
+        return None
+    return a.scaled(2.0) if op.reads_one_value else e.add(a, b)
+
+
+def _subtract(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    return None if a is None or b is None else e.add(a, b.scaled(-1.0))
+
+
+def _multiply(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    if a is None or b is None:
+        return None
+    return e.squared(a) if op.reads_one_value else e.multiply(a, b)
+
+
+def _divide(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a, b = given[0], given[1]
+    if a is None or b is None or not b.size:
+        return None
+    return a.scaled(1 / b.size)._replace(degree=max(a.degree - b.degree, 0.0))
+
+
+def _power(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    base, exponent = given[0], op.of(1)
+    if base is None or not exponent.is_point or exponent.low < 0 or base.size > 1e30:
+        return None
+    if exponent.low == 2:
+        return e.squared(base)
+    size = base.size**exponent.low
+    return Estimate(size / 2, size / 2, base.degree * exponent.low)
+
+
+def _root(a: Estimate) -> Estimate:
+    size = math.sqrt(a.size)
+    return Estimate(size, size / 2, a.degree / 2)
+
+
+def _magnitude(a: Estimate) -> Estimate:
+    """Return the estimate of |x| = max(x, 0) + max(-x, 0)."""
+    mean = a.rectified().mean + a.scaled(-1.0).rectified().mean
+    return e.of_moments(mean, a.square, a.degree)
+
+
+def _reduced(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Sum along axes; half of the variance is common to the terms, as in a product."""
+    x, count = given[0], reduced_length(op)
+    if x is None or count is None:
+        return None
+    return WeightRows(count, 0.0, count).applied(x)
+
+
+def _reduced_squares(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    squares = None if given[0] is None else e.squared(given[0])
+    return _reduced(op, [squares], samples)
+
+
+def _pooled(a: Estimate) -> Estimate:
+    """Return the estimate of the largest of a few elements: a deviation above the mean."""
+    return a._replace(mean=a.mean + a.spread)
+
+
+def _softmax(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Spread 1 over the last axis, whichever it is: an attribute for each would take long."""
+    shape = op.shape(0)
+    share = 1 / ((shape[-1] if shape else None) or _FREE)
+    return Estimate(share, share)
+
+
+def _log(a: Estimate) -> Estimate:
+    """Return the estimate of a logarithm, between -103 and 89 whatever float32 it is of."""
+    return Estimate(0.0, 10.0)
+
+
+def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Estimate | None:
+    return None if x is None or rows is None else rows.applied(x)
+
+
+def rows_of(
+    op: Operation, samples: Samples, index: int, layout: Layout, axes: slice
+) -> WeightRows | None:
+    """Return the rows of a constant operand: exact ones of a short one, else like a sample.
+
+    Args:
+        op: The node.
+        samples: What is known of constants.
+        index: Which input it is.
+        layout: Brings the weights into a matrix with a row for each output.
+        axes: The axes of the weight that a row takes together.
+    """
+    if not op.has(index):
+        return None
+    value = op.inputs[index]
+    return samples.rows(value, layout, lambda: _measured(op, samples, index, layout, axes))
+
+
+def _measured(
+    op: Operation, samples: Samples, index: int, layout: Layout, axes: slice
+) -> WeightRows | None:
+    array = op.array(index)
+    if array is not None and 0 < array.size <= _MOST_EXACT:
+        return WeightRows.of(layout(array))
+    sample, shape = samples.sample(op.inputs[index]), op.shape(index)
+    if shape is None:
+        return None
+    terms = float(math.prod(length or 1 for length in shape[axes]))
+    if sample is not None and sample.size:
+        return WeightRows.sampled(sample.astype(np.float64), terms)
+    held = op.of(index)
+    return WeightRows(terms * held.low, 0.0, terms * held.low**2) if held.is_point else None
+
+
+def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    rows = rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
+    if rows is not None:
+        return _weighted(op, given[0], rows)
+    rows = rows_of(op, samples, 0, row_sums.rows, slice(-1, None))
+    if rows is not None:
+        return _weighted(op, given[1], rows)
+    return computed_product(op, given)
+
+
+def computed_product(op: Operation, given: Given) -> Estimate | None:
+    """Return the estimate of a sum of products of two operands that depend on the input."""
+    if len(given) < 2:
+        return None
+    a, b, shape = given[0], given[1], op.shape(0)
+    if a is None or b is None:
+        return None
+    terms = float((shape[-1] if shape else None) or _FREE)
+    term = e.multiply(a, b)
+    return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
+
+
+def _gemm(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    transposed = bool(op.attribute("transB", 0))
+    axes = slice(1, 2) if transposed else slice(0, 1)
+    rows = rows_of(op, samples, 1, row_sums.rows if transposed else row_sums.columns, axes)
+    product = computed_product(op, given) if rows is None else _weighted(op, given[0], rows)
+    if product is None:
+        return None
+    return _biased(product.scaled(op.attribute("alpha", 1.0)), given)
+
+
+def _biased(product: Estimate, given: Given) -> Estimate:
+    bias = given[2] if len(given) > 2 else None
+    return product if bias is None else e.add(product, bias)
+
+
+def _convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    rows = rows_of(op, samples, 1, row_sums.filters, slice(1, None))
+    product = _weighted(op, given[0], rows)
+    return None if product is None else _biased(product, given)
+
+
+def _transposed_convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Take all windows that may overlap; a stride leaves out most of them."""
+    strides = op.attribute("strides", ())
+    layout = row_sums.transposed_filters(op.attribute("group", 1))
+    rows = rows_of(op, samples, 1, layout, slice(0, 1))
+    product = _weighted(op, given[0], rows)
+    if product is None:
+        return None
+    return _biased(product.scaled(1 / math.sqrt(math.prod(strides) or 1)), given)
+
+
+def normalized(scale: int, bias: int | None = None) -> EstimateRule:
+    """Make the rule of normalizations: mean square 1, times a scale, plus a bias."""
+
+    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+        factor = given[scale] if op.has(scale) else None
+        product = Estimate(0.0, 1.0 if factor is None else factor.size)
+        added = given[bias] if bias is not None and op.has(bias) else None
+        return product if added is None else e.add(product, added)
+
+    return rule
+
+
+def _batch(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Trust the statistics as far as they agree with what the weights in front say.
+
+    Trained statistics describe the input better than any estimate. Those of a model whose weights
+    were replaced describe nothing, and are off by orders of magnitude.
+    """
+    x, scale, bias, mean, variance = given[:5]
+    if scale is None or bias is None or mean is None or variance is None:
+        return None
+    kept = Estimate(mean.mean, math.hypot(math.sqrt(max(variance.mean, 0.0)), mean.spread))
+    if x is None or x.size <= _ASTRAY * kept.size:
+        return e.add(Estimate(0.0, scale.size), bias)
+    root = math.sqrt(max(variance.mean, 0.0) + op.attribute("epsilon", 1e-5))
+    centred = e.add(x, mean.scaled(-1.0)).scaled(1 / root)
+    return e.add(e.multiply(centred, scale), bias)
+
+
+def _einsum(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Take the terms of a sum for independent; those of an unknown number for one."""
+    if any(a is None for a in given):
+        return None
+    term = reduce(e.multiply, [a for a in given if a is not None])
+    shapes = [op.shape(index) for index in range(len(op.inputs))]
+    terms = einsum_terms(str(op.attribute("equation", "")), shapes) or _FREE
+    return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
+
+
+def _averaged(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Return the estimate of the values of an attention, of which it makes means."""
+    return given[2]
+
+
+def _local_response(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    x = given[0]
+    if x is None or x.size > 1e30:
+        return None
+    alpha, beta = op.attribute("alpha", 1e-4), op.attribute("beta", 0.75)
+    return x.scaled((op.attribute("bias", 1.0) + alpha * x.square) ** -beta)
+
+
+# operators: those whose results are like their data.
+_ALIKE = (
+    "AveragePool Cast CastLike Clip DepthToSpace Dropout Expand Flatten Gather GatherElements "
+    "GatherND GlobalAveragePool Identity Pad ReduceMean ReduceMin Reshape Resize "
+    "ReverseSequence RotaryEmbedding Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze "
+    "Upsample"
+)
+# operators: activations that keep what is positive.
+_RECTIFIED = "Celu Elu Gelu HardSwish LeakyRelu Mish PRelu Relu Selu Softplus Swish"
+# operators: those that choose the largest of some elements.
+_POOLED = "GlobalMaxPool MaxPool ReduceMax TopK"
+
+RULES: Mapping[str, EstimateRule] = {
+    **dict.fromkeys(_ALIKE.split(), _first(_same)),
+    **dict.fromkeys(_RECTIFIED.split(), _first(Estimate.rectified)),
+    **dict.fromkeys(_POOLED.split(), _first(_pooled)),
+    "Abs": _first(_magnitude),
+    "Add": _add,
+    "Attention": _averaged,
+    "BatchNormalization": _batch,
+    "Concat": _mixed(),
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "Div": _divide,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "GroupNormalization": normalized(1, 2),
+    "InstanceNormalization": normalized(1, 2),
+    "LRN": _local_response,
+    "LayerNormalization": normalized(1, 2),
+    "Log": _first(_log),
+    "MatMul": _matmul,
+    "Max": _mixed(),
+    "Mean": _mixed(),
+    "Min": _mixed(),
+    "Mul": _multiply,
+    "Neg": _first(lambda a: a.scaled(-1.0)),
+    "Pow": _power,
+    "RMSNormalization": normalized(1, 3),
+    "SimplifiedLayerNormalization": normalized(1, 2),
+    "ReduceSum": _reduced,
+    "ReduceSumSquare": _reduced_squares,
+    "Softmax": _softmax,
+    "Sqrt": _first(_root),
+    "Sub": _subtract,
+    "Sum": _folded(e.add),
+    "Where": _mixed(1, 2),
+}
+"""Operator of ai.onnx -> its rule; a bounded operator without one is estimated from its bounds."""

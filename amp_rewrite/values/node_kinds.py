@@ -1,0 +1,67 @@
+"""Kinds of nodes: what a rule says of one node, it says of every node of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
+
+
+def node_kinds(type_graph: TypeGraph, operators: Collection[int], same: Sequence[int]) -> list[int]:
+    """Return, by node, the number of its kind; ABSENT for a node of another operator.
+
+    Nodes of one kind make equal calls with equal attributes, record equal shapes of their outputs,
+    and read one value at two places where the others do. What their inputs are is not part of it.
+
+    Args:
+        type_graph: The model.
+        operators: The numbers of the operators concerned; none of them holds a graph.
+        same: By value, the one that it is the same as (`behind_identities`).
+    """
+    flat, calls = type_graph.flat, type_graph.call.tolist()
+    read, first, behind = flat.inputs, flat.input_start, flat.output_start
+    shapes = _output_shapes(type_graph)
+    seen: dict[tuple[object, ...], int] = {}
+    kinds: list[int] = []
+    for node, operator in enumerate(flat.operator):
+        if operator not in operators:
+            kinds.append(ABSENT)
+            continue
+        inputs = read[first[node] : first[node + 1]]
+        key = (
+            calls[node],
+            flat.spelled_attributes(node),
+            tuple(shapes[behind[node] : behind[node + 1]]),
+            _repetition([same[value] for value in inputs]) if len(inputs) > 1 else None,
+        )
+        kinds.append(seen.setdefault(key, len(seen)))
+    return kinds
+
+
+def _output_shapes(type_graph: TypeGraph) -> list[tuple[int | None, ...] | None]:
+    """Return the recorded shapes of the values that nodes make, in the order of `flat.outputs`."""
+    shape = type_graph.flat.shape
+    recorded = map(shape, type_graph.flat.outputs)
+    return [None if lengths is None else tuple(lengths) for lengths in recorded]
+
+
+def _repetition(values: Sequence[int]) -> tuple[int, ...] | None:
+    """Return where each value stands first, or None if none of them is there twice."""
+    if len(set(values)) == len(values):
+        return None
+    return tuple(values.index(value) for value in values)
+
+
+def behind_identities(flat: FlatGraph) -> Sequence[int]:
+    """Return, by value, the value that it is the same as: itself, unless an Identity makes it.
+
+    The last entry is ABSENT, for an input that is left out.
+    """
+    same = [*range(flat.n_values), ABSENT]
+    hands_on = [called[:2] == ("", "Identity") for called in flat.operators]
+    if any(hands_on):
+        for node, operator in enumerate(flat.operator):
+            if hands_on[operator] and flat.inputs_of(node):
+                same[flat.outputs_of(node)[0]] = same[flat.inputs_of(node)[0]]
+    return same

@@ -1,0 +1,174 @@
+"""Find the groups of a model: where its nodes compute the expression of a pattern.
+
+The search begins at a pattern's rare operator, walks along the pattern to where its root must be,
+once for all patterns with the same way, and compares the expression from there, backward. A model
+without that operator costs nothing, any other one a few comparisons for each node that calls it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import NamedTuple
+
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.values.patterns.pattern import Number, Op, Pattern, Term, Value
+from amp_rewrite.values.patterns.plain_view import PlainView
+
+MOST_READERS = 8
+"""A value inside a group has fewer readers; one that has more is not looked behind."""
+
+NEAR = 1e-4
+"""The relative tolerance of numbers: some exporters write sqrt(2) as 1.4142."""
+
+
+class Group(NamedTuple):
+    """Nodes that compute the expression of a pattern.
+
+    Attributes:
+        name: What they compute.
+        nodes: All of them, in execution order; the last one makes the result.
+        tail: Those of the pattern's tail.
+        values: What the names of the pattern stand for; seen through nodes that change nothing.
+    """
+
+    name: str
+    nodes: tuple[int, ...]
+    tail: frozenset[int]
+    values: Mapping[str, int]
+
+    def words(self, names: Sequence[str]) -> str:
+        """Return what reports call it: "LayerNormalization from ReduceMean_3 to Add_9".
+
+        Args:
+            names: By node, its name.
+        """
+        if len(self.nodes) == 1:
+            return f"{self.name} in {names[self.nodes[0]]}"
+        return f"{self.name} from {names[self.nodes[0]]} to {names[self.nodes[-1]]}"
+
+
+class _Match(NamedTuple):
+    """A part of an expression that was found."""
+
+    values: dict[str, int]
+    nodes: dict[int, bool]  # node -> whether it is part of the tail
+
+
+def find_groups(type_graph: TypeGraph, patterns: Iterable[Pattern]) -> list[Group]:
+    """Return the groups of a model; where two share a node, that of the earlier pattern counts.
+
+    A value inside a group is read inside it only, and is not an output of its graph: the group's
+    result is all that it gives.
+    """
+    view = PlainView(type_graph)
+    found: list[Group] = []
+    taken: set[int] = set()
+    places: dict[tuple[str, ...], Mapping[int, Sequence[int]]] = {}
+    for pattern in patterns:
+        way = (pattern.anchor, *pattern.path())
+        if way not in places:
+            places[way] = _places(view, way)
+        for anchor, roots in places[way].items():
+            group = None if anchor in taken else _group_at(view, pattern, anchor, roots)
+            if group is not None and taken.isdisjoint(group.nodes):
+                taken.update(group.nodes)
+                found.append(group)
+    return found
+
+
+def _places(view: PlainView, way: tuple[str, ...]) -> dict[int, Sequence[int]]:
+    """Return anchor -> the nodes to which a way along these operators leads from it."""
+    flat = view.type_graph.flat
+    if not {called.op_type for called in flat.operators}.issuperset(way):
+        return {}
+    roots = {anchor: _roots(view, anchor, way[1:]) for anchor in flat.nodes_of(way[0])}
+    return {anchor: found for anchor, found in roots.items() if found}
+
+
+def _group_at(view: PlainView, pattern: Pattern, anchor: int, roots: Sequence[int]) -> Group | None:
+    flat = view.type_graph.flat
+    for root in roots:
+        for match in _matches(view, pattern.root, flat.outputs_of(root)[0], _Match({}, {})):
+            if anchor in match.nodes and _is_closed(view, match.nodes, root):
+                tail = frozenset(node for node, is_tail in match.nodes.items() if is_tail)
+                return Group(pattern.name, tuple(sorted(match.nodes)), tail, match.values)
+    return None
+
+
+def _roots(view: PlainView, anchor: int, operators: Sequence[str]) -> list[int]:
+    """Return the nodes to which a way along some operators leads from an anchor."""
+    flat, nodes = view.type_graph.flat, [anchor]
+    for op_type in operators:
+        read = [r for n in nodes for r in view.readers(flat.outputs_of(n)[0])]
+        nodes = list(dict.fromkeys(r.node for r in read if flat.called(r.node).op_type == op_type))
+        if len(nodes) > MOST_READERS:
+            return []
+    return nodes
+
+
+def _matches(view: PlainView, term: Term, value: int, so_far: _Match) -> Iterator[_Match]:
+    """Yield the ways in which a value is what a term says."""
+    source = view.source(value)
+    if isinstance(term, Op):
+        yield from _matches_of_op(view, term, source, so_far)
+    elif isinstance(term, Value):
+        known = so_far.values.get(term.name, source)
+        if known == source and (term.holds is None or term.holds(view, source)):
+            yield _Match({**so_far.values, term.name: source}, so_far.nodes)
+    elif _is_number(view, source, term):
+        yield so_far
+
+
+def _matches_of_op(view: PlainView, term: Op, source: int, so_far: _Match) -> Iterator[_Match]:
+    graph, flat = view.type_graph, view.type_graph.flat
+    node = flat.producer[source]
+    if node == ABSENT or flat.called(node)[:2] != ("", term.op_type) or flat.is_call(node):
+        return
+    if flat.outputs_of(node)[0] != source or not graph.is_float32(source):
+        return
+    if term.holds is not None and not term.holds(view, node):
+        return
+    inputs = flat.inputs_of(node)[: len(term.operands)]
+    if len(inputs) < len(term.operands) or ABSENT in inputs:
+        return
+    match = _Match(so_far.values, {**so_far.nodes, node: term.is_tail})
+    commutes = len(inputs) == 2 and has(flat.called(node), Trait.ADDS, Trait.MULTIPLIES)
+    orders = permutations(term.operands) if commutes else [term.operands]
+    for operands in orders:
+        yield from _matches_of_all(view, list(zip(operands, inputs, strict=True)), match)
+
+
+def _matches_of_all(
+    view: PlainView, pairs: list[tuple[Term, int]], so_far: _Match
+) -> Iterator[_Match]:
+    """Yield the ways in which every value is what its term says, all at once."""
+    if not pairs:
+        yield so_far
+        return
+    (term, value), *rest = pairs
+    for match in _matches(view, term, value, so_far):
+        yield from _matches_of_all(view, rest, match)
+
+
+def _is_number(view: PlainView, source: int, term: Number) -> bool:
+    tensor = constant_tensor(view.type_graph, source)
+    if tensor is None or tensor.size != 1:
+        return False
+    return math.isclose(float(tensor.numpy().reshape(())), term.value, rel_tol=NEAR)
+
+
+def _is_closed(view: PlainView, nodes: Mapping[int, bool], root: int) -> bool:
+    """Tell whether nothing but the root's result leaves a group, and all is in one graph."""
+    flat = view.type_graph.flat
+    if len({flat.body_of[node] for node in nodes}) > 1:
+        return False
+    inner = [value for node in nodes if node != root for value in flat.outputs_of(node)]
+    return not any(
+        view.leaves(value) or any(reader.node not in nodes for reader in view.readers(value))
+        for value in inner
+    )

@@ -1,0 +1,256 @@
+"""The patterns: what exporters write where they, or the opset, have no operator for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.flat import ABSENT, Tensor
+from amp_rewrite.values.patterns.pattern import Number, Op, Pattern, Term, Value
+from amp_rewrite.values.patterns.plain_view import PlainView
+
+SQRT_2 = 1.4142135623730951
+SQRT_2_OVER_PI = 0.7978845608028654
+CUBIC = 0.044715
+"""The coefficient of x^3 in the approximation of Gelu by Tanh (Hendrycks and Gimpel, 2016)."""
+
+
+def over_last_axis(view: PlainView, node: int) -> bool:
+    """Tell whether a reduction runs over the last axis, as far as is known.
+
+    An axis that counts from the front of a value of unknown rank may be the last one.
+    """
+    axes = _axes(view, node)
+    if axes is None or len(axes) != 1:
+        return False
+    flat = view.type_graph.flat
+    shape = flat.shape(flat.inputs_of(node)[0])
+    return axes[0] == -1 or (axes[0] > 0 and (shape is None or axes[0] == len(shape) - 1))
+
+
+def is_vector(view: PlainView, value: int) -> bool:
+    """Tell whether a value has one axis, as far as is known."""
+    shape = view.type_graph.flat.shape(value)
+    return shape is None or len(shape) == 1
+
+
+def is_constant_vector(view: PlainView, value: int) -> bool:
+    """Tell whether a value is a constant with one axis."""
+    return constant_tensor(view.type_graph, value) is not None and is_vector(view, value)
+
+
+def stays_an_add(view: PlainView, node: int) -> bool:
+    """Tell whether runtimes leave an Add alone: that behind a product of matrices is a Gemm's.
+
+    Static shapes of more axes are flattened to matrices.
+    """
+    flat = view.type_graph.flat
+    shape = flat.shape(flat.outputs_of(node)[0])
+    makers = [view.maker(value) for value in flat.inputs_of(node)]
+    behind_product = any(m != ABSENT and flat.called(m).op_type == "MatMul" for m in makers)
+    is_matrix = shape is not None and (len(shape) == 2 or None not in shape)
+    return not (behind_product and is_matrix)
+
+
+def is_single(view: PlainView, value: int) -> bool:
+    """Tell whether a value is a constant of one element."""
+    tensor = constant_tensor(view.type_graph, value)
+    return tensor is not None and tensor.size == 1
+
+
+def _axes(view: PlainView, node: int) -> Sequence[int] | None:
+    """Return the axes of a reduction, an attribute or a constant; None if they are unknown."""
+    flat = view.type_graph.flat
+    attribute = flat.attributes(node).get("axes")
+    if attribute is not None:
+        return attribute.value
+    inputs = flat.inputs_of(node)
+    if len(inputs) < 2 or inputs[1] == ABSENT:
+        return None
+    source = view.source(inputs[1])
+    maker = flat.producer[source]
+    stored: Tensor | None = flat.initializer(source) if maker == ABSENT else flat.held(maker)
+    return None if stored is None else stored.numpy().ravel().tolist()
+
+
+_X = Value("x")
+_EPSILON = Value("epsilon")
+_SCALE = Value("scale", is_vector)
+_BIAS = Value("bias", is_vector)
+
+
+def _mean(term: Term) -> Op:
+    return Op("ReduceMean", term, holds=over_last_axis)
+
+
+def _power(term: Term) -> Op:
+    return Op("Pow", term, Number(2))
+
+
+def _product(term: Term) -> Op:
+    return Op("Mul", term, term)
+
+
+def _deviation(square: Op) -> Op:
+    return Op("Sqrt", Op("Add", _mean(square), _EPSILON))
+
+
+def _divided(term: Term, square: Op) -> Op:
+    """Return x / sqrt(mean(x^2) + epsilon)."""
+    return Op("Div", term, _deviation(square))
+
+
+def _multiplied(term: Term, square: Op) -> Op:
+    """Return x * (1 / sqrt(mean(x^2) + epsilon))."""
+    return Op("Mul", term, Op("Reciprocal", _deviation(square)))
+
+
+def _scaled(term: Term) -> Op:
+    return Op("Mul", term, _SCALE, is_tail=True)
+
+
+_CENTRED = Op("Sub", _X, _mean(_X))
+
+
+def _by_reciprocal(term: Term) -> Op:
+    """Return x * (1 / sqrt(mean(x^2) + epsilon)), which ONNX Runtime makes a Div of."""
+    return Op("Mul", term, Op("Div", Number(1), _deviation(_power(term))))
+
+
+def _affine(normalized: Op) -> Pattern:
+    root = Op("Add", _scaled(normalized), _BIAS, is_tail=True)
+    return Pattern("LayerNormalization", root, anchor="Sqrt")
+
+
+def _rms(normalized: Op) -> Pattern:
+    return Pattern("RMSNormalization", _scaled(normalized), anchor="Sqrt")
+
+
+LAYER_NORMALIZATION = (
+    _affine(_divided(_CENTRED, _power(_CENTRED))),
+    _affine(_by_reciprocal(_CENTRED)),
+)
+RMS_NORMALIZATION = (_rms(_divided(_X, _power(_X))), _rms(_by_reciprocal(_X)))
+
+_BIASED = Op("Add", _X, Value("bias", is_constant_vector), holds=stays_an_add)
+"""What a linear layer gives to its activation, which runtimes take into the activation."""
+
+
+def _gelus(name: str, x: Term) -> tuple[Pattern, ...]:
+    """Return the forms of x * (1 + erf(x / sqrt(2))) / 2."""
+    behind = Op("Add", Op("Erf", Op("Div", x, Number(SQRT_2))), Number(1))
+    return (
+        Pattern(name, Op("Mul", Op("Mul", x, Number(0.5)), behind), anchor="Erf"),
+        Pattern(name, Op("Mul", Op("Mul", x, behind), Number(0.5)), anchor="Erf"),
+    )
+
+
+def _tanh_gelu(name: str, x: Term, argument: Op) -> Pattern:
+    behind = Op("Add", Op("Tanh", argument), Number(1))
+    return Pattern(name, Op("Mul", Op("Mul", x, Number(0.5)), behind), anchor="Tanh")
+
+
+def _by_product(name: str, x: Term) -> Pattern:
+    """Return x * (1 + tanh(x * sqrt(2 / pi) * (1 + 0.044715 * x * x))) / 2."""
+    cube = Op("Add", Op("Mul", Op("Mul", x, Number(CUBIC)), x), Number(1))
+    return _tanh_gelu(name, x, Op("Mul", cube, Op("Mul", x, Number(SQRT_2_OVER_PI))))
+
+
+def _by_power(name: str, x: Term) -> Pattern:
+    """Return x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2."""
+    cube = Op("Mul", Op("Pow", x, Number(3)), Number(CUBIC))
+    return _tanh_gelu(name, x, Op("Mul", Op("Add", x, cube), Number(SQRT_2_OVER_PI)))
+
+
+GELU = (*_gelus("BiasGelu", _BIASED), *_gelus("Gelu", _X))
+FAST_GELU = (
+    _by_product("BiasFastGelu", _BIASED),
+    _by_product("FastGelu", _X),
+    _by_power("BiasFastGelu by Pow", _BIASED),
+    _by_power("FastGelu by Pow", _X),
+)
+SILU = Pattern("SiLU", Op("Mul", _X, Op("Sigmoid", _X)), anchor="Sigmoid")
+QUICK_GELU = Pattern(
+    "QuickGelu",
+    Op("Mul", _X, Op("Sigmoid", Op("Mul", _X, Value("alpha", is_single)))),
+    anchor="Sigmoid",
+)
+
+
+def _layer_normalization(form: str, normalized: Op) -> Pattern:
+    root = Op("Add", Op("Mul", normalized, _SCALE), _BIAS)
+    return Pattern(f"LayerNormalization with {form}", root, anchor="Sqrt")
+
+
+def _rms_normalization(form: str, normalized: Op) -> Pattern:
+    return Pattern(f"RMSNormalization with {form}", Op("Mul", normalized, _SCALE), anchor="Sqrt")
+
+
+# ONNX Runtime 1.31.1 does not fuse these and what follows: only reports name them.
+OTHER_LAYER_NORMALIZATIONS = (
+    _layer_normalization("Mul", _divided(_CENTRED, _product(_CENTRED))),
+    _layer_normalization("Reciprocal", _multiplied(_CENTRED, _power(_CENTRED))),
+    _layer_normalization("Mul and Reciprocal", _multiplied(_CENTRED, _product(_CENTRED))),
+)
+OTHER_RMS_NORMALIZATIONS = (
+    _rms_normalization("Mul", _divided(_X, _product(_X))),
+    _rms_normalization("Reciprocal", _multiplied(_X, _power(_X))),
+    _rms_normalization("Mul and Reciprocal", _multiplied(_X, _product(_X))),
+)
+
+WITHOUT_SCALE = (
+    Pattern(
+        "LayerNormalization without scale", _divided(_CENTRED, _power(_CENTRED)), anchor="Sqrt"
+    ),
+    Pattern("RMSNormalization without scale", _divided(_X, _power(_X)), anchor="Sqrt"),
+)
+
+_IN_GROUPS = Op("InstanceNormalization", Op("Reshape", _X), Value("ones"), Value("zeros"))
+GROUP_NORMALIZATION = Pattern(
+    "GroupNormalization",
+    Op("Add", Op("Mul", Op("Reshape", _IN_GROUPS), Value("scale")), Value("bias")),
+    anchor="InstanceNormalization",
+)
+
+_EXPONENTIAL = Op("Exp", Op("Sub", _X, Op("ReduceMax", _X)))
+SOFTMAX = Pattern("Softmax", Op("Div", _EXPONENTIAL, Op("ReduceSum", _EXPONENTIAL)), anchor="Exp")
+
+
+def _attention(scores: Op) -> Pattern:
+    return Pattern("Attention", Op("MatMul", Op("Softmax", scores), Value("v")), anchor="Softmax")
+
+
+_SCORES = Op("MatMul", _X, Value("k"))
+_FACTOR = Value("factor", is_single)
+_SCALED = (Op("Div", _SCORES, _FACTOR), Op("Mul", _SCORES, _FACTOR), _SCORES)
+_MASK = Value("mask")
+ATTENTION = (
+    *(_attention(Op("Add", scaled, _MASK)) for scaled in _SCALED),
+    *(_attention(Op("Where", _MASK, Value("lowest"), scaled)) for scaled in _SCALED),
+    *(_attention(Op("Where", _MASK, scaled, Value("lowest"))) for scaled in _SCALED),
+    *(_attention(scaled) for scaled in _SCALED),
+)
+
+_TURNED = Op("Concat", Op("Neg", Op("Slice", _X)), Op("Slice", _X))
+ROTARY_EMBEDDING = Pattern(
+    "RotaryEmbedding",
+    Op("Add", Op("Mul", _X, Value("cos")), Op("Mul", _TURNED, Value("sin"))),
+    anchor="Neg",
+)
+
+PATTERNS: tuple[Pattern, ...] = (
+    *LAYER_NORMALIZATION,
+    *OTHER_LAYER_NORMALIZATIONS,
+    *RMS_NORMALIZATION,
+    *OTHER_RMS_NORMALIZATIONS,
+    *WITHOUT_SCALE,
+    *GELU,
+    *FAST_GELU,
+    SILU,
+    QUICK_GELU,
+    GROUP_NORMALIZATION,
+    SOFTMAX,
+    *ATTENTION,
+    ROTARY_EMBEDDING,
+)
+"""All patterns; one that contains another stands in front of it."""

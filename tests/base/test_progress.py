@@ -1,0 +1,239 @@
+"""A bar appears on terminals and in notebooks when something takes its time, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from terminals import Ended, run_on_a_terminal
+
+import amp_rewrite as amp
+from amp_rewrite.base import progress as room
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.model_files import Written
+from amp_rewrite.loop.plan import Progress
+from amp_rewrite.numerics.search.tuning import Step
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+m (float[2,4] x) => (float[2,4] y) { h = Exp(x) y = Relu(h) }"""
+SCRIPT = """
+import sys
+from amp_rewrite.base import progress
+from amp_rewrite.cli.main import main
+progress.PATIENCE = float(sys.argv[1])
+main(sys.argv[2:])
+"""
+AT_ONCE, NEVER = "0", "1e6"
+
+unix = pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+
+
+class Cell:
+    """The output of a cell: what it showed, in order."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def update(self, data: Any, *, raw: bool = False) -> None:
+        shown = data if raw else data._repr_mimebundle_((), ())  # which notebooks ask for
+        self.shown.append(shown["text/html"])
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+    """Return the cell of a notebook, in whose kernel the test runs; bars appear at once."""
+    found, ipython, display = Cell(), ModuleType("IPython"), ModuleType("IPython.display")
+
+    def shows(data: dict[str, str], *, raw: bool, display_id: bool) -> Cell:
+        assert raw
+        assert display_id
+        found.shown.append(data["text/html"])
+        return found
+
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # pyright: ignore[reportAttributeAccessIssue] made here
+    display.display = shows  # pyright: ignore[reportAttributeAccessIssue] made here
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(room, "_PAUSE", 0)
+    monkeypatch.setattr(room, "Timer", AtOnce)
+    return found
+
+
+class AtOnce:
+    """A timer that does not wait, nor takes a thread."""
+
+    def __init__(self, seconds: float, function: Any) -> None:
+        self.seconds, self.start = seconds, function
+
+    def cancel(self) -> None: ...
+
+    join = cancel
+
+
+def test_a_notebook_sees_how_far_it_is_and_nothing_in_the_end(cell: Cell) -> None:
+    feeds = [{"x": np.zeros((2, 4), np.float32)}] * 3
+    with amp.progress_bar("cali<b>[red]rating") as progress:
+        amp.calibrate(onnx.parser.parse_model(MODEL), feeds, progress=progress)
+    assert "cali&lt;b&gt;[red]rating" in cell.shown[1]
+    assert "1/3" in cell.shown[2]
+    assert "3/3" in cell.shown[-2]
+    assert cell.shown[-1] == ""
+
+
+def test_what_is_being_done_is_shown(cell: Cell) -> None:
+    model = onnx.parser.parse_model(MODEL)
+    with amp.progress_bar("comparing") as progress:
+        amp.verify(model, model, stress=False, progress=progress)
+    assert "comparing" in cell.shown[1]
+    assert "verifying: feed 1" in cell.shown[2]
+
+
+def test_the_bar_goes_when_the_work_fails(cell: Cell) -> None:
+    with pytest.raises(ZeroDivisionError), amp.progress_bar("failing"):
+        raise ZeroDivisionError
+    assert cell.shown[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((Written(3, 10),), room.At("writing", "", 3, 10, in_bytes=True)),
+        ((Step(4, None, 9.6),), room.At("w", "4 trials, none holds yet, 10 s left", 1, 2)),
+        ((Step(4, 2, 0.4),), room.At("w", "4 trials, best 2 nodes, 0 s left", 1, 2)),
+        ((Progress(epoch=1, step=7, loss=0.5),), room.At("w", "epoch 2, step 7, loss 0.5", 1, 2)),
+        ((2, None), room.At("w", "", 2, None)),
+        ((2, 3, "well"), room.At("w", "well", 2, 3)),
+        (("next",), room.At("next")),
+    ],
+)
+def test_every_function_s_progress_is_understood(given: tuple[Any, ...], expected: room.At) -> None:
+    assert room._after(room.At("w", "", 1, 2), given) == expected
+
+
+def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with amp.progress_bar("saving") as progress:
+        progress("far")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_work_is_a_text() -> None:
+    wrong: Any = 3
+    with pytest.raises(OptionError, match="work"):
+        amp.progress_bar(wrong)
+
+
+def shown(script: str, **settings: str) -> Ended:
+    """Run a script on a terminal, with a function that waits until its bar is drawn."""
+    start = "import time, sys\nimport amp_rewrite as amp\nfrom amp_rewrite.base import progress\n"
+    wait = "def wait(p):\n    while not p._begun: time.sleep(0.02)\n    time.sleep(0.3)\n"
+    whole: dict[str, Any] = {"TERM": "xterm", **settings}
+    return run_on_a_terminal(["-c", f"{start}{wait}{script}"], **whole)
+
+
+@unix
+def test_short_work_draws_nothing_and_does_not_load_what_draws() -> None:
+    ended = shown("with amp.progress_bar('w') as p: p(1, 2)\nprint('rich' in sys.modules)")
+    assert (ended.status, ended.out, ended.drawn) == (0, "False\n", "")
+
+
+@unix
+def test_a_terminal_that_cannot_draw_a_line_again_gets_nothing() -> None:
+    script = "progress.PATIENCE = 0\nwith amp.progress_bar('w') as p: wait(p)"
+    assert shown(script, TERM="dumb")[::2] == (0, "")
+
+
+@unix
+def test_a_narrow_terminal_gets_one_line_with_the_numbers() -> None:
+    script = """progress.PATIENCE = 0
+with amp.progress_bar('w') as p:
+    p(3, 10, 'a note that is longer than the line is wide, by far, in every case')
+    wait(p)"""
+    drawn = shown(script, COLUMNS="40").drawn
+    pictures = [re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", part) for part in drawn.split("\r")]
+    counted = [picture for picture in pictures if "3/10" in picture]
+    assert counted
+    assert all(len(picture.strip("\n")) <= 40 and "\n" not in picture for picture in counted)
+
+
+@unix
+def test_what_begins_after_the_files_are_written_is_counted_anew() -> None:
+    script = """progress.PATIENCE = 0
+from amp_rewrite.graph.io.model_files import Written
+with amp.progress_bar('w') as p:
+    p(Written(1 << 20, 4 << 20))
+    wait(p)
+    p('writing the page')
+    wait(p)"""
+    drawn = shown(script, COLUMNS="100").drawn
+    assert "1.0/4.0 MiB" in drawn
+    assert "MiB" not in drawn.partition("writing the page")[2]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Write a model with 8 MiB of external weights."""
+    width = 1 << 10
+    names = ("w0", "w1")
+    weights = [
+        helper.make_tensor(name, TensorProto.FLOAT, [width, width], bytes(4 * width**2), raw=True)
+        for name in names
+    ]
+    ends = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, width]) for v in "xy"]
+    nodes = [
+        helper.make_node("MatMul", ["x", names[0]], ["h"]),
+        helper.make_node("MatMul", ["h", names[1]], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "m.onnx"
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    onnx.save(proto, path, save_as_external_data=True, location="m.data")
+    return path
+
+
+def command(patience: str, *arguments: object) -> Ended:
+    """Run a command whose stderr is a terminal."""
+    whole = ["-c", SCRIPT, patience, *map(str, arguments)]
+    return run_on_a_terminal(whole, TERM="xterm", COLUMNS="100")
+
+
+@unix
+def test_a_command_shows_bytes_and_the_bar_is_gone_in_the_end(model: Path) -> None:
+    status, out, drawn = command(AT_ONCE, "convert", model, "-o", model.parent / "o.onnx")
+    assert status == 0
+    assert "1 of 2" in out or "2 of 2" in out
+    assert "writing" not in out
+    assert "4.2/4.2 MiB" in drawn or "4.0/4.0 MiB" in drawn
+    assert drawn.rstrip("\r\n").endswith("\x1b[2K")
+
+
+@unix
+def test_a_command_that_writes_no_model_says_what_it_does(model: Path) -> None:
+    status, out, drawn = command(AT_ONCE, "verify", model, model)
+    said = "nothing was compared: output y is 0 everywhere, in both models"  # its weights are 0
+    assert (status, out.splitlines()[-1]) == (0, said)
+    assert "verifying" in drawn
+    assert "0:00:0" in drawn
+    assert "MiB" not in drawn
+
+
+@unix
+def test_nothing_is_drawn_for_short_work_or_quietly(model: Path) -> None:
+    output = model.parent / "o.onnx"
+    assert command(NEVER, "convert", model, "-o", output)[::2] == (0, "")
+    assert command(AT_ONCE, "convert", model, "-o", output, "--quiet") == (0, "", "")
+
+
+def test_nothing_is_drawn_where_stderr_is_no_terminal(model: Path) -> None:
+    whole = [sys.executable, "-P", "-c", SCRIPT, AT_ONCE, "convert", model, "-o", "o.onnx"]
+    done = subprocess.run(whole, capture_output=True, cwd=model.parent, check=True)
+    assert done.stderr == b""
+    assert np.fromfile(next(model.parent.glob("o.onnx.*.data")), np.uint8).size == 4 << 20

@@ -1,0 +1,365 @@
+"""What a newcomer tries first: it works, or the error has the right name.
+
+Each row is one guess: what is typed, and what comes of it. To add one, add a row. The model,
+result, session and trainer that it uses are made anew for each of them, in an empty folder.
+"""
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+# Type checkers refuse much of what is tried here.
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import handmade
+import model_calls
+import numpy as np
+import pytest
+
+import amp_rewrite as amp
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+BATCH = handmade.batch(0, 8)
+
+
+class Tensor:
+    """What other packages' tensors are: numbers that DLPack hands over, with a gradient or not."""
+
+    def __init__(self, array: Any, *, with_gradient: bool = False) -> None:
+        self._array, self._with_gradient = array, with_gradient
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self._with_gradient:
+            raise RuntimeError("can't call numpy() on a tensor that requires grad")
+        return self._array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    def detach(self) -> Tensor:
+        return Tensor(self._array)
+
+
+class Dataset:
+    """What a `datasets.Dataset` is: columns, which it gives in batches in the format asked for."""
+
+    def __init__(self, **columns: Any) -> None:
+        self._columns = columns
+
+    def with_format(self, kind: str) -> Dataset:
+        assert kind == "numpy"
+        return self
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        raise AssertionError("rows one by one are not batches")
+
+    def __getitem__(self, rows: slice) -> dict[str, Any]:
+        return {name: column[rows] for name, column in self._columns.items()}
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(self), batch_size):
+            yield self[start : start + batch_size]
+
+
+class Given(SimpleNamespace):
+    """What a guess can use; what takes time is made when it is asked for."""
+
+    X, batch, Tensor, Dataset = X, BATCH, Tensor, Dataset
+
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__()
+        self._stack = stack
+
+    @property
+    def model(self) -> Any:
+        return model_calls.model()
+
+    @property
+    def result(self) -> amp.RewriteResult:
+        return amp.rewrite(self.model)
+
+    @property
+    def conversion(self) -> amp.Conversion:
+        return amp.convert(self.model, stress=False)
+
+    @property
+    def session(self) -> amp.TrainingSession:
+        return self._stack.enter_context(amp.TrainingSession(handmade.train_op()))
+
+    @property
+    def trainer(self) -> amp.Trainer:
+        return amp.Trainer(self.session)
+
+
+def saved(**arrays: Any) -> str:
+    np.savez("data.npz", **arrays)
+    return "data.npz"
+
+
+def exists(name: str) -> bool:
+    return Path(name).is_file()
+
+
+def computes(precision: str) -> Callable[[Any], bool]:
+    return lambda result: result.options.precision == precision and result.changed
+
+
+def low(result: amp.RewriteResult) -> list[str]:
+    """Return the operators of the nodes that compute in low precision."""
+    return [
+        n.op for n in result.report.nodes if any(v.dtype == "float16" for v in n.variables.values())
+    ]
+
+
+def nothing(found: list[Any]) -> bool:
+    return found == []
+
+
+Guess = Callable[[Any], Any]
+
+WORKS: dict[str, tuple[Guess, Callable[[Any], bool]]] = {
+    # models: whatever has one stands for it
+    "verify(model, result)": (
+        lambda g: amp.verify(g.model, g.result, stress=False),
+        lambda report: report.ok,
+    ),
+    "verify(model, conversion)": (
+        lambda g: amp.verify(g.model, g.conversion, stress=False),
+        lambda r: r.ok,
+    ),
+    "save(result, path)": (lambda g: amp.save(g.result, "o.onnx"), lambda _: exists("o.onnx")),
+    "save(conversion, path)": (
+        lambda g: amp.save(g.conversion, "o.onnx"),
+        lambda _: exists("o.onnx"),
+    ),
+    "convert(model, path)": (lambda g: amp.convert(g.model, "o.onnx"), lambda _: exists("o.onnx")),
+    "convert(model, output=path)": (
+        lambda g: amp.convert(g.model, {"x": g.X}, output="o.onnx"),
+        lambda _: exists("o.onnx"),
+    ),
+    "explain(model, node)": (
+        lambda g: amp.explain(g.model, "node0", precision="bfloat16"),
+        lambda text: text.startswith("node0 (MatMul) becomes bfloat16"),
+    ),
+    "explain(conversion, node)": (
+        lambda g: amp.explain(g.conversion, "node0"),
+        lambda text: text.startswith("node0"),
+    ),
+    # options
+    "precision='fp16'": (lambda g: amp.rewrite(g.model, precision="fp16"), computes("float16")),
+    "precision='half'": (lambda g: amp.rewrite(g.model, precision="half"), computes("float16")),
+    "precision='BF16'": (lambda g: amp.rewrite(g.model, precision="BF16"), computes("bfloat16")),
+    "a step in bf16": (
+        lambda _: amp.build_step(handmade.train_op(), precision="bf16"),
+        lambda model: model is not None,
+    ),
+    "target='CUDA'": (
+        lambda g: amp.rewrite(g.model, target="CUDA").options.target,
+        lambda target: target == "cuda",
+    ),
+    "target='Cpu,Cuda'": (
+        lambda g: amp.rewrite(g.model, target="Cpu, Cuda").report.target,
+        lambda target: "cpu" in target and "cuda" in target,
+    ),
+    "deny_ops=['MatMul']": (lambda g: low(amp.rewrite(g.model, deny_ops=["MatMul"])), nothing),
+    "deny_ops=['ai.onnx::MatMul']": (
+        lambda g: low(amp.rewrite(g.model, deny_ops=["ai.onnx::MatMul"])),
+        nothing,
+    ),
+    "op_block_list=['MatMul']": (
+        lambda g: low(amp.rewrite(g.model, op_block_list=["MatMul"])),
+        nothing,
+    ),
+    "node_block_list=['node0']": (
+        lambda g: low(amp.rewrite(g.model, node_block_list=["node0"])),
+        nothing,
+    ),
+    # patterns of names
+    "deny_nodes=['*0']": (lambda g: low(amp.rewrite(g.model, deny_nodes=["*0"])), nothing),
+    "deny_nodes=['node?']": (lambda g: low(amp.rewrite(g.model, deny_nodes=["node?"])), nothing),
+    "deny_nodes=['a|node0'] (one of them)": (
+        lambda g: low(amp.rewrite(g.model, deny_nodes=["nothing|node0"])),
+        nothing,
+    ),
+    "deny_nodes=['re:node[0-9]']": (
+        lambda g: low(amp.rewrite(g.model, deny_nodes=["re:node[0-9]"])),
+        nothing,
+    ),
+    "freeze(model, 're:.')": (
+        lambda g: amp.freeze(amp.load(g.model), "re:."),
+        lambda names: sorted(names) == ["b", "w"],
+    ),
+    "lora(model)": (lambda g: amp.lora(amp.load(g.model)), lambda modules: modules == ["w"]),
+    "lora(model, 're:^w$')": (
+        lambda g: amp.lora(amp.load(g.model), "re:w"),
+        lambda modules: modules == ["w"],
+    ),
+    # feeds
+    "a bare array": (lambda g: amp.verify(g.model, g.result, g.X), lambda r: r.ok),
+    "a tensor": (lambda g: amp.verify(g.model, g.result, {"x": Tensor(g.X)}), lambda r: r.ok),
+    "a tensor with a gradient": (
+        lambda g: amp.calibrate(g.model, {"x": Tensor(g.X, with_gradient=True)}),
+        lambda found: found.batches == 1,
+    ),
+    "float64": (
+        lambda g: amp.calibrate(g.model, {"x": g.X.astype(np.float64)}),
+        lambda found: found.batches == 1,
+    ),
+    "labels besides": (
+        lambda g: amp.verify(g.model, g.result, {"x": g.X, "labels": np.ones(2)}),
+        lambda r: r.ok,
+    ),
+    "evaluate on a bare array of float64": (
+        lambda g: amp.evaluate(g.model, g.X.astype(np.float64)),
+        lambda found: found["y"].shape == (2, 2),
+    ),
+    "a loader of mappings": (
+        lambda g: amp.calibrate(g.model, [{"x": Tensor(g.X), "labels": Tensor(g.X)}] * 3),
+        lambda found: found.batches == 3,
+    ),
+    "a loader of inputs and labels": (
+        lambda g: amp.calibrate(g.model, iter([[Tensor(g.X), Tensor(g.X)]] * 3)),
+        lambda found: found.batches == 3,
+    ),
+    "a dataset": (
+        lambda g: amp.calibrate(g.model, Dataset(x=np.ones((20, 3)), label=np.ones(20))),
+        lambda found: found.batches == 3,
+    ),
+    "a dataset to train on": (
+        lambda g: g.trainer.train(Dataset(**g.batch), batch=4),
+        lambda history: len(history.losses) == 2,
+    ),
+    "tensors for a step": (
+        lambda g: g.session.run({name: Tensor(array) for name, array in g.batch.items()}),
+        lambda found: found["loss"] > 0,
+    ),
+}
+
+ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
+    "dtype=": (
+        lambda g: amp.rewrite(g.model, dtype="float16"),
+        amp.AmpError,
+        "found dtype; expected precision",
+    ),
+    "losses.cross_entropy": (
+        lambda _: amp.losses.cross_entropy,
+        AttributeError,
+        "it is called softmax_cross_entropy here",
+    ),
+    "losses.nothing": (lambda _: amp.losses.nothing, AttributeError, "no attribute 'nothing'$"),
+    "Adam(lr=)": (
+        lambda _: amp.optimizers.Adam(lr=0.1),
+        amp.AmpError,
+        "lr is called learning_rate here",
+    ),
+    "trainer.fit": (lambda g: g.trainer.fit, AttributeError, "it is called train here"),
+    "session.load": (lambda g: g.session.load, AttributeError, "it is called restore here"),
+    "batch_size=": (
+        lambda g: g.trainer.train(g.batch, batch_size=4),
+        amp.AmpError,
+        "found batch_size; expected batch$",
+    ),
+    "amp.train(batch_size=)": (
+        lambda g: amp.train(handmade.train_op(), g.batch, batch_size=4),
+        amp.AmpError,
+        "found batch_size; expected batch$",
+    ),
+    "epoch=": (
+        lambda g: g.trainer.train(g.batch, epoch=4),
+        amp.AmpError,
+        "found epoch; expected epochs$",
+    ),
+    "evaluate(batch_size=)": (
+        lambda g: g.trainer.evaluate(g.batch, batch_size=4),
+        amp.AmpError,
+        "found batch_size; expected batch$",
+    ),
+    "resume='path'": (
+        lambda g: g.trainer.train(g.batch, resume="c.safetensors"),
+        amp.AmpError,
+        "pass checkpoint='c.safetensors', resume=True",
+    ),
+    "session.save('ck.pt')": (
+        lambda g: g.session.save("ck.pt"),
+        amp.AmpError,
+        "the name ends as PyTorch's.*name it .safetensors",
+    ),
+    "checkpoint='ck.onnx'": (
+        lambda g: g.trainer.train(g.batch, checkpoint="ck.onnx"),
+        amp.AmpError,
+        "the name ends as a model's, which export writes",
+    ),
+    "float64 for a step": (
+        lambda g: g.session.run({**g.batch, "x": g.batch["x"].astype(np.float64)}),
+        amp.AmpError,
+        r"the feed 'x' .*found float64.*\.astype\('float32'\)",
+    ),
+    "labels besides for a step": (
+        lambda g: g.session.run({**g.batch, "labels": g.X}),
+        amp.AmpError,
+        "the step has no input 'labels'; expected x, t",
+    ),
+    "an old expression": (
+        lambda g: amp.rewrite(g.model, deny_nodes=[".*ode0"]),
+        amp.AmpError,
+        r"found '\.\*ode0'; expected 'node0'.*; write re:\.\*ode0 if it is a regular expression",
+    ),
+    "a slip in an expression": (
+        lambda g: amp.rewrite(g.model, deny_nodes=["re:*softmax"]),
+        amp.AmpError,
+        "deny_nodes: not a regular expression; .*nothing to repeat.*leave re: out",
+    ),
+    "deny_ops=['Matmul']": (
+        lambda g: amp.rewrite(g.model, deny_ops=["Matmul"]),
+        amp.AmpError,
+        "found 'Matmul'; expected 'MatMul'",
+    ),
+    "options for a result": (
+        lambda g: amp.explain(g.result, "node0", precision="bfloat16"),
+        amp.AmpError,
+        "a result was made with its options already",
+    ),
+    "another shape in a file": (
+        lambda g: amp.calibrate(g.model, saved(x=np.ones((2, 4), np.float32))),
+        amp.AmpError,
+        r"data.npz: the input 'x' has another shape; found \[2, 4\]; expected \[n, 3\]",
+    ),
+    "fewer arrays than inputs": (
+        lambda g: amp.calibrate(handmade.model_of(handmade.FORWARD), g.X),
+        amp.AmpError,
+        "fewer arrays than the model has inputs|ONNX Runtime|lack",
+    ),
+}
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore", amp.AmpWarning)
+        yield Given(stack)
+
+
+@pytest.mark.parametrize("guess", WORKS)
+def test_a_first_guess_works(guess: str, given: Given) -> None:
+    does, holds = WORKS[guess]
+    assert holds(does(given))
+
+
+@pytest.mark.parametrize("guess", ERRORS)
+def test_the_error_of_a_first_guess_has_the_right_name(guess: str, given: Given) -> None:
+    does, kind, message = ERRORS[guess]
+    with pytest.raises(kind, match=message) as caught:
+        does(given)
+    assert "\n" not in str(caught.value)

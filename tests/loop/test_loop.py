@@ -1,0 +1,243 @@
+"""Data sets, metrics, evaluation, and going on where training stopped."""
+
+import csv
+import json
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from handmade import FORWARD, batch, model_of, train_op
+
+import amp_rewrite as amp
+from amp_rewrite.errors import (
+    CheckpointError,
+    DataError,
+    DivergenceError,
+    OptionError,
+    SaveError,
+    StepError,
+)
+from amp_rewrite.loop.evaluation import evaluate
+from amp_rewrite.loop.loop import resume, train
+from amp_rewrite.loop.metrics_file import MetricsFile
+from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.ready_callbacks import Log, Watch
+from amp_rewrite.training.data.data_set import DataSet
+from amp_rewrite.training.session.training_session import TrainingSession
+
+DATA = DataSet(batch(1, 50))
+
+
+def test_every_example_is_in_one_batch_and_epochs_differ():
+    order = DATA.shuffled(0, 0)
+    feeds = list(DATA.batches(16, order=order))
+    assert [len(f["x"]) for f in feeds] == [16, 16, 16, 2]
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([f["x"] for f in feeds]), 0), np.sort(DATA.arrays["x"], 0)
+    )
+    assert (order == DATA.shuffled(0, 0)).all()
+    assert (order != DATA.shuffled(0, 1)).any()
+    assert (order != DATA.shuffled(1, 0)).any()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "no examples"),
+        ({"x": np.zeros((0, 2))}, "no examples"),
+        ({"x": np.zeros(2), "t": np.zeros(3)}, "different numbers of examples; found x: 2, t: 3"),
+    ],
+)
+def test_data_that_are_no_data_set_are_errors(arrays, message):
+    with pytest.raises(DataError, match=message):
+        DataSet(arrays)
+
+
+@pytest.mark.parametrize("every", [0, 3])
+def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, every):
+    path = tmp_path / "c.safetensors"
+
+    class Stop(Exception):  # noqa: N818 it is no error
+        pass
+
+    def stop(progress):
+        if progress.step == 10:
+            raise Stop
+
+    plan = Plan(epochs=4, batch=16, seed=3, checkpoint=path, every=every)
+    with TrainingSession(train_op()) as whole:
+        train(whole, DATA, Plan(epochs=4, batch=16, seed=3))
+        expected = whole.state_dict()
+    with TrainingSession(train_op()) as first, pytest.raises(Stop):
+        train(first, DATA, plan, callbacks=[Watch(stop)])
+    with TrainingSession(train_op()) as second:
+        at = resume(second, plan)
+        assert at.step == (9 if every else 8)
+        end = train(second, DATA, plan, progress=at).at
+        assert (end.epoch, end.step) == (4, 16)
+        for name, array in second.state_dict().items():
+            np.testing.assert_array_equal(array, expected[name])
+
+
+def test_resuming_with_another_order_of_the_data_is_an_error(tmp_path):
+    path = tmp_path / "c.safetensors"
+    with TrainingSession(train_op()) as session:
+        train(session, DATA, Plan(epochs=1, batch=16, checkpoint=path))
+        with pytest.raises(CheckpointError, match="another batch; found 16; expected 8"):
+            resume(session, Plan(epochs=2, batch=8, checkpoint=path))
+        with pytest.raises(OptionError, match="nothing to resume from"):
+            resume(session, Plan(epochs=2, batch=16))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_metrics_hold_a_row_per_step_and_evaluation_and_go_on(tmp_path, suffix):
+    path, saved = tmp_path / f"m{suffix}", tmp_path / "c"
+    with TrainingSession(train_op()) as session:
+        with MetricsFile(str(path)) as metrics:
+            train(
+                session,
+                DATA,
+                Plan(1, 16, checkpoint=saved),
+                held_out=DATA,
+                callbacks=[Log(metrics)],
+            )
+            lost = {"seconds": np.float32(1), "loss": np.float64(9)}  # by an interruption
+            metrics.add(epoch=2, step=5, **lost)
+        plan = Plan(2, 16, checkpoint=saved)
+        at = resume(session, plan)
+        with MetricsFile(path, after=at.step) as metrics:
+            train(session, DATA, plan, held_out=DATA, callbacks=[Log(metrics)], progress=at)
+        expected = evaluate(session, DATA, 50)["eval_loss"]
+    text = path.read_text()
+    rows = [json.loads(line) for line in text.splitlines()] if suffix == ".jsonl" else None
+    rows = rows or [{k: v for k, v in r.items() if v} for r in csv.DictReader(text.splitlines())]
+    assert [int(r["step"]) for r in rows] == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]
+    assert [int(r["epoch"]) for r in rows] == [1] * 5 + [2] * 5
+    assert float(rows[-1]["eval_loss"]) == pytest.approx(expected, rel=1e-5)
+    assert "loss" not in rows[-1]
+
+
+def test_metrics_that_cannot_be_written_are_errors(tmp_path):
+    with pytest.raises(OptionError, match=r"found '\.txt'; expected \.csv or \.jsonl"):
+        MetricsFile(tmp_path / "m.txt")
+    with pytest.raises(SaveError, match="cannot be written"):
+        MetricsFile(tmp_path / "no" / "m.csv")
+    (tmp_path / "m.jsonl").write_text("{}\n")
+    with pytest.raises(DataError, match="cannot be read"):
+        MetricsFile(tmp_path / "m.jsonl", after=3)
+
+
+def test_a_loss_that_is_not_finite_ends_training_before_the_checkpoint_is_replaced(tmp_path):
+    path = tmp_path / "c"
+    with TrainingSession(train_op()) as session:
+        session.learning_rate = 1e30
+        with pytest.raises(DivergenceError, match=r"step \d+, batch .*: the loss is not finite"):
+            train(session, DATA, Plan(5, 16, checkpoint=path))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_weights_that_are_nan_are_not_saved_though_the_loss_is_finite(tmp_path, every):
+    # The root of 0 is 0, and its gradient is infinite; times 0 it is NaN.
+    model = model_of("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 2] x) => (float loss) <float[2] w = {0, 0}> {
+            y = Mul(x, w)
+            z = Mul(y, y)
+            r = Sqrt(z)
+            loss = ReduceSum<keepdims=0>(r)
+        }""")
+    data = DataSet({"x": np.ones((4, 2), np.float32)})
+    path = tmp_path / "c.safetensors"
+    plan = Plan(epochs=1, batch=4, checkpoint=path, every=every)
+    op = amp.optimizers.GradientDescent(0.1).minimize(amp.value(model, "loss"))
+    with (
+        TrainingSession(op) as session,
+        pytest.raises(DivergenceError, match=r"step 1: a weight has become NaN; found w"),
+    ):
+        train(session, data, plan)
+    assert not path.exists()
+
+
+CLASSES = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 3] x) => (float[N, 4] y) <float[3, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}> {
+        y = MatMul(x, w)
+    }"""
+NORMALISED = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 3] x) => (float[N, 4] y)
+    <float[3, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, float[4] scale = {1, 1, 1, 1},
+     float[4] bias = {0, 0, 0, 0}, float[4] mean = {0, 0, 0, 0}, float[4] var = {1, 1, 1, 1}> {
+        z = MatMul(x, w)
+        y = BatchNormalization(z, scale, bias, mean, var)
+    }"""
+
+
+def classifier(text=CLASSES, **options):
+    loss = amp.losses.softmax_cross_entropy(amp.load(onnx.parser.parse_model(text)), "y", "t")
+    return TrainingSession(amp.optimizers.Adam().minimize(loss), **options)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_labels_that_do_not_exist_are_found_before_the_first_step(held_out):
+    good = DataSet({"x": np.ones((9, 3), np.float32), "t": np.arange(9) % 4}, "good.npz")
+    wrong = DataSet(good.arrays | {"t": np.arange(9) - 1}, "labels.npz")
+    steps = []
+    text = r"labels.npz node .*: the feed 't' holds a class that does not exist; found -1 at \[0\]"
+    data, other = (good, wrong) if held_out else (wrong, None)
+    with classifier() as session, pytest.raises(DataError, match=text):
+        train(session, data, Plan(1, 4), held_out=other, callbacks=[Watch(steps.append)])
+    assert not steps
+
+
+def test_numbers_that_are_not_finite_are_found_before_the_first_step_or_named_after_it():
+    x = np.ones((9, 3), np.float32)
+    x[7, 1] = np.nan
+    data = DataSet({"x": x, "t": np.arange(9) % 4}, "data.npz")
+    with classifier(non_finite="refuse") as session:
+        with pytest.raises(DataError, match=r"data.npz: .* 'x' .* found nan at \[7, 1\]; 1 of 27"):
+            train(session, data, Plan(1, 4))
+        assert session.global_step == 0
+    text = "loss is not finite, and the batch holds numbers that are not; found x: 1 not finite"
+    with classifier() as session, pytest.raises(DivergenceError, match=text):
+        train(session, data, Plan(1, 4))
+
+
+@pytest.mark.parametrize(("examples", "size"), [(5, 4), (3, 1), (1, 4)])
+def test_a_batch_of_one_that_is_normalized_is_found_before_the_first_step(examples, size):
+    data = DataSet({"x": np.ones((examples, 3), np.float32), "t": np.zeros(examples, np.int64)})
+    with classifier(NORMALISED) as session:
+        with pytest.raises(DataError, match="a batch of one example cannot train a batch norm"):
+            train(session, data, Plan(1, size))
+        assert session.global_step == 0
+
+
+def test_a_loss_that_is_no_scalar_is_an_error():
+    squares = amp.value(model_of(FORWARD), "s")
+    with (
+        TrainingSession(amp.optimizers.Adam().minimize(squares)) as session,
+        pytest.raises(StepError, match=r"the loss is not a scalar; found the shape \[16, 2\]"),
+    ):
+        train(session, DATA, Plan(1, 16))
+
+
+@pytest.mark.parametrize("field", ["epochs", "batch"])
+def test_a_plan_of_nothing_is_an_error(field):
+    numbers: dict[str, Any] = {"epochs": 1, "batch": 1, field: 0}
+    with pytest.raises(OptionError, match=f"impossible {field}; found 0"):
+        Plan(**numbers)
+
+
+@pytest.mark.parametrize("field", ["epochs", "batch", "seed", "every"])
+@pytest.mark.parametrize("value", ["2", 1.5, None, True])
+def test_the_numbers_of_a_plan_are_integers(field, value):
+    with pytest.raises(OptionError, match=f"impossible {field}; found {value!r}; expected an int"):
+        Plan(**{"epochs": 1, "batch": 1, field: value})
+
+
+def test_a_plan_of_numpys_numbers_is_saved(tmp_path):
+    path = tmp_path / "c.safetensors"
+    numbers: dict[str, Any] = {"batch": np.int64(16), "seed": np.int32(3)}
+    plan = Plan(epochs=1, checkpoint=path, **numbers)
+    with TrainingSession(train_op()) as session:
+        train(session, DATA, plan)
+        assert resume(session, plan).epoch == 1

@@ -1,0 +1,402 @@
+"""The public loop: data of every kind, metrics, callbacks, interruptions, the search for a rate."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import CLASSIFIER, batch, model_of, train_op
+
+import amp_rewrite as amp
+from amp_rewrite import callbacks, metrics
+from amp_rewrite.errors import (
+    AmpError,
+    CheckpointError,
+    DataError,
+    DivergenceError,
+    FeedError,
+    OptionError,
+)
+from amp_rewrite.optimizers import SGD, Adam, CosineSchedule, LinearWarmUp, WeightAverage
+from amp_rewrite.training.session.checkpoint import read_checkpoint
+
+DATA = batch(1, 50)
+HELD = batch(2, 20)
+
+
+def classifier(rate: float = 0.05) -> Any:
+    """Return a step that says which values are its logits and labels."""
+    return Adam(rate).minimize(amp.value(model_of(CLASSIFIER), "loss"))
+
+
+def classes(seed: int = 0, size: int = 60) -> dict[str, Any]:
+    x = np.random.default_rng(seed).normal(size=(size, 4)).astype(np.float32)
+    return {"x": x, "t": x[:, :3].argmax(-1)}
+
+
+def states(trainer: amp.Trainer) -> dict[str, Any]:
+    return trainer.session.state_dict()
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(np.array_equal(array, other[name]) for name, array in one.items())
+
+
+def test_a_run_in_one_call(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", **DATA)
+    history = amp.train(
+        train_op(), tmp_path / "data.npz", epochs=3, batch=16, eval=HELD,
+        output=tmp_path / "trained.onnx", session={"threads": 1},
+    )  # fmt: skip
+    assert sorted(history.losses) == list(range(1, 13))
+    assert sorted(history.evaluations) == [4, 8, 12]
+    assert history.evaluation == history.evaluations[12]
+    assert history.stopped is None
+    assert (tmp_path / "trained.onnx").exists()
+
+
+def test_arrays_files_loaders_and_tuples_train_alike(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", **DATA)
+    inputs = ("x", "t")
+    loader = [{name: DATA[name][k : k + 16] for name in inputs} for k in range(0, 50, 16)]
+    given = {
+        "arrays": DATA,
+        "file": str(tmp_path / "data.npz"),
+        "batches": loader,
+        "tuples": [tuple(feeds[name] for name in inputs) for feeds in loader],
+        "a function": lambda: iter(loader),
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for name, data in given.items():
+        with amp.Trainer(train_op()) as trainer:
+            assert trainer.session.info.inputs == inputs
+            trainer.train(data, epochs=2, batch=16, shuffle=False, ahead=1)
+            found[name] = states(trainer)
+    assert all(same(found["arrays"], other) for other in found.values())
+
+
+def test_metrics_by_name_and_object() -> None:
+    with amp.Trainer(classifier()) as trainer:
+        history = trainer.train(
+            classes(), epochs=20, batch=20, eval=classes(1),
+            metrics=[
+                metrics.Accuracy("logits", "t"),
+                metrics.Accuracy("logits", "t", top_k=2),
+                metrics.FunctionMean("share", lambda _, feeds: (feeds["t"] == 0).mean()),
+                "perplexity",
+            ],
+        )  # fmt: skip
+        found = trainer.evaluate(classes(1), metrics=["accuracy:logits:t"])
+    last = history.evaluation
+    assert set(last) == {
+        "eval_loss", "eval_accuracy", "eval_top_2_accuracy", "eval_share", "eval_perplexity",
+    }  # fmt: skip
+    assert last["eval_accuracy"] == found["eval_accuracy"] > 0.8
+    assert last["eval_top_2_accuracy"] >= last["eval_accuracy"]
+    assert last["eval_perplexity"] == pytest.approx(np.exp(last["eval_loss"]), rel=1e-5)
+    assert last["eval_share"] == pytest.approx((classes(1)["t"] == 0).mean())
+
+
+def test_evaluation_every_few_steps() -> None:
+    with amp.Trainer(train_op()) as trainer:
+        history = trainer.train(DATA, epochs=2, batch=16, eval=HELD, eval_every=3)
+    assert sorted(history.evaluations) == [3, 6]
+
+
+def test_early_stopping_waits_and_says_why() -> None:
+    stopping = callbacks.EarlyStopping(patience=2, min_delta=1e9)
+    with amp.Trainer(train_op()) as trainer:
+        history = trainer.train(DATA, epochs=9, batch=50, eval=HELD, callbacks=[stopping])
+    assert sorted(history.losses) == [1, 2, 3]
+    assert history.stopped is not None
+    assert "eval_loss was not better than" in history.stopped
+
+
+def test_the_best_checkpoint_is_that_of_the_best_evaluation(tmp_path: Path) -> None:
+    """Losses rise after the first epoch: the rate is far too high from then on."""
+
+    class Raise(callbacks.Callback):
+        def on_epoch(self, run: callbacks.Run) -> None:
+            if run.at.epoch == 2:
+                run.session.learning_rate = 1e4
+
+    best = callbacks.BestCheckpoint(tmp_path / "best.safetensors")
+    step = SGD(0.01).minimize(amp.value(model_of(CLASSIFIER), "loss"))
+    with amp.Trainer(step) as trainer:
+        history = trainer.train(
+            classes(), epochs=5, batch=30, eval=classes(1), callbacks=[best, Raise()]
+        )
+        lowest = min(history.evaluations, key=lambda k: history.evaluations[k]["eval_loss"])
+        assert best.step == lowest < 10
+        trainer.session.restore(best.path)
+        assert trainer.evaluate(classes(1))["eval_loss"] == pytest.approx(best.best)
+    assert read_checkpoint(best.path).progress["step"] == lowest
+
+
+def test_the_best_model_is_put_back_when_training_ends(tmp_path: Path) -> None:
+    """The rate is far too high from the second epoch on; a resumed run goes on from its end."""
+    step = SGD(0.01).minimize(amp.value(model_of(CLASSIFIER), "loss"))
+    best = callbacks.BestCheckpoint(tmp_path / "best.safetensors", restore=True)
+    last = tmp_path / "last.safetensors"
+
+    class Raise(callbacks.Callback):
+        def on_epoch(self, run: callbacks.Run) -> None:
+            run.session.learning_rate = 1e4
+
+    data: dict[str, Any] = {"data": classes(), "batch": 30, "eval": classes(1), "checkpoint": last}
+    with amp.Trainer(step) as trainer:
+        history = trainer.train(**data, epochs=3, callbacks=[best, Raise()])
+        assert min(history.evaluations, key=lambda k: history.evaluations[k]["eval_loss"]) == 2
+        assert trainer.evaluate(classes(1), batch=30) == history.evaluations[2]
+        assert read_checkpoint(last).progress["step"] == 6
+    best.path.unlink()
+    again = callbacks.BestCheckpoint(best.path, restore=True)
+    with amp.Trainer(step) as trainer, pytest.raises(CheckpointError, match=r"is gone.*of step 2"):
+        trainer.train(**data, epochs=4, callbacks=[again], resume=True)
+
+
+@pytest.mark.parametrize(("stop", "evaluations"), [(5, 1), (8, 1), (9, 2)])
+def test_an_interruption_keeps_the_step_and_what_callbacks_know(
+    tmp_path: Path, stop: int, evaluations: int
+) -> None:
+    """Ctrl-C in the middle of an epoch, and at its end: the rest goes on bit for bit."""
+    path = tmp_path / "c.safetensors"
+
+    class Press(callbacks.Callback):
+        def on_step(self, run: callbacks.Run) -> None:
+            if run.at.step == stop:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def run(*more: callbacks.Callback, **options: Any) -> tuple[Any, dict[str, Any], int]:
+        stopping = callbacks.EarlyStopping(patience=3, min_delta=1e9)
+        with amp.Trainer(train_op()) as trainer:
+            history = trainer.train(
+                DATA, epochs=9, batch=16, eval=HELD, callbacks=[stopping, *more],
+                checkpoint=path, **options,
+            )  # fmt: skip
+            return history, states(trainer), stopping.waited
+
+    whole, expected, _ = run()
+    path.unlink()
+    first, _, waited = run(Press())
+    assert first.stopped == "interrupted"
+    assert max(first.losses) == stop
+    assert waited == evaluations - 1
+    assert len(first.evaluations) == evaluations
+    second, found, _ = run(resume=True)
+    assert second.stopped == whole.stopped
+    assert max(second.losses) == max(whole.losses) == 16
+    assert same(found, expected)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interruption_is_obeyed_at_once() -> None:
+    class Press(callbacks.Callback):
+        def on_step(self, run: callbacks.Run) -> None:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with amp.Trainer(train_op()) as trainer, pytest.raises(KeyboardInterrupt):
+        trainer.train(DATA, callbacks=[Press()])
+
+
+def test_the_search_for_a_rate_leaves_no_trace() -> None:
+    with amp.Trainer(classifier(0.001)) as trainer:
+        before = states(trainer)
+        found = trainer.find_learning_rate(classes(), batch=20, low=1e-5, high=100, steps=60)
+        assert same(before, states(trainer))
+        assert trainer.session.learning_rate == pytest.approx(0.001)
+    assert len(found.rates) == len(found.losses) == len(found.smoothed) <= 60
+    assert found.rates[0] == pytest.approx(1e-5)
+    assert found.suggestion is not None
+    assert 1e-3 < found.suggestion < 3
+
+
+def test_the_rate_that_is_found_trains_and_a_trained_model_suggests_none() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 4)).astype(np.float32)
+    data = {"x": x, "t": x[:, :3].argmax(-1)}
+    with amp.Trainer(classifier(1e-3)) as trainer:
+        found = trainer.find_learning_rate(data, batch=50).suggestion
+        assert found is not None
+        assert 1e-3 < found < 0.3
+        trainer.session.learning_rate = found
+        first = trainer.train(data, epochs=8, batch=50).losses
+        assert first[max(first)] < 0.3 * first[1]
+        assert trainer.find_learning_rate(data, batch=50).suggestion is None
+
+
+@pytest.mark.parametrize(
+    "rate", [LinearWarmUp(1e-3, 10), CosineSchedule(1e-3, 10)], ids=["warm-up", "decay"]
+)
+def test_a_rate_of_a_schedule_is_not_searched(rate: Any) -> None:
+    step = Adam(rate).minimize(amp.value(model_of(CLASSIFIER), "loss"))
+    with amp.Trainer(step) as trainer, pytest.raises(OptionError, match="that of a schedule"):
+        trainer.find_learning_rate(classes())
+
+
+def test_a_search_that_explodes_at_once_is_an_error() -> None:
+    step = SGD(0.1).minimize(amp.value(model_of(CLASSIFIER), "loss"))
+    with amp.Trainer(step) as trainer, pytest.raises(OptionError, match="begin with a lower rate"):
+        trainer.find_learning_rate(classes(), low=1e5, high=1e9)
+
+
+def test_an_open_session_stays_open() -> None:
+    with amp.TrainingSession(train_op()) as session:
+        with amp.Trainer(session) as trainer:
+            trainer.train(DATA, batch=16)
+        session.run(batch(0))
+
+
+def test_errors_come_through_the_thread_that_reads_ahead() -> None:
+    def broken() -> Any:
+        yield batch(0)
+        raise ValueError("the disk is gone")
+
+    with amp.Trainer(train_op()) as trainer, pytest.raises(ValueError, match="the disk is gone"):
+        trainer.train(broken, ahead=2)
+
+
+WRONG: dict[str, tuple[Any, type[AmpError], str]] = {
+    "a shape": ([{"x": np.zeros((4, 7), np.float32), "t": DATA["t"][:4]}], FeedError, "'x' has"),
+    "a type": ([{**batch(0), "x": batch(0)["x"].astype(np.float64)}], FeedError, "'x' has"),
+    "a name": ([{"y": DATA["x"], "t": DATA["t"]}], FeedError, "no input 'y'"),
+    "a missing name": ([{"x": DATA["x"]}], FeedError, "'t' is not fed"),
+    "no data": (None, DataError, "no data"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_found_at_the_first_batch_by_name(case: str) -> None:
+    data, kind, message = WRONG[case]
+    with amp.Trainer(train_op()) as trainer, pytest.raises(kind, match=message):
+        trainer.train(data)
+
+
+def test_a_loss_that_is_not_finite_ends_training() -> None:
+    nan = {**DATA, "x": np.full_like(DATA["x"], np.nan)}
+    message = r"x: 200 not finite; leave such examples out"
+    with amp.Trainer(train_op()) as trainer, pytest.raises(DivergenceError, match=message):
+        trainer.train(nan, batch=50)
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "epochs": ({"epochs": 0}, "impossible epochs"),
+    "batch": ({"batch": "a"}, "impossible batch"),
+    "eval_every": ({"eval_every": -1}, "impossible evaluate_every"),
+    "ahead": ({"ahead": -1}, "impossible ahead"),
+    "metric": ({"metrics": ["acc"]}, "unknown metric"),
+    "callback": ({"callbacks": [print]}, "not a callback"),
+    "resume": ({"resume": True}, "nothing to resume from"),
+    "monitor": (
+        {"eval": HELD, "callbacks": [callbacks.EarlyStopping("eval_f1")]},
+        "finds no number of this name.*eval_f1",
+    ),
+    "early stopping alone": (
+        {"callbacks": [callbacks.EarlyStopping()]},
+        "EarlyStopping watches evaluations, and there are none; name held-out data",
+    ),
+    "best checkpoint alone": (
+        {"callbacks": [callbacks.BestCheckpoint("best.safetensors")]},
+        "BestCheckpoint watches evaluations, and there are none",
+    ),
+    "metrics alone": ({"metrics": ["perplexity"]}, "no held-out data to evaluate; found metrics"),
+    "eval_every alone": ({"eval_every": 3}, "no held-out data to evaluate; found every 3 steps"),
+    "checkpoint_every alone": ({"checkpoint_every": 3}, "no checkpoint is kept"),
+    "averaged alone": ({"averaged": True}, "no held-out data to evaluate; found averaged"),
+    "no averages": ({"averaged": True, "eval": HELD}, "keeps no averages"),
+    "a generator to evaluate": (
+        {"eval": iter([HELD])},
+        "the held-out data can be read only once.*pass a list of batches, or a function",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_impossible_options(case: str) -> None:
+    options, message = OPTIONS[case]
+    with amp.Trainer(train_op()) as trainer:
+        before = states(trainer)
+        with pytest.raises(AmpError, match=message):
+            trainer.train(DATA, **options)
+        assert same(before, states(trainer)), "nothing was trained"
+
+
+def test_averages_are_written_or_missed_before_training(tmp_path: Path) -> None:
+    path, options = tmp_path / "trained.onnx", {"epochs": 3, "averaged": True}
+    seen: list[int] = []
+    watch = callbacks.Watch(lambda at: seen.append(at.step))
+    with pytest.raises(OptionError, match="keeps no averages"):
+        amp.train(train_op(), DATA, output=path, callbacks=[watch], **options)
+    assert not seen
+    assert not path.exists()
+    loss = amp.value(model_of(CLASSIFIER), "loss")
+    step = WeightAverage(SGD(0.5), decay=None).minimize(loss)
+    with amp.TrainingSession(step) as session:
+        amp.train(session, classes(), output=path, **options)
+        average = session.state_dict()[(session.info.averages or {})["w"]]
+        written = amp.load(path).graph.initializers["w"].const_value
+        assert written is not None
+        np.testing.assert_array_equal(written.numpy(), average)
+        assert (session.state_dict()["w"] != average).any()
+
+
+def test_a_generator_lasts_for_one_epoch() -> None:
+    with amp.Trainer(train_op()) as trainer:
+        before = states(trainer)
+        with pytest.raises(DataError, match="read only once; found 2 epochs; pass a function"):
+            trainer.train(iter([DATA]), epochs=2)
+        assert same(before, states(trainer))
+        assert len(trainer.train(iter([DATA])).losses) == 1
+
+
+def test_arguments_of_callbacks() -> None:
+    with pytest.raises(OptionError, match="impossible patience; found 0"):
+        callbacks.EarlyStopping(patience=0)
+    with pytest.raises(OptionError, match="unknown mode"):
+        callbacks.EarlyStopping(mode="less")
+    with pytest.raises(OptionError, match="impossible min_delta"):
+        callbacks.EarlyStopping(min_delta=-1)
+    with (
+        amp.TrainingSession(train_op()) as session,
+        pytest.raises(OptionError, match="takes no arguments any more; found emulate"),
+    ):
+        amp.Trainer(session, emulate=True)
+
+
+EMPTY: dict[str, Any] = {
+    "a list": list,
+    "a function": lambda: list,
+    "a generator": lambda: iter(()),
+    "arrays": lambda: {name: array[:0] for name, array in DATA.items()},
+    "a tuple of arrays": lambda: tuple(array[:0] for array in DATA.values()),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_empty_data_are_an_error_that_says_so(kind: str) -> None:
+    with amp.Trainer(train_op()) as trainer:
+        with pytest.raises(DataError, match="the data hold no examples"):
+            trainer.train(EMPTY[kind]())
+        with pytest.raises(DataError, match=r"hold no examples|only once"):
+            trainer.train(DATA, eval=EMPTY[kind]())
+
+
+def test_a_tensor_of_a_loader_that_cannot_be_handed_over_is_the_error_of_run() -> None:
+    class Tensor:
+        shape = DATA["x"].shape
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("it requires a gradient")
+
+    with amp.Trainer(train_op()) as trainer:
+        message = "the feed 'x' cannot be handed over by DLPack; found it requires a gradient"
+        with pytest.raises(FeedError, match=message):
+            trainer.train([(Tensor(), DATA["t"])])

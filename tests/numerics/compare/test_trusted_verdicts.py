@@ -1,0 +1,263 @@
+"""Verdicts that can be trusted: what does not count, what is no alarm, and the yardstick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import amp_rewrite as amp
+from amp_rewrite.errors import VerdictError
+from amp_rewrite.numerics.compare.verify import verify
+
+HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(HEADER + text)
+
+
+def with_weights(model: onnx.ModelProto, **shapes: tuple[int, ...]) -> onnx.ModelProto:
+    """Add normal weights to a model."""
+    rng = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        weight = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), name))
+    return model
+
+
+def product() -> onnx.ModelProto:
+    text = "g (float[2,4] x) => (float[2,4] y) { y = MatMul(x, w) }"
+    return with_weights(parsed(text), w=(4, 4))
+
+
+def batch(number: float = 1.0) -> dict[str, Any]:
+    x = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
+    x[0, 0] = number
+    return {"x": x}
+
+
+NONFINITE = pytest.mark.parametrize(
+    ("number", "kind"), [(float("nan"), "NaN"), (float("inf"), "infinity")]
+)
+
+
+@NONFINITE
+def test_data_on_which_the_original_is_not_finite_are_no_agreement(
+    number: float, kind: str
+) -> None:
+    report = verify(product(), amp.rewrite(product()).model, batch(number))
+    assert not report.ok
+    assert report.feeds == 0
+    [line] = report.failures
+    assert line.startswith("nothing was compared: feed 1: the original gives ")
+    assert line.endswith(f"; input x holds {kind} in 1 elements")
+    assert f"failed: {line}" in report.to_text(width=200)
+
+
+@NONFINITE
+def test_a_verdict_counts_the_batches_on_which_the_original_is_finite(
+    number: float, kind: str
+) -> None:
+    data = [batch(number), batch(2.0)]
+    report = verify(product(), amp.rewrite(product()).model, data)
+    assert report.ok
+    assert (report.feeds, report.outputs[0].elements) == (1, 8)
+    assert len(report.left_out) == 1
+    assert f"input x holds {kind}" in report.left_out[0]
+    assert "left out: feed 1: " in report.to_text(width=200)
+    found = amp.convert(product(), data)
+    assert found.verdict.startswith("holds on 1 batch (1 more left out): ")
+
+
+def test_data_of_nan_alone_convert_nothing(tmp_path: Path) -> None:
+    found = amp.convert(product(), batch(float("nan")))
+    assert "nothing was compared" in found.verdict
+    with pytest.raises(VerdictError, match="input x holds NaN"):
+        found.save(tmp_path / "y.onnx")
+
+
+@pytest.mark.parametrize("bias", [-100.0, 0.0])
+def test_an_output_that_is_one_number_everywhere_is_not_said_to_hold(bias: float) -> None:
+    model = with_weights(
+        parsed(
+            f"""g (float[2,4] x) => (float[2,4] y) <float b = {{{bias}}}> {{
+              h = MatMul(x, w) s = Add(h, b) y = Sigmoid(s) }}"""
+            if bias
+            else "g (float[2,4] x) => (float[2,4] y) { h = MatMul(x, w) a = Abs(h) "
+            "n = Neg(a) y = Relu(n) }"
+        ),
+        w=(4, 4),
+    )
+    rewritten = amp.rewrite(model, level="UNSAFE_FORCE_ALL", target="schema").model
+    report = verify(model, rewritten, batch(), atol=1e-30) if not bias else None
+    report = report or verify(model, model, batch())
+    assert not report.compared
+    assert report.verdict.startswith("nothing was compared: output y is ")
+    assert "holds" not in report.to_text()
+
+
+def test_one_number_from_inputs_that_vary_elsewhere_is_said_of_that_output_alone() -> None:
+    model = with_weights(
+        parsed(
+            """g (float[2,4] x) => (float[2,4] y, float[2,4] z) {
+              y = MatMul(x, w) a = Abs(y) n = Neg(a) z = Relu(n) }"""
+        ),
+        w=(4, 4),
+    )
+    report = verify(model, amp.rewrite(model).model, batch())
+    assert (report.verdict, [o.compared for o in report.outputs]) == ("holds", [True, False])
+    assert "output z is 0 everywhere, in both models" in report.to_text(width=200)
+
+
+def test_inputs_are_made_up_without_signs_where_the_original_gives_nan_for_others() -> None:
+    model = with_weights(
+        parsed("g (float[2,4] x) => (float[2,4] y) { r = Sqrt(x) y = MatMul(r, w) }"), w=(4, 4)
+    )
+    report = verify(model, amp.rewrite(model).model)
+    assert (report.ok, report.feeds, report.left_out) == (True, 1, ())
+
+
+ROUTED = """g (float[4] x, bool[4] never) => (float[4] y) {{
+  c = Constant <value = float {{1.0003}}> () k = Cast <to = {type}> (x)
+  w = Cast <to = 1> (k) keep = Greater(w, c) i = Constant <value = float {{-inf}}> ()
+  s = Where(keep, x, i) {more} y = Softmax(t) }}"""
+
+
+@pytest.mark.parametrize("more", ["t = Identity(s)", "h = Add(s, x) t = Mul(h, c)"])
+def test_another_choice_fills_other_places_with_minus_infinity_and_that_is_no_overflow(
+    more: str,
+) -> None:
+    original, rewritten = (parsed(ROUTED.format(type=t, more=more)) for t in (1, 10))
+    x = np.array([20, 1.0004, 0.5, 19], np.float32)
+    report = verify(original, rewritten, {"x": x, "never": np.zeros(4, np.bool_)})
+    assert report.infinities == ()
+    assert report.ok
+
+
+def test_what_overflows_to_minus_infinity_before_a_where_is_found() -> None:
+    text = """g (float[4] x) => (float[4] y) {{
+      k = Cast <to = {type}> (x) w = Cast <to = 1> (k) c = Constant <value = float {{0}}> ()
+      keep = Greater(x, c) i = Constant <value = float {{-inf}}> () n = Not(keep)
+      s = Where(n, w, i) y = Softmax(s) }}"""
+    original, rewritten = (parsed(text.format(type=t)) for t in (1, 10))
+    report = verify(original, rewritten, {"x": np.array([1, -1e6, -2, 3], np.float32)})
+    assert not report.ok
+    assert report.infinities[0].value == "k"
+
+
+STEEP = """g (float[4] x) => (float[4] y)
+  <float[4] c = {{1, 1.0001, 1.0002, 0.9999}}, float one = {{1}}, float tiny = {{0.00000001}}> {{
+    a = Add(x, c) h = Cast <to = {type}> (a) w = Cast <to = 1> (h) d = Sub(w, one)
+    n = ReduceL2(d) s = Add(n, tiny) y = Div(d, s) }}"""
+
+
+def test_zeros_that_move_a_little_show_an_original_that_is_no_yardstick() -> None:
+    original, rewritten = (parsed(STEEP.format(type=t)) for t in (1, 10))
+    report = verify(original, rewritten)
+    assert report.stress is not None
+    [found] = [r for r in report.stress.results if r.name == "zeros"]
+    assert (found.outcome, report.failures) == ("left out", ())
+    assert found.why == "the original itself goes as far where its inputs are rounded"
+
+
+ATTENTION = """g (float[1,8,16] x, bool[1,8,8] keep) => (float[1,8,16] y)
+  <float zero = {{0}}, float fill = {{{fill}}}> {{
+    q = MatMul(x, wq) k = MatMul(x, wk) v = MatMul(x, wv) t = Transpose <perm = [0,2,1]> (k)
+    s = MatMul(q, t) m = Where(keep, zero, fill) h = Cast <to = {type}> (s)
+    f = Cast <to = {type}> (m) a = Add(h, f) b = Cast <to = 1> (a) p = Softmax(b)
+    y = MatMul(p, v) }}"""
+
+
+def attention(fill: float, low: int = 1) -> onnx.ModelProto:
+    text = ATTENTION.format(fill=fill, type=low)
+    return with_weights(parsed(text), wq=(16, 16), wk=(16, 16), wv=(16, 16))
+
+
+def padded(first: int = 4) -> dict[str, Any]:
+    """Return a causal mask of which the first rows see nothing, and scores beyond 8."""
+    keep = np.tril(np.ones((8, 8), np.bool_))
+    keep[:, :first] = False
+    x = 4 * np.random.default_rng(0).standard_normal((1, 8, 16))
+    return {"x": x.astype(np.float32), "keep": keep[None]}
+
+
+def test_rows_that_are_masked_whole_are_apart() -> None:
+    original = attention(float(np.finfo(np.float32).min))
+    report = verify(original, attention(-32752, 10), padded())
+    (output,) = report.outputs
+    assert report.ok
+    assert (output.apart, output.elements) == (4 * 16, 4 * 16)
+    assert output.apart_error > 0.1
+    assert "rows that are masked whole are apart" in report.to_text(width=200)
+
+
+def test_rows_that_see_something_are_not_apart() -> None:
+    original = attention(float(np.finfo(np.float32).min))
+    report = verify(original, attention(-8), padded())
+    assert not report.ok
+    assert report.outputs[0].apart == 64
+
+
+def test_rows_that_are_masked_whole_must_stay_finite() -> None:
+    original = attention(-60000.0)
+    assert not verify(original, attention(float("-inf"), 10), padded()).ok
+
+
+def cancelling(factor: float = 1.0) -> onnx.ModelProto:
+    """Return the difference of two products whose weights are almost the same."""
+    text = """g (float[4,16] x) => (float[4,16] y) {
+      a = MatMul(x, w) b = MatMul(x, v) y = Sub(a, b) }"""
+    w = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    noise = np.random.default_rng(1).standard_normal((16, 16)).astype(np.float32)
+    model = parsed(text)
+    for name, weight in (("w", w), ("v", w + 1e-3 * factor * noise)):
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    return model
+
+
+def many(size: float = 1.0) -> dict[str, Any]:
+    return {"x": size * np.random.default_rng(2).standard_normal((4, 16)).astype(np.float32)}
+
+
+def test_what_the_rounded_weights_bring_alone_stands_beside_the_verdict() -> None:
+    report = verify(product(), amp.rewrite(product()).model, batch())
+    assert 0 < report.control_worst <= 2 * report.worst
+    assert report.control_line in report.to_text(width=200)
+    found = amp.convert(product(), batch())
+    assert f", the weights alone by {report.control_worst:.2g}" in found.verdict
+
+
+def test_a_model_that_is_as_far_off_as_its_weights_alone_is_written_with_the_doubt(
+    tmp_path: Path,
+) -> None:
+    found = amp.convert(cancelling(), many())
+    assert (found.ok, found.writable, found.tuning) == (False, True, None)
+    assert "in doubt: the weights alone, rounded to float16" in found.verdict
+    assert found.doubt is not None
+    found.save(tmp_path / "y.onnx")
+    assert (tmp_path / "y.onnx").exists()
+
+
+def test_a_tolerance_that_was_asked_for_is_tuned_for_all_the_same() -> None:
+    found = amp.convert(cancelling(), many(), rtol=1e-3)
+    assert found.ok
+    assert found.tuning is not None
+
+
+def test_a_model_that_is_worse_than_its_weights_is_in_no_doubt() -> None:
+    report = verify(product(), wrong(), batch())
+    assert not report.ok
+    assert report.doubt is None
+
+
+def wrong() -> onnx.ModelProto:
+    """Return the product in float16, wrong in its arithmetic and right in its weights."""
+    model = amp.to_proto(amp.rewrite(product()).model)
+    model.graph.node[-1].output[0] = "before"
+    model.graph.node.append(onnx.helper.make_node("Floor", ["before"], ["y"]))
+    return model

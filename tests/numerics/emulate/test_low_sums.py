@@ -1,0 +1,124 @@
+"""Sums of a target that adds in float16: predicted in numpy, and on the target itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from accumulating_graphs import GRAPHS, HEADER, SUMS, feeds_of
+
+import amp_rewrite as amp
+from amp_rewrite import targets
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.kernels.accumulation import SumOrder
+from amp_rewrite.numerics.emulate.low_sums import kept_low
+
+Array = np.ndarray[Any, Any]
+
+
+def in_order(terms: Array, chunk: int = 1) -> Array:
+    """Add float16 terms along the last axis, chunk by chunk."""
+    total = np.zeros(terms.shape[:-1], np.float16)
+    for start in range(0, terms.shape[-1], chunk):
+        part = np.zeros_like(total)
+        for term in np.moveaxis(terms[..., start : start + chunk], -1, 0):
+            part = part + term
+        total = total + part
+    return total
+
+
+def product(x: Array, w: Array) -> Array:
+    return in_order(x[:, None] * w.T[None])
+
+
+def gemm(x: Array, w: Array, b: Array) -> Array:
+    return in_order(x[:, None] * w[None], 4) * np.float16(0.3) + b
+
+
+def conv(x: Array, w: Array, b: Array) -> Array:
+    """Return a convolution with padding 1 and stride 2, channels innermost."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    y = np.empty((2, 8, 5, 5), np.float16)
+    taps = w.transpose(0, 2, 3, 1).reshape(8, -1)
+    for i in range(5):
+        for j in range(5):
+            window = padded[:, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3]
+            terms = window.transpose(0, 2, 3, 1).reshape(2, 1, -1) * taps
+            y[:, :, i, j] = in_order(terms) + b
+    return y
+
+
+def batch_norm(x: Array, s: Array, b: Array, m: Array) -> Array:
+    scale, bias, centre, var = (a[:, None, None] for a in (s, b, m, s * s))
+    over = np.float16(1) / np.sqrt(var + np.float16(1e-5))
+    return (x - centre) * over * scale + bias
+
+
+def leaky_relu(x: Array) -> Array:
+    return np.where(x < 0, x * np.float16(0.3), x)
+
+
+def mean(x: Array) -> Array:
+    total = in_order(x.reshape(2, 16, -1))
+    return (total.astype(np.float32) / 49).astype(np.float16).reshape(2, 16, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a product", product),
+        ("a Gemm by four", gemm),
+        ("a Conv", conv),
+        ("a mean", mean),
+        ("a batch normalization", batch_norm),
+        ("a leaky relu", leaky_relu),
+    ],
+)
+def test_every_product_and_every_sum_is_rounded(name: str, expected: Callable[..., Array]) -> None:
+    model = onnx.parser.parse_model(f"{HEADER} {GRAPHS[name]}")
+    feeds = feeds_of(model)
+    found = amp.evaluate(model, feeds, accumulate_low=SUMS)["y"]
+    np.testing.assert_array_equal(found, expected(*feeds.values()))
+
+
+def test_a_sum_of_ones_stops_where_float16_does() -> None:
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float16[1,4096] x, float16[4096,1] w) => (float16[1,1] y)"
+        "{ y = MatMul(x, w) }"
+    )
+    ones = {"x": np.ones((1, 4096), np.float16), "w": np.ones((4096, 1), np.float16)}
+    assert amp.evaluate(model, ones, accumulate_low=SUMS)["y"] == 2048
+    assert amp.evaluate(model, ones)["y"] == 4096
+
+
+def test_what_a_target_keeps_low_is_what_was_measured() -> None:
+    assert SUMS["Gemm"] == (SumOrder(FLOAT16, 4, when=(("transB", 1),)), SumOrder(FLOAT16))
+    assert kept_low(targets.find("webgpu"), BFLOAT16) == {}
+    assert kept_low(targets.find("cuda"), FLOAT16) == {}
+
+
+def test_a_conv_whose_window_is_not_known_adds_in_float32() -> None:
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float16[1,64,3,3] x, float16[O,64,K,K] w) => (float16[1,O,P,Q] y)"
+        "{ y = Conv(x, w) }"
+    )
+    ones = {name: np.ones((1, 64, 3, 3), np.float16) for name in "xw"}
+    assert amp.evaluate(model, ones, accumulate_low=SUMS)["y"] == 576
+
+
+def test_a_model_of_an_old_opset_adds_in_float32() -> None:
+    assert kept_low(targets.find("webgpu"), FLOAT16, 12) == {}
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("name", GRAPHS)
+def test_webgpu_computes_what_was_predicted_bit_for_bit(name: str, webgpu: str) -> None:
+    model = onnx.parser.parse_model(f"{HEADER} {GRAPHS[name]}")
+    feeds = feeds_of(model)
+    found = amp.Evaluator(model, emulate=False, providers=[webgpu]).run(feeds)["y"]
+    predicted = amp.evaluate(model, feeds, accumulate_low=SUMS)["y"]
+    np.testing.assert_array_equal(found, predicted)
+    assert not np.array_equal(amp.evaluate(model, feeds)["y"], found), "the order does not matter"

@@ -1,0 +1,272 @@
+"""The CI check: the built-in lists hold, and everything it promises to find is found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import onnx
+import onnx.parser
+import pytest
+import yaml
+
+from amp_rewrite.kernels.kernel_table import KernelTable
+from amp_rewrite.oplists.entries import Entry, ListName
+from amp_rewrite.oplists.files import builtin_names
+from amp_rewrite.oplists.list_check.check import (
+    CheckReport,
+    Finding,
+    Severity,
+    check_lists,
+    has_low_kernel,
+)
+from amp_rewrite.oplists.list_check.runtime_operators import RuntimeOperators, runtime_operators
+
+ROOT = Path(__file__).parents[3]
+BASE = "version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n"
+
+
+@pytest.fixture(autouse=True)
+def _a_newer_runtime_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what the check warns of as soon as a runtime is newer than the schema table."""
+    found = runtime_operators()
+    if found is None or not found.is_the_tables:
+        monkeypatch.setattr("amp_rewrite.oplists.list_check.check.runtime_operators", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    path = ROOT / "tools" / "check_lists.py"
+    spec = importlib.util.spec_from_file_location("check_lists_tool", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(folder: Path, text: str) -> CheckReport:
+    path = folder / "mine.yaml"
+    path.write_text(text, "utf-8")
+    return check_lists(path)
+
+
+def save_model(folder: Path, text: str) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def messages(report: CheckReport) -> list[str]:
+    return [f.message for f in report.findings]
+
+
+def test_the_built_in_lists_hold() -> None:
+    report = check_lists()
+    assert report.findings == ()
+    assert report.lists == (
+        "lists/bfloat16_cpu.yaml",
+        "lists/bfloat16_cuda.yaml",
+        "lists/bfloat16_tensorrt.yaml",
+        "lists/float16_cpu.yaml",
+        "lists/float16_cuda.yaml",
+        "lists/float16_directml.yaml",
+        "lists/float16_tensorrt.yaml",
+        "lists/float16_webgpu.yaml",
+    )
+    assert report.exit_status == 0
+    assert report.to_text() == "8 lists and no models checked: no errors, no warnings"
+    assert report.to_github() == ""
+
+
+def test_a_list_in_a_file_is_checked_like_a_built_in_one(tmp_path: Path) -> None:
+    text = (ROOT / "lists" / "float16_cuda.yaml").read_text("utf-8")
+    assert check(tmp_path, text).ok
+
+
+def test_an_operator_that_was_left_out_is_named(tmp_path: Path) -> None:
+    text = (ROOT / "lists" / "float16_cuda.yaml").read_text("utf-8")
+    report = check(tmp_path, text.replace("ops: [Softmax, LogSoftmax]", "ops: [Softmax]"))
+    assert not report.ok
+    assert messages(report)[0].startswith("1 operators with floats are on no list: LogSoftmax;")
+    assert report.findings[0].where == f"{tmp_path / 'mine.yaml'}:1"
+
+
+def test_an_operator_on_two_lists_is_found_with_its_line(tmp_path: Path) -> None:
+    report = check(tmp_path, BASE + "deny:\n  - {op: MatMul, why: w}\n")
+    assert [f.line for f in report.findings] == [6]
+    assert messages(report)[0].startswith(
+        "conflicting entries: MatMul is on the allow list (lists/"
+    )
+
+
+def test_every_mistake_of_a_file_is_reported_not_only_the_first(tmp_path: Path) -> None:
+    text = BASE + "allow:\n  - {op: Matmul, why: w}\n  - {op: Sin, since: 99, why: w}\nx: 1\n"
+    report = check(tmp_path, text)
+    assert sorted(f.line or 0 for f in report.findings) == [6, 7, 8]
+    assert report.exit_status == 1
+
+
+def test_an_entry_without_a_kernel_must_say_why(tmp_path: Path) -> None:
+    text = BASE + "clear:\n  - {op: Hardmax, why: w}\n"
+    report = check(tmp_path, text)
+    expected = (
+        "Hardmax is on the clear list, but CUDAExecutionProvider 1.31.1 has no float16 kernel"
+    )
+    assert len(report.findings) == 1
+    assert expected in messages(report)[0]
+    assert check(tmp_path, text.replace("why: w", "why: w, no_kernel: cpu only")).ok
+
+
+def test_a_needless_remark_about_kernels_is_found(tmp_path: Path) -> None:
+    report = check(tmp_path, BASE + "no_kernel:\n  - {op: MatMul, why: w}\n")
+    assert "MatMul says `no_kernel`, but CUDAExecutionProvider" in messages(report)[0]
+
+
+def test_a_kernel_that_leaves_one_variable_free_does_not_count_if_it_fixes_another() -> None:
+    # CPU MultiHeadAttention has T = float32 and does not constrain QK.
+    entry = Entry("MultiHeadAttention", "com.microsoft", ListName.ALLOW, "w")
+    assert has_low_kernel(KernelTable.load("CUDAExecutionProvider"), entry, "float16")
+    assert not has_low_kernel(KernelTable.load("CPUExecutionProvider"), entry, "float16")
+
+
+def test_an_unreadable_list_is_a_finding(tmp_path: Path) -> None:
+    report = check_lists(tmp_path / "none.yaml")
+    assert "the list cannot be read" in messages(report)[0]
+    assert not report.ok
+
+
+def test_operators_of_a_newer_runtime_are_a_warning_and_of_the_tables_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for same, severity in ((False, Severity.WARNING), (True, Severity.ERROR)):
+        found = RuntimeOperators("onnxruntime 99", same, frozenset({"BrandNew"}))
+        monkeypatch.setattr(
+            "amp_rewrite.oplists.list_check.check.runtime_operators", lambda found=found: found
+        )
+        report = check_lists("float16_cuda")
+        assert [f.severity for f in report.findings] == [severity]
+        assert "onnxruntime 99 has operators" in messages(report)[0]
+        assert "com.microsoft::BrandNew" in messages(report)[0]
+        assert report.ok is not same
+
+
+def test_the_installed_runtime_has_no_operator_that_the_lists_miss() -> None:
+    pytest.importorskip("onnxruntime")
+    found = runtime_operators()
+    assert found is not None
+    assert "Attention" in found.float_capable
+
+
+def test_a_model_of_known_operators_passes(tmp_path: Path) -> None:
+    model = save_model(
+        tmp_path,
+        '<ir_version: 10, opset_import: ["": 18]> g (float[2, 2] x, bool[2, 2] c)'
+        " => (float[2, 2] y) { a = MatMul(x, x) n = Not(c) y = Where(n, a, x) }",
+    )
+    report = check_lists("float16_cuda", models=[model])
+    assert report.ok
+    assert report.models == (str(model),)
+    assert "1 list and 1 model checked" in report.to_text()
+
+
+def test_a_custom_operator_fails_until_a_list_says_to_leave_it_alone(tmp_path: Path) -> None:
+    model = save_model(
+        tmp_path,
+        '<ir_version: 10, opset_import: ["": 18, "my": 1]> g (float[2] x) => (float[2] y)'
+        " { y = my.Foo(x) }",
+    )
+    report = check_lists(models=[model])
+    assert "operator my::Foo (opset 1, 1 times): no list knows it" in messages(report)[0]
+    assert report.findings[0].file == str(model)
+    known = tmp_path / "mine.yaml"
+    known.write_text(BASE + "unlisted:\n  - {op: Foo, domain: my, why: ours}\n")
+    assert check_lists(known, models=[model]).ok
+
+
+def test_subgraphs_and_functions_are_searched_but_their_calls_are_not_unknown(
+    tmp_path: Path,
+) -> None:
+    model = save_model(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["": 18, "f": 1, "my": 1]>
+        g (bool c, float[2] x) => (float[2] y) {
+          y = If (c) <then_branch = t () => (float[2] u) { u = my.Deep(x) },
+                      else_branch = e () => (float[2] v) { v = f.Call(x) }>
+        }
+        <domain: "f", opset_import: ["": 18, "my": 1]>
+        Call (a) => (b) { b = my.Inner(a) }""",
+    )
+    report = check_lists("float16_cuda", models=[model])
+    assert sorted(m.split()[1] for m in messages(report)) == ["my::Deep", "my::Inner"]
+
+
+def test_an_opset_or_attribute_that_no_entry_covers_is_found(tmp_path: Path) -> None:
+    lists = tmp_path / "mine.yaml"
+    lists.write_text(
+        BASE + "remove:\n  - {op: Resize}\nclear:\n  - {op: Resize, when: {mode: linear}, why: w}\n"
+    )
+    text = (
+        '<ir_version: 8, opset_import: ["": 18]> g (float[1, 1, 2, 2] x, float[4] s)'
+        ' => (float[1, 1, 4, 4] y) {{ y = Resize <mode = "{}"> (x, , s) }}'
+    )
+    assert check_lists(lists, models=[save_model(tmp_path, text.format("linear"))]).ok
+    report = check_lists(lists, models=[save_model(tmp_path, text.format("cubic"))])
+    assert "operator Resize (opset 18, 1 times)" in messages(report)[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"hello", None])
+def test_an_unreadable_model_is_a_finding(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "m.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    report = check_lists("float16_cuda", models=[path])
+    assert len(report.findings) == 1
+    assert messages(report)[0].startswith("the model cannot be read: ")
+
+
+def test_a_positional_onnx_file_is_a_model(tmp_path: Path) -> None:
+    report = check_lists([str(tmp_path / "m.ONNX")])
+    assert report.models == (str(tmp_path / "m.ONNX"),)
+    assert len(report.lists) == len(builtin_names())
+
+
+def test_json_and_github_carry_the_same_findings() -> None:
+    finding = Finding.at("a,b/l.yaml:3", "50% wrong\nhere")
+    model = Finding(Severity.WARNING, "m.onnx", None, "odd")
+    report = CheckReport(("l",), ("m.onnx",), (finding, model))
+    assert json.loads(report.to_json()) == {
+        "version": 1,
+        "ok": False,
+        "lists": ["l"],
+        "models": ["m.onnx"],
+        "findings": [
+            {"severity": "error", "file": "a,b/l.yaml", "line": 3, "message": "50% wrong\nhere"},
+            {"severity": "warning", "file": "m.onnx", "line": None, "message": "odd"},
+        ],
+    }
+    assert report.to_github().splitlines() == [
+        "::error file=a%2Cb/l.yaml,line=3,title=amp-rewrite check-lists::50%25 wrong%0Ahere",
+        "::warning file=m.onnx,title=amp-rewrite check-lists::odd",
+    ]
+
+
+def test_the_script_prints_and_exits_with_the_outcome(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["float16_cuda"]) == 0
+    assert "no errors" in capsys.readouterr().out
+    assert tool.main(["--format", "json", str(tmp_path / "none.yaml")]) == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+def test_the_pre_commit_hooks_and_the_action_call_the_command() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert {h["id"] for h in hooks} == {"amp-rewrite-check-lists", "amp-rewrite-check-models"}
+    assert {h["entry"] for h in hooks} == {"amp-rewrite check-lists"}
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    script = action["runs"]["steps"][-1]["run"]
+    assert "amp-rewrite check-lists --format github" in script
+    assert "${{" not in script  # inputs reach the shell as variables only

@@ -1,0 +1,121 @@
+"""What leaves the range of float16 stays float32: for certain, or by an estimate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rewrite_text import assert_close, parse, reasons, rewritten
+
+import amp_rewrite as amp
+
+IDENTITY = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
+X = np.array([[1, -2, 3, 0.5], [0, 0, 0, 0]], np.float32)
+
+
+def text(body: str, constants: str, inputs: str = "float[2,4] x") -> str:
+    return f"g ({inputs}) => (float[2,4] y) <{IDENTITY}, {constants}> {{ {body} }}"
+
+
+COUNTS = {
+    "constant": "n = Cast<to = 1>(count)",
+    "Size": "s = Size(long) n = Cast<to = 1>(s)",
+    "moved": "c = Cast<to = 1>(count) n = Identity(c)",
+    "double": "n = Cast<to = 1>(wide)",
+}
+BEYOND = "int64 count = {100000}, double wide = {100000}"
+
+
+def scaled(number: str) -> str:
+    body = f"h = MatMul(x, w) {number} [div] d = Div(h, n) p = Mul(d, n) y = MatMul(p, w)"
+    return text(body, BEYOND, "float[2,4] x, float[100000] long")
+
+
+@pytest.mark.parametrize("spelling", COUNTS)
+def test_a_number_beyond_the_range_divides_and_multiplies_in_float32(spelling: str) -> None:
+    source = scaled(COUNTS[spelling])
+    result = rewritten(source)
+    feeds = {"x": X, "long": np.zeros(100000, np.float32)}
+    np.testing.assert_allclose(assert_close(result, source, feeds)["y"], X, rtol=0.01)
+
+
+def test_the_report_says_what_a_number_reaches() -> None:
+    result = rewritten(scaled(COUNTS["double"]))
+    assert reasons(result)["Div"] == reasons(result)["Mul"] == "certain-overflow"
+    assert "reaches at least 1e+05, float16 ends at 65504" in amp.explain(result, "div")
+
+
+def test_bfloat16_has_the_range_of_float32() -> None:
+    result = rewritten(scaled(COUNTS["double"]), precision="bfloat16")
+    assert reasons(result)["Div"] == "between-allow"
+
+
+def test_a_number_within_the_range_is_low() -> None:
+    source = scaled(COUNTS["double"]).replace("100000}", "1000}")
+    assert reasons(rewritten(source))["Div"] == "between-allow"
+
+
+def test_a_comparison_with_what_is_beyond_the_range_is_left_alone() -> None:
+    source = text(
+        "h = MatMul(x, w) n = Cast<to = 1>(wide) q = Greater(h, n) s = Where(q, none, h) "
+        "y = MatMul(s, w)",
+        f"{BEYOND}, float none = {{0}}",
+    )
+    assert reasons(rewritten(source))["Greater"] == "clear-next-to-allow"
+
+
+def test_positive_weights_that_pile_up_are_likely_to_leave_the_range() -> None:
+    ones = ",".join(["1"] * 64)
+    layers = " ".join(f"h{i} = MatMul(r{i}, k) r{i + 1} = Relu(h{i})" for i in range(8))
+    source = (
+        "g (float[2,8] x) => (float[2,8] y) "
+        f"<float[8,8] k = {{{ones}}}> {{ r0 = Relu(x) {layers} y = MatMul(r8, k) }}"
+    )
+    result = rewritten(source)
+    found = reasons(result)
+    assert found["MatMul_1"] == "allow-list"
+    assert found["MatMul_17"] == "likely-overflow"
+    feeds = {"x": np.ones((2, 8), np.float32)}
+    assert np.isfinite(assert_close(result, source, feeds)["y"]).all()
+
+
+def test_the_sum_of_squares_of_what_nobody_scaled_stays_float32() -> None:
+    filters = ",".join(["1"] * 4096)
+    source = (
+        "g (float[1,64] x) => (float[1,4] y) "
+        f"<float[64,64] f = {{{filters}}}, float[64,4] m = {{{','.join(['0.01'] * 256)}}}> "
+        "{ s = MatMul(x, f) p = Mul(s, s) y = MatMul(p, m) }"
+    )
+    audio = np.full((1, 64), 300, np.float32)  # integers of 16 bits
+    result = rewritten(source)
+    assert reasons(result)["MatMul_2"] == "likely-overflow"
+    assert np.isfinite(amp.evaluate(result.model, {"x": audio})["y"]).all()
+    assert np.isfinite(amp.evaluate(parse(source), {"x": audio})["y"]).all()
+
+
+def test_what_a_normalization_bounds_is_low_however_large_its_input() -> None:
+    source = text(
+        "a = Mul(x, big) n = LayerNormalization(a, g, b) y = MatMul(n, w)",
+        "float big = {3000}, float[4] g = {1,1,1,1}, float[4] b = {0,0,0,0}",
+    )
+    assert reasons(rewritten(source))["MatMul"] == "allow-list"
+
+
+def test_bodies_of_loops_read_what_is_beyond_the_range_in_float32() -> None:
+    source = (
+        "g (float[3,4,4] x) => (float[3,4,4] y) "
+        f"<{IDENTITY}> {{ y = Scan<num_scan_inputs = 1, body = b (float[4,4] e) => (float[4,4] r) "
+        "{ [inner] r = MatMul(e, w) }>(x) }"
+    )
+    result = rewritten(source, input_ranges={"x": (70000, 80000)})
+    assert reasons(result)["MatMul"] == "certain-overflow"
+    feeds = {"x": np.full((3, 4, 4), 75000, np.float32)}
+    assert np.isfinite(assert_close(result, source, feeds)["y"]).all()
+
+
+@pytest.mark.parametrize("shape", ["0,4", "2,4"])
+def test_empty_tensors_are_no_different(shape: str) -> None:
+    source = (
+        f"g (float[{shape}] x) => (float[{shape}] y) <{IDENTITY}, float[0] none = {{}}> "
+        "{ h = MatMul(x, w) s = ReduceSum(none) d = Add(h, s) y = MatMul(d, w) }"
+    )
+    assert reasons(rewritten(source))["MatMul_0"] == "allow-list"

@@ -1,0 +1,45 @@
+"""Logarithms of small numbers keep what computes their arguments in float32, as far as needed."""
+
+from __future__ import annotations
+
+import pytest
+from rewrite_text import rewritten
+
+W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
+
+
+def kept(body: str, constants: str = "", **options: object) -> set[str]:
+    """Return the nodes that a logarithm demands in float32."""
+    text = (
+        f"g (float[4,4] x) => (float[4,4] y) <{W}{constants}> {{ [first] h = MatMul(x, w) {body} }}"
+    )
+    nodes = rewritten(text, **options).report.nodes
+    return {n.name for n in nodes if "demand" in {v.reason for v in n.variables.values()}}
+
+
+LOG = "[clip] c = Clip(p, eps) [log] l = Log(c) y = MatMul(l, w)"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("[product] p = MatMul(h, w) " + LOG, {"product", "first"}),
+        ("[square] s = Mul(h, h) [product] p = MatMul(s, w) " + LOG, {"square", "product"}),
+        ("[root] p = Sqrt(h) " + LOG, {"root", "first"}),
+        ("[function] p = Sigmoid(h) " + LOG, {"function"}),
+    ],
+)
+def test_all_is_kept_back_to_what_the_type_holds(body: str, expected: set[str]) -> None:
+    assert kept(body, ", float eps = {1e-10}") - {"clip", "log"} == expected
+
+
+def test_guards_that_the_type_holds_demand_nothing() -> None:
+    assert not kept("[product] p = MatMul(h, w) " + LOG, ", float eps = {1e-4}")
+    assert not kept(
+        "[product] p = MatMul(h, w) " + LOG, ", float eps = {1e-10}", precision="bfloat16"
+    )
+
+
+def test_a_node_that_the_user_allows_stays_low() -> None:
+    body, eps = "[product] p = MatMul(h, w) " + LOG, ", float eps = {1e-10}"
+    assert "product" not in kept(body, eps, allow_nodes=["product"])

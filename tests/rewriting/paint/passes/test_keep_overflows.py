@@ -1,0 +1,175 @@
+"""A constant out of range keeps its consumers float32, unless it is a mask or bounds nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+from rewrite_text import actions, assert_close, assert_rewrites, initializer, reasons, rewritten
+
+import amp_rewrite as amp
+
+W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
+ROWS = np.array([[-30, -40, -20, -50], [1, 2, 3, 4]], np.float32)
+MASK = "bool[2,4] blocked = {1,1,1,1,0,0,1,0}, float least = {-3.4e38}"
+
+
+def test_a_constant_out_of_range_keeps_its_consumer_float32() -> None:
+    assert_rewrites(
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1048576}> {
+            h = MatMul(x, x)
+            d = Div(h, c)
+            y = MatMul(d, d)
+        }""",
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1048576}> {
+            x_fp16 = Cast<to = 10>(x)
+            h = MatMul(x_fp16, x_fp16)
+            h_fp32 = Cast<to = 1>(h)
+            d = Div(h_fp32, c)
+            d_fp16 = Cast<to = 10>(d)
+            y_fp16 = MatMul(d_fp16, d_fp16)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+    )
+
+
+def test_a_constant_in_range_keeps_nothing_float32() -> None:
+    assert_rewrites(
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1024}> {
+            h = MatMul(x, x)
+            d = Div(h, c)
+            y = MatMul(d, d)
+        }""",
+        """g (float[4,4] x) => (float[4,4] y)
+        <float16 c = {25600}> {
+            x_fp16 = Cast<to = 10>(x)
+            h = MatMul(x_fp16, x_fp16)
+            d = Div(h, c)
+            y_fp16 = MatMul(d, d)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+    )
+
+
+def model(body: str, extra: str = "", inputs: str = "float[2,4] x") -> str:
+    more = f", {extra}" if extra else ""
+    return f"g ({inputs}) => (float[2,4] y) <{W}{more}> {{ {body} }}"
+
+
+@pytest.mark.parametrize("weights", ["convert", "cast"])
+def test_a_mask_that_float32_arithmetic_makes_keeps_the_softmax_float32(weights: str) -> None:
+    text = model(
+        "h = MatMul(x, w) m = Mul(keep, least) s = Add(h, m) p = Softmax(s) y = MatMul(p, w)",
+        "float least = {-3.4e38}",
+        "float[2,4] x, float[2,4] keep",
+    )
+    result = rewritten(text, weights=weights)
+    assert reasons(result)["Add"] == "constant-overflow"
+    assert reasons(result)["Softmax"] == "mask"
+    keep = np.array([[1, 1, 1, 1], [0, 0, 1, 0]], np.float32)
+    found = assert_close(result, text, {"x": ROWS, "keep": keep})
+    assert np.isfinite(found["y"]).all()  # the cast of -3.4e38 would be -inf, the first row NaN
+
+
+def test_a_mask_that_would_be_cast_at_run_time_stays_float32() -> None:
+    text = model(
+        "h = MatMul(x, w) s = Where(blocked, least, h) p = Softmax(s) y = MatMul(p, w)", MASK
+    )
+    result = rewritten(text, weights="cast")
+    assert reasons(result)["Where"] == "constant-overflow"
+    found = assert_close(result, text, {"x": ROWS})
+    assert np.isfinite(found["y"]).all()
+
+
+def test_a_mask_that_reaches_anything_but_an_ordering_operator_stays_float32() -> None:
+    text = model("h = MatMul(x, w) s = Where(blocked, least, h) y = MatMul(s, w)", MASK)
+    result = rewritten(text)
+    assert reasons(result)["Where"] == "constant-overflow"
+    assert actions(result) == {"least": "kept"}
+
+
+@pytest.mark.parametrize("constant", ["98000000", "1048576", "-98000000"])
+def test_a_constant_out_of_range_keeps_its_consumer_float32_and_is_reported(
+    constant: str,
+) -> None:
+    text = model(
+        "h = MatMul(x, w) s = Div(h, c) y = MatMul(s, w)", f"float[4] c = {{{constant},1,1,1}}"
+    )
+    result = rewritten(text)
+    assert initializer(result, "c").dtype == np.float32
+    assert reasons(result) == {
+        "MatMul_0": "allow-list",
+        "Div": "constant-overflow",
+        "MatMul_2": "allow-list",
+    }
+    (record,) = result.report.weights.overflow
+    assert (record.name, record.count, record.action) == ("c", 1, "kept")
+    assert record.consumers == ("Div_1/T",)
+    assert_close(result, text, {"x": ROWS})
+
+
+@pytest.mark.parametrize(
+    "through",
+    [
+        "r = Reshape(c, shape)",
+        "i = Identity(c) r = Unsqueeze(i, zero)",
+        "r = If(b) <then_branch = t () => (float[4] p) "
+        "{ p = Constant<value = float[4] {98000000.0, 1, 1, 1}>() }, "
+        "else_branch = e () => (float[4] q) { q = Constant<value = float[4] {1, 1, 1, 1}>() }>",
+        "n = Neg(c) f = ConstantOfShape<value = float[1] {98000000.0}>(shape) r = Max(f, n)",
+    ],
+    ids=["Reshape", "Identity and Unsqueeze", "If branches", "ConstantOfShape"],
+)
+def test_a_constant_out_of_range_is_seen_behind_what_only_moves_it(through: str) -> None:
+    text = model(
+        f"h = MatMul(x, w) {through} s = Div(h, r) y = MatMul(s, w)",
+        "float[4] c = {98000000.0, 1, 1, 1}, int64[2] shape = {1, 4}, int64[1] zero = {0}, "
+        "bool b = {1}",
+    )
+    result = rewritten(text)
+    assert "constant-overflow" in reasons(result).values()
+    graph = amp.to_proto(result.model).graph
+    found = assert_close(result, text, {"x": ROWS})
+    assert np.isfinite(found["y"]).all()
+    for tensor in graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        assert array.dtype == bool or np.isfinite(array).all()
+
+
+def test_a_batch_normalization_variance_out_of_range_keeps_it_float32() -> None:
+    text = """
+    g (float[1,2,4,4] x) => (float[1,2,4,4] y)
+    <float[2,2,1,1] k = {1,0,0,1}, float[2] one = {1,1}, float[2] zero = {0,0},
+     float[2] var = {98000000.0, 1}>
+    { h = Conv(x, k) n = BatchNormalization(h, one, zero, zero, var) y = Conv(n, k) }
+    """
+    result = rewritten(text, target="cuda")
+    assert reasons(result)["BatchNormalization"] == "constant-overflow"
+    assert actions(result) == {"var": "kept"}
+    assert_close(result, text)
+
+
+def test_a_clip_bound_out_of_range_bounds_nothing() -> None:
+    text = model(
+        "h = MatMul(x, w) c = Clip(h, lowest, highest) y = MatMul(c, w)",
+        "float lowest = {-1e9}, float highest = {1e9}",
+    )
+    result = rewritten(text)
+    assert reasons(result)["Clip"] == "between-allow"
+    assert actions(result) == {"lowest": "unbounded", "highest": "unbounded"}
+    assert_close(result, text, {"x": ROWS})
+
+
+def test_a_mask_in_a_branch_is_one_if_what_follows_the_branch_orders() -> None:
+    branches = (
+        "m = If(c) <then_branch = a () => (float[2,4] t) { t = Where(blocked, least, h) },"
+        " else_branch = b () => (float[2,4] e) { e = Where(blocked, least, h) }>"
+    )
+    inputs = "float[2,4] x, bool c"
+    ordered = model(f"h = MatMul(x, w) {branches} p = Softmax(m) y = MatMul(p, w)", MASK, inputs)
+    assert actions(rewritten(ordered)) == {"least": "saturated"}
+    shown = model(f"h = MatMul(x, w) {branches} y = MatMul(m, w)", MASK, inputs)
+    assert actions(rewritten(shown)) == {"least": "kept"}

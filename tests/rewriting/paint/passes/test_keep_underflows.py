@@ -1,0 +1,188 @@
+"""Constants that round to zero: their consumers stay float32 where that matters."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from rewrite_text import assert_close, assert_rewrites, parse, rewritten
+
+import amp_rewrite as amp
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.oplists import load_lists
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+
+SQUARE = f"float[4,4] w = {{{','.join(['0.5'] * 16)}}}"
+
+
+def model(body, constants="float eps = {1e-12}"):
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y)'
+    source = f"{text} <{SQUARE}, {constants}> {{[a] h = MatMul(x, w) {body} [z] y = MatMul(k, w)}}"
+    return onnx.parser.parse_model(source)
+
+
+def marks(source, low=FLOAT16):
+    """Return node -> mark of what the painting excludes."""
+    type_graph = build_type_graph(load(source))
+    lists, values = load_lists(precision=low.name, environ={}), ValueFacts(type_graph, low)
+    painted = paint(PaintContext(type_graph, lists, low, values=values))
+    assert not any(painted.painting.is_allow(vertex) for vertex in painted.context.excluded)
+    return {type_graph.node_name(v): mark for v, mark in painted.context.excluded.items()}
+
+
+def test_an_epsilon_keeps_the_sum_and_the_quotient_float32() -> None:
+    assert_rewrites(
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1e-12}> {
+            h = MatMul(x, x)
+            d = Add(h, c)
+            e = Div(h, d)
+            y = MatMul(e, e)
+        }""",
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1e-12}> {
+            x_fp16 = Cast<to = 10>(x)
+            h = MatMul(x_fp16, x_fp16)
+            h_fp32 = Cast<to = 1>(h)
+            d = Add(h_fp32, c)
+            e = Div(h_fp32, d)
+            e_fp16 = Cast<to = 10>(e)
+            y_fp16 = MatMul(e_fp16, e_fp16)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("[add] d = Add(h, eps) [div] k = Div(h, d)", {"add", "div"}),
+        ("[max] d = Max(h, eps) [log] k = Log(d)", {"a", "max", "log"}),
+        ("[clip] d = Clip(h, eps) [inv] k = Reciprocal(d)", {"clip", "inv", "z"}),
+        ("[add] d = Add(eps, h) [root] k = Sqrt(d)", {"add", "root"}),
+        ("[add] d = Add(h, eps) [move] e = Transpose(d) [f] f = Transpose(e) [div] k = Div(h, f)",
+         {"add", "move", "f", "div"}),
+        ("[mul] k = Mul(h, eps)", {"mul"}),
+        ("[div] k = Div(h, eps)", {"div", "z"}),
+    ],
+)  # fmt: skip
+def test_a_constant_that_keeps_zero_away_keeps_its_consumers_float32(body, kept):
+    found = marks(model(body))
+    assert set(found) == kept
+    reasons = {name: mark.reason for name, mark in found.items()}
+    if kept == {"div", "z"}:  # the quotient itself is likely to be out of range
+        assert reasons.pop("z") is Reason.LIKELY_OVERFLOW
+    if "a" in kept:  # a product behind a logarithm of small numbers
+        assert reasons.pop("a") is Reason.DEMAND
+    assert set(reasons.values()) == {Reason.CONSTANT_UNDERFLOW}
+    assert any("1e-12 rounds to zero in float16" in str(mark.detail) for mark in found.values())
+
+
+@pytest.mark.parametrize(
+    ("body", "constants"),
+    [
+        ("[add] k = Add(h, eps)", "float eps = {1e-12}"),
+        ("[add] d = Add(h, eps) [div] k = Div(d, h)", "float eps = {1e-12}"),
+        ("[add] d = Add(h, eps) [div] k = Div(h, d)", "float eps = {1e-5}"),
+        ("[add] d = Add(h, eps) [div] k = Div(h, d)", "float eps = {0}"),
+        ("[mul] k = Mul(h, eps)", "float[4] eps = {1, 1e-12, 0, 2}"),
+        ("[pad] k = Where(c, h, eps)", "float eps = {1e-12}, bool c = {1}"),
+    ],
+)
+def test_constants_that_do_not_matter_change_nothing(body, constants):
+    assert marks(model(body, constants)) == {}
+
+
+def test_bfloat16_reaches_down_as_far_as_float32():
+    assert marks(model("[add] d = Add(h, eps) [div] k = Div(h, d)"), BFLOAT16) == {}
+
+
+def test_a_factor_counts_from_where_rounding_takes_more_than_the_tolerance():
+    edge = FLOAT16.smallest_subnormal / 2 / FLOAT16.rtol
+    body = "[mul] k = Mul(h, eps)"
+    assert set(marks(model(body, f"float eps = {{{edge * 0.999!r}}}"))) == {"mul"}
+    assert marks(model(body, f"float eps = {{{edge * 1.001!r}}}")) == {}
+
+
+def test_the_root_of_an_epsilon_may_be_large_enough_for_what_follows():
+    body = "[add] d = Add(h, eps) [root] r = Sqrt(d) [div] k = Div(h, r)"
+    assert set(marks(model(body))) == {"add", "root"}
+    assert set(marks(model(body, "float eps = {1e-20}"))) == {"add", "root", "div"}
+
+
+# h is zero in two of three rows; every spelling divides it by |h| + 1e-8, or the like.
+SPELLINGS = {
+    "Add": "d = Add(a, eps) y = Div(h, d)",
+    "Identity": "e = Identity(eps) d = Add(a, e) y = Div(h, d)",
+    "Unsqueeze": "e = Unsqueeze(eps, zero) d = Add(a, e) y = Div(h, d)",
+    "Expand": "s = Shape(a) e = Expand(eps, s) d = Add(a, e) y = Div(h, d)",
+    "CastLike": "e = CastLike(eps64, h) d = Add(a, e) y = Div(h, d)",
+    "Cast from double": "e = Cast<to = 1>(eps64) d = Add(a, e) y = Div(h, d)",
+    "ConstantOfShape": "s = Shape(a) e = ConstantOfShape<value = float[1] {1e-8}>(s) "
+    "d = Add(a, e) y = Div(h, d)",
+    "Constant": "e = Constant<value_float = 1e-8>() d = Add(a, e) y = Div(h, d)",
+    "Mul of constants": "e = Mul(root, root) d = Add(a, e) y = Div(h, d)",
+    "Max of two": "d = Max(a, eps) y = Div(h, d)",
+    "Max of three": "d = Max(a, nil, eps) y = Div(h, d)",
+    "Sum of three": "d = Sum(a, nil, eps) y = Div(h, d)",
+    "Where": "q = Equal(h, nil) d = Where(q, eps, h) y = Div(h, d)",
+    "Clip": "d = Clip(a, eps) y = Div(h, d)",
+    "Clip of Identity": "e = Identity(eps) d = Clip(a, e) y = Div(h, d)",
+    "Sub of a negative": "e = Neg(eps) d = Sub(a, e) y = Div(h, d)",
+    "before Sub": "s = Add(a, eps) d = Sub(nil, s) y = Div(h, d)",
+    "before Concat and Split": "s = Add(a, eps) c = Concat<axis = 0>(s, s) "
+    "d, t = Split<num_outputs = 2>(c) y = Div(h, d)",
+    "before Mul": "s = Add(a, bit) d = Mul(s, milli) y = Div(h, d)",
+    "Reciprocal": "d = Add(a, eps) r = Reciprocal(d) y = Mul(h, r)",
+    "Reciprocal out of range": "d = Add(a, bit) r = Reciprocal(d) y = Mul(h, r)",
+    "Reciprocal moved": "d = Add(a, bit) r = Reciprocal(d) t = Identity(r) y = Mul(h, t)",
+    "quotient out of range": "d = Add(a, bit) r = Div(one, d) y = Mul(h, r)",
+    "root": "p = Mul(h, h) s = Add(p, tiny) d = Sqrt(s) y = Div(h, d)",
+    "negative power": "d = Add(a, eps) r = Pow(d, minus) y = Mul(h, r)",
+    "negative power out of range": "d = Add(a, bit) r = Pow(d, minus) y = Mul(h, r)",
+    "If": "d = If(yes) <then_branch = t () => (float[3,4] p) { p = Add(a, eps) }, "
+    "else_branch = f () => (float[3,4] q) { q = Max(a, eps) }> y = Div(h, d)",
+}
+GIVEN = (
+    "float eps = {1e-8}, double eps64 = {1e-8}, float root = {1e-4}, float nil = {0}, "
+    "float one = {1}, float bit = {1e-6}, float milli = {0.001}, float tiny = {1e-16}, "
+    "float minus = {-1}, int64[1] zero = {0}, bool yes = {1}"
+)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_quotient_of_zeros_is_finite_however_its_epsilon_is_spelt(spelling: str) -> None:
+    text = (
+        f"g (float[3,4] x) => (float[3,4] z) <{SQUARE}, {GIVEN}> "
+        f"{{ h = MatMul(x, w) a = Abs(h) {SPELLINGS[spelling]} z = MatMul(y, w) }}"
+    )
+    x = np.array([[0] * 4, [1, 2, -3, 0.5], [0] * 4], np.float32)
+    for allowed in ([], ["Pow*"] if "Pow" in text else []):  # the deny list has Pow anyway
+        result = rewritten(text, allow_nodes=allowed)
+        assert np.isfinite(assert_close(result, text, {"x": x})["z"]).all()
+
+
+@pytest.mark.parametrize("bounds", ["min = 1e-8", "min = 1e-8, max = 9.0"])
+def test_a_bound_of_clip_may_be_an_attribute(bounds: str) -> None:
+    text = (
+        '<ir_version: 5, opset_import: ["" : 10]> g (float[3,4] x) => (float[3,4] z) '
+        f"<{SQUARE}> {{ h = MatMul(x, w) a = Abs(h) d = Clip<{bounds}>(a) y = Div(h, d) "
+        "z = MatMul(y, w) }"
+    )
+    x = np.array([[0] * 4, [1, 2, -3, 0.5], [0] * 4], np.float32)
+    result = rewritten(text)
+    assert np.isfinite(assert_close(result, text, {"x": x})["z"]).all()
+
+
+def test_a_dequantized_factor_that_float16_cannot_hold_stays_float32() -> None:
+    text = (
+        f"g (uint8[3,4] x) => (float[3,4] z) <{SQUARE}, float s = {{1e-9}}> "
+        "{ h = DequantizeLinear(x, s) t = Transpose(h) u = Transpose(t) z = MatMul(u, w) }"
+    )
+    x = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    result = rewritten(text)
+    expected, found = amp.evaluate(parse(text), {"x": x}), amp.evaluate(result.model, {"x": x})
+    np.testing.assert_allclose(found["z"], expected["z"], rtol=FLOAT16.rtol)

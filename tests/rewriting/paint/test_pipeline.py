@@ -1,0 +1,112 @@
+"""The rounds of a painting: what one excludes, the next ones paint without."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from rewrite_text import assert_rewrites, lists_of, parse, step
+
+from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Mark, Painting
+from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
+from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
+from amp_rewrite.rewriting.paint.pipeline import (
+    COLORING,
+    KEEPING,
+    SEEDING,
+    PaintPass,
+    paint,
+    paint_once,
+)
+from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+
+OVERFLOWS = """g (float[4,4] x) => (float[4,4] y)
+<float c = {1048576}> {
+    h = MatMul(x, x)
+    d = Div(h, c)
+    s = Sigmoid(d)
+    y = Exp(s)
+}"""
+
+
+GRADIENT = step(
+    """g (float[4,4] x) => (float[4,4] y)
+    <float c = {1048576}> {
+        h = MatMul(x, x)
+        [f] s = Div(h, c)
+        a = MatMul(s, s)
+        [g] d = Mul(a, a)
+        y = MatMul(d, d)
+    }""",
+    {"g": "gradient of f"},
+)
+
+
+def context_of(source: str | onnx.ModelProto) -> PaintContext:
+    model = parse(source) if isinstance(source, str) else source
+    type_graph = build_type_graph(load(model))
+    values = ValueFacts(type_graph, FLOAT16)
+    return PaintContext(type_graph, lists_of("float16"), FLOAT16, values=values)
+
+
+def _excluded(context: PaintContext, painting: Painting) -> dict[int, Mark]:
+    """Return what the keeping passes find in a painting."""
+    found: dict[int, Mark] = {}
+    for keeper in KEEPING:
+        found |= keeper.run(context, painting).changes(painting)
+    return found
+
+
+def test_what_followed_an_excluded_operator_goes_with_it() -> None:
+    assert_rewrites(
+        OVERFLOWS,
+        """g (float[4,4] x) => (float[4,4] y)
+        <float c = {1048576}> {
+            x_fp16 = Cast<to = 10>(x)
+            h = MatMul(x_fp16, x_fp16)
+            h_fp32 = Cast<to = 1>(h)
+            d = Div(h_fp32, c)
+            s = Sigmoid(d)
+            y = Exp(s)
+        }""",
+    )
+
+
+def test_the_painting_says_which_constant_excluded_a_vertex() -> None:
+    context = context_of(OVERFLOWS)
+    painted = paint(context)
+    (vertex,) = painted.context.excluded
+    mark = painted.painting.marks[vertex]
+    graph = context.type_graph
+    assert (graph.node_name(vertex), mark.reason) == ("Div_1", "constant-overflow")
+    assert mark.constant is not None
+    assert graph.flat.value_names[mark.constant] == "c"
+    assert not context.excluded  # a context is a value
+
+
+def test_a_round_may_exclude_what_only_the_round_before_made_a_problem() -> None:
+    context = context_of(GRADIENT)
+    name = context.type_graph.node_name
+    first = _excluded(context, paint_once(context))
+    assert [name(v) for v in first] == ["f"]
+    second = context.excluding(first)
+    assert [name(v) for v in _excluded(second, paint_once(second))] == ["g"]
+    assert [name(v) for v in paint(context).context.excluded] == ["f", "g"]
+
+
+@pytest.mark.parametrize("model", [OVERFLOWS, GRADIENT], ids=["overflow", "gradient"])
+def test_a_finished_painting_is_a_fixed_point(model: str | onnx.ModelProto) -> None:
+    painted = paint(context_of(model))
+    last_round = paint_once(painted.context)
+    assert _excluded(painted.context, last_round) == {}
+    assert not any(last_round.is_allow(vertex) for vertex in painted.context.excluded)
+
+
+@pytest.mark.parametrize("paint_pass", [KeepParts(), *SEEDING, *COLORING, *KEEPING, MoveCasts()])
+def test_file_name_and_class_of_a_pass_agree(paint_pass: PaintPass) -> None:
+    words = type(paint_pass).__module__.rpartition(".")[2].split("_")
+    assert paint_pass.name == "-".join(words)
+    assert type(paint_pass).__name__ == "".join(word.title() for word in words)

@@ -1,0 +1,57 @@
+"""Variables that a provider's kernels tie together become low together or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from rewrite_text import assert_rewrites, rewritten
+
+BATCH = """<ir_version: 8, opset_import: ["" : %d]>
+  g (float[1,2,4,4] x, float[2,2,1,1] k, float[2] s, float[2] v) => (float[1,2,4,4] y) {
+    h = Conv(x, k)
+    n = BatchNormalization(h, s, s, v, v)
+    y = Conv(n, k)
+  }"""
+
+
+def test_cuda_has_kernels_for_statistics_of_the_type_of_the_data_only() -> None:
+    assert_rewrites(
+        BATCH % 15,
+        """g (float[1,2,4,4] x, float[2,2,1,1] k, float[2] s, float[2] v) => (float[1,2,4,4] y) {
+            x_fp16 = Cast<to = 10>(x)
+            k_fp16 = Cast<to = 10>(k)
+            s_fp16 = Cast<to = 10>(s)
+            v_fp16 = Cast<to = 10>(v)
+            h = Conv(x_fp16, k_fp16)
+            n = BatchNormalization(h, s_fp16, s_fp16, v_fp16, v_fp16)
+            y_fp16 = Conv(n, k_fp16)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+        target="cuda",
+    )
+
+
+def test_without_kernels_the_statistics_may_stay_float32() -> None:
+    assert_rewrites(
+        BATCH % 15,
+        """g (float[1,2,4,4] x, float[2,2,1,1] k, float[2] s, float[2] v) => (float[1,2,4,4] y) {
+            x_fp16 = Cast<to = 10>(x)
+            k_fp16 = Cast<to = 10>(k)
+            h = Conv(x_fp16, k_fp16)
+            n = BatchNormalization(h, s, s, v, v)
+            y_fp16 = Conv(n, k_fp16)
+            y = Cast<to = 1>(y_fp16)
+        }""",
+        target="schema",
+    )
+
+
+@pytest.mark.parametrize("opset", [9, 14, 15, 17, 21])
+@pytest.mark.parametrize("target", ["cuda", "schema"])
+def test_variables_are_low_together_on_cuda_and_before_the_schema_parts_them(
+    opset: int, target: str
+) -> None:
+    result = rewritten(BATCH % opset, target=target)
+    node = next(n for n in result.report.nodes if n.op == "BatchNormalization")
+    found = {v.dtype for v in node.variables.values()}
+    together = target == "cuda" or opset < 14
+    assert found == ({"float16"} if together else {"float16", "float32"})

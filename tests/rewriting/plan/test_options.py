@@ -1,0 +1,197 @@
+"""The options of a rewrite have one spelling, and whatever rewrites takes and honours them all."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.cli.command_table import command
+from amp_rewrite.cli.main import app
+from amp_rewrite.dtypes import LOW, Precision
+from amp_rewrite.errors import InvariantError, OptionError, StrictError
+from amp_rewrite.graph.invariants.violation import Violation
+from amp_rewrite.numerics.search.localise import localise
+from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.search.tune import tune
+from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions
+
+EYE = ",".join("1" if i % 5 == 0 else "0" for i in range(16))
+MODEL = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y)'
+    f"<float[4,4] w = {{{EYE}}}>"
+    "{ [first] h = MatMul(x, w) [last] y = MatMul(h, w) }"
+)
+LOUD: list[dict[str, Any]] = [{"x": np.full((1, 4), 1e5, np.float32)}]
+QUIET = [{"x": np.full((1, 4), 1.1, np.float32)}]
+EXACT = Tolerance("max-relative", 0.0)
+
+
+def calibrated(**given: Any) -> list[str]:
+    return [rule.node for rule in amp.calibrate(MODEL, LOUD, **given).rules]
+
+
+def tuned(**given: Any) -> tuple[str, ...]:
+    return tune(MODEL, QUIET, EXACT, **given).keep
+
+
+def localised(**given: Any) -> list[str]:
+    return [error.node for error in localise(MODEL, None, QUIET, **given).ranking]
+
+
+def test_the_keyword_arguments_are_those_of_the_options() -> None:
+    assert get_type_hints(Changes) == get_type_hints(RewriteOptions)
+
+
+def test_the_precisions_that_a_type_checker_knows_are_those_that_there_are() -> None:
+    assert get_args(Precision) == tuple(LOW)
+
+
+@pytest.mark.parametrize(
+    "name", ["convert", "explain", "calibrate", "tune", "localise", "demo", "train-step"]
+)
+def test_every_command_that_rewrites_has_every_option(name: str) -> None:
+    flags = {flag for parameter in command(name).params for flag in parameter.opts}
+    for option in fields(RewriteOptions):
+        flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
+        if name == "train-step" and option.name == "keep_io_types":
+            assert flag not in flags  # the types of a step's states are not a choice
+        else:
+            assert flag in flags
+
+
+def test_changes_come_on_top_of_the_options_given() -> None:
+    options = RewriteOptions(precision="bfloat16", deny_nodes=["first"])
+    result = amp.rewrite(MODEL, options, weights="cast", target="schema")
+    assert result.options == RewriteOptions(
+        precision="bfloat16", deny_nodes=("first",), weights="cast", target="schema"
+    )
+    assert options == RewriteOptions(precision="bfloat16", deny_nodes=("first",))
+
+
+@pytest.mark.parametrize("take", [calibrated, tuned, localised])
+def test_an_unknown_option_is_named_with_the_nearest_one(take: Any) -> None:
+    with pytest.raises(OptionError, match="unknown option; found deny_node; expected deny_nodes"):
+        take(deny_node=["first"])
+    with pytest.raises(OptionError, match="options must be RewriteOptions; found 'float16'"):
+        take(options="float16")
+
+
+@pytest.mark.parametrize("take", [calibrated, tuned, localised])
+@pytest.mark.parametrize(
+    "given", [{"deny_nodes": ["first"]}, {"preserve": ["first"]}, {"level": "TREAT_INFER_AS_DENY"}]
+)
+def test_what_the_options_keep_float32_needs_no_search(take: Any, given: Any) -> None:
+    assert set(take()) == {"first", "last"}
+    assert set(take(**given)) == set(take(options=RewriteOptions(**given)))
+    assert set(take(**given)) == ({"first", "last"} if "level" in given else {"last"})
+
+
+def test_inputs_and_outputs_that_become_low_are_measured() -> None:
+    denied = {"deny_nodes": ["last"], "target": "schema"}
+    assert amp.calibrate(MODEL, LOUD, **denied).ends == ()
+    found = amp.calibrate(MODEL, LOUD, keep_io_types=["x"], **denied)
+    assert found.ends == ("y",)
+    assert "# Keep the types of these inputs and outputs: y." in found.to_yaml()
+
+
+@pytest.mark.parametrize(
+    ("denied", "weights", "x", "end"),
+    [("first", (0.25, 1.0), 1e5, "x"), ("last", (1.0, 4.0), 3e4, "y")],
+)
+def test_inputs_and_outputs_that_become_low_are_rounded(
+    denied: str, weights: tuple[float, float], x: float, end: str
+) -> None:
+    model = onnx.ModelProto.FromString(MODEL.SerializeToString())
+    for name, weight in zip(("w", "v"), weights, strict=True):
+        array = weight * np.eye(4, dtype=np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    del model.graph.initializer[0]
+    model.graph.node[1].input[1] = "v"
+    data = [{"x": np.full((1, 4), x, np.float32)}]
+    others = [name for name in ("x", "y") if name != end]
+    options = RewriteOptions(deny_nodes=[denied], target="schema")
+    assert localise(model, None, data, options).outputs["y"] < 0.01
+    assert localise(model, None, data, options, keep_io_types=others).outputs["y"] == np.inf
+    assert tune(model, data, EXACT, options, keep_io_types=others).before == np.inf
+
+
+def test_options_are_for_a_model_that_is_not_rewritten_yet() -> None:
+    rewritten = amp.rewrite(MODEL).model
+    assert localise(MODEL, rewritten, QUIET).outputs == localise(MODEL, None, QUIET).outputs
+    with pytest.raises(OptionError, match="a rewritten model is given"):
+        localise(MODEL, rewritten, QUIET, precision="bfloat16")
+
+
+FUNCTION = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["" : 17, "own" : 1]> g (float[N,4] x) => (float[N,4] y)'
+    f"<float[4,4] w = {{{EYE}}}> {{ [call] y = own.Twice(x, w) }}"
+    '<domain: "own", opset_import: ["" : 17]> Twice (a, b) => (c)'
+    "{ [inner] h = MatMul(a, b) c = MatMul(h, b) }"
+)
+
+
+def test_functions_are_inlined_before_they_are_calibrated() -> None:
+    assert amp.calibrate(FUNCTION, LOUD).rules == ()
+    found = amp.calibrate(FUNCTION, LOUD, inline_functions=True)
+    assert len(found.rules) == 2
+    names = {node.name for node in amp.rewrite(FUNCTION, inline_functions=True).model.graph}
+    assert set(found.nodes) <= names
+
+
+STRICT = {
+    "nothing": ("y = Softmax(x)", "nothing was converted: the model has no allow-list operator"),
+    "unknown": ("h = MatMul(x, x) y = custom.Foo(h)", r"no op list knows custom::Foo \(1 nodes\)"),
+    "kernel": ("y = MatMul(x, x)", "target cpu has no bfloat16 kernel for MatMul"),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_strict_refuses_what_is_not_complete(name: str) -> None:
+    body, message = STRICT[name]
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "custom" : 1]>'
+        f"g (float[4,4] x) => (float[4,4] y) {{ {body} }}"
+    )
+    options = RewriteOptions(precision="bfloat16", target="cpu" if name == "kernel" else "schema")
+    result = amp.rewrite(model, options)
+    with pytest.raises(StrictError, match=f"strict: .*{message}") as caught:
+        amp.rewrite(model, options, strict=True)
+    assert caught.value.result.report == result.report
+    assert any(line in str(caught.value) for line in caught.value.shortcomings)
+
+
+def test_strict_is_about_the_lists_and_not_about_what_a_search_tries() -> None:
+    assert set(tuned(strict=True)) == {"first", "last"}  # with both, nothing is converted
+    with pytest.raises(StrictError, match="nothing was converted"):
+        tuned(strict=True, deny_nodes=["first", "last"])
+
+
+def test_strict_checks_the_invariants(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Violation("sorted", "first", "it reads a value that is made later")
+    monkeypatch.setattr(
+        "amp_rewrite.graph.invariants.check_model.verify_invariants", lambda *_, **__: (broken,)
+    )
+    assert amp.rewrite(MODEL).changed
+    with pytest.raises(InvariantError, match="first: sorted does not hold: it reads a value"):
+        amp.rewrite(MODEL, strict=True)
+
+
+def test_a_command_takes_what_convert_takes(tmp_path: Path) -> None:
+    onnx.save(MODEL, tmp_path / "m.onnx")
+    np.savez(tmp_path / "data.npz", **LOUD[0])
+    arguments = [
+        *("calibrate", str(tmp_path / "m.onnx"), "--data", str(tmp_path / "data.npz")),
+        *("-o", str(tmp_path / "m.yaml"), "--deny-node", "fir*", "--quiet"),
+    ]
+    app(arguments, standalone_mode=False)
+    text = (tmp_path / "m.yaml").read_text("utf-8")
+    assert "node: last" in text
+    assert "node: first" not in text

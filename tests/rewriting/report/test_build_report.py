@@ -1,0 +1,184 @@
+"""The report: its JSON form key by key, its text, and chains of reasons."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from rewrite_text import parse, rewritten
+
+import amp_rewrite as amp
+from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.report.explain import explain
+from amp_rewrite.rewriting.report.phrases import PHRASES
+
+W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
+TEXT = f"""g (float[2,4] x, bool b) => (float[2,4] y)
+  <{W}, float two = {{2}}, float[4] big = {{98000000.0,1,1,1}}, int64[1] axis = {{1}}> {{
+  [dot] h = MatMul(x, w) [act] r = Relu(h) [square] s = Pow(r, two)
+  [mean] m = ReduceMean(s, axis) [add] a = Add(m, h) [div] d = Div(a, r)
+  [scale] k = Div(d, big)
+  [branch] i = If(b) <then_branch = t () => (float[2,4] p) {{ [inner] p = MatMul(k, w) }},
+                      else_branch = e () => (float[2,4] q) {{ [other] q = Identity(k) }}>
+  [last] y = MatMul(i, w) }}"""
+
+
+@pytest.fixture(scope="module")
+def report() -> amp.Report:
+    return rewritten(TEXT).report
+
+
+def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
+    data = json.loads(report.to_json())
+    assert data == report.to_dict()
+    assert {k: data[k] for k in ("version", "precision", "target", "level")} == {
+        "version": 1,
+        "precision": "float16",
+        "target": "schema",
+        "level": "default",
+    }
+    assert data["model"] == {"opset": 21, "nodes": 11, "functions": "none"}
+    assert set(data) == {
+        *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
+        *("boundaries", "alignment", "summary", "input_ranges", "likely_overflow", "regions"),
+        *("opset_advice", "opset_raised", "batch_multiple", "unmatched_rules"),
+    }
+    assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
+    assert set(data["summary"]) == {
+        *("nodes_converted", "float_nodes", "casts_added", "casts_removed", "compute_converted"),
+        *("cast_bytes", "casts_of_unknown_size"),
+    }
+    for cast in data["casts"]:
+        assert set(cast) == {
+            *("value", "to", "consumers", "name", "existing", "producer", "bytes"),
+        }
+    for region in data["regions"]:
+        assert set(region) == {
+            *("first", "vertices", "casts", "cast_bytes", "bytes_saved", "multiply_accumulates"),
+        }
+    for node in data["nodes"]:
+        assert set(node) == {"name", "op", "domain", "scope", "list", "variables", "group"}
+        for variable in node["variables"].values():
+            assert set(variable) == {"dtype", "reason", "because", "detail", "bound"}
+
+
+def test_a_node_says_list_type_reason_and_origin(report: amp.Report) -> None:
+    nodes = {n["name"]: n for n in report.to_dict()["nodes"]}
+    assert nodes["dot"]["list"] == "allow"
+    assert nodes["dot"]["variables"]["T"]["because"] is None
+    assert nodes["add"]["variables"]["T"] == {
+        "dtype": "float32",
+        "reason": "downstream-of-deny",
+        "because": "mean/T",
+        "detail": None,
+        "bound": None,
+    }
+    assert nodes["inner"]["scope"] == "branch/then_branch"
+    assert nodes["other"]["scope"] == "branch/else_branch"
+
+
+def test_the_figures_agree_with_the_records(report: amp.Report) -> None:
+    low = [n for n in report.nodes if any(v.dtype == "float16" for v in n.variables.values())]
+    assert report.summary.nodes_converted == len(low)
+    assert report.summary.float_nodes == len(report.nodes)
+    assert report.summary.casts_added == len(report.casts)
+    assert report.summary.compute_converted == 1
+    assert (report.weights.converted, report.weights.kept) == (1, 2)
+
+
+def test_the_counts_of_what_stays_float32_agree_with_the_records(report: amp.Report) -> None:
+    stays = [
+        (next(iter(n.variables.values())).reason, n.op)
+        for n in report.nodes
+        if n.op != "Constant" and all(v.dtype == "float32" for v in n.variables.values())
+    ]
+    assert report.kept_reasons() == dict(Counter(stays))
+    assert report.n_casts == len(report.casts)
+
+
+def test_casts_and_regions_say_what_they_move() -> None:
+    text = f"""g (float[2,4] x, float[N,4] n) => (float[2,4] y, float[N,4] z)
+      <{W}, float[2,4] h> {{ [dot] h = MatMul(x, w) [end] y = Exp(h) [free] z = MatMul(n, w) }}"""
+    report = rewritten(text).report
+    assert {c.value: (c.producer, c.bytes) for c in report.casts} == {
+        "x": (None, 8 * 6),
+        "h": ("dot/T", 8 * 6),
+        "n": (None, None),
+        "z": ("free/T", None),
+    }
+    assert [(r.first, r.vertices, r.casts) for r in report.regions] == [
+        ("dot/T", 1, 2),
+        ("free/T", 1, 2),
+    ]
+    known, unknown = report.regions
+    assert (known.cast_bytes, known.bytes_saved) == (96, 2 * (8 + 16 + 8))
+    assert known.multiply_accumulates == 8 * 4
+    assert unknown.cast_bytes is unknown.bytes_saved is unknown.multiply_accumulates is None
+    assert (report.summary.cast_bytes, report.summary.casts_of_unknown_size) == (96, 2)
+    assert "casts move 96 bytes a run, without 2 of unknown size" in report.to_text()
+
+
+def test_a_cast_of_a_constant_moves_nothing_once_the_model_is_loaded() -> None:
+    text = f"g (float[2,4] x) => (float[2,4] h) <{W}> {{ h = MatMul(x, w) }}"
+    report = rewritten(text, weights="cast").report
+    assert {c.value: c.bytes for c in report.casts} == {"x": 48, "w": 0, "h": 48}
+
+
+def test_every_because_names_a_vertex_of_the_report(report: amp.Report) -> None:
+    known = {f"{n.name}/{v}" for n in report.nodes for v in n.variables}
+    because = {v.because for n in report.nodes for v in n.variables.values()} - {None}
+    assert because
+    assert because <= known
+    consumers = {c for cast in report.casts for c in cast.consumers}
+    assert consumers <= known | {"y"}
+
+
+def test_explain_follows_a_chain_to_its_origin(report: amp.Report) -> None:
+    assert explain(report, "div").startswith(
+        "div (Div) stays float32: denied, reached forward from "
+    )
+    assert "deny list: " in explain(report, "div")
+    assert explain(report, "div").endswith(" through add")
+    assert explain(report, "inner").startswith("inner (MatMul in branch/then_branch) becomes")
+
+
+def test_explain_names_the_constant_that_does_not_fit() -> None:
+    text = TEXT.replace("[scale] k = Div(d, big)", "n = MatMul(d, w) [scale] k = Div(n, big)")
+    assert explain(rewritten(text), "scale") == (
+        "scale (Div) stays float32: a constant does not fit: constant big reaches 9.8e+07, "
+        "float16 ends at 65504"
+    )
+
+
+def test_explain_of_an_unknown_node_is_an_error(report: amp.Report) -> None:
+    with pytest.raises(
+        amp.AmpError, match="no node has this name; found 'dit'; expected 'dot' or 'div'"
+    ):
+        explain(report, "dit")
+
+
+def test_every_reason_has_a_phrase() -> None:
+    assert set(PHRASES) == set(Reason)
+
+
+def test_the_text_says_what_stays_float32_and_why(report: amp.Report) -> None:
+    text = report.to_text()
+    assert "5 of 11 float32 nodes now compute in float16" in text
+    assert "deny-list" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_report_is_the_same_every_time() -> None:
+    assert rewritten(TEXT).report.to_json() == rewritten(TEXT).report.to_json()
+
+
+def test_names_with_markup_or_emoji_are_printed_as_they_are() -> None:
+    text = '<ir_version: 10, opset_import: ["" : 21, ":fire:[bold]" : 1]>' + TEXT
+    proto_text = text.replace(
+        "[last] y = MatMul(i, w)", "[foo] f = Relu(i) [last] y = MatMul(f, w)"
+    )
+    proto = parse(proto_text)
+    foo = next(n for n in proto.graph.node if n.name == "foo")
+    foo.domain, foo.op_type = ":fire:[bold]", "Foo"
+    assert ":fire:[bold]::Foo x1" in rewritten(proto).report.to_text()

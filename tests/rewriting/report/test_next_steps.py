@@ -1,0 +1,161 @@
+"""What to try next: every command is one that the command line has, with options that it takes."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from rewrite_text import parse
+
+import amp_rewrite as amp
+from amp_rewrite.cli.command_table import COMMANDS, command
+from amp_rewrite.errors import OptionError
+from amp_rewrite.rewriting.plan.option_words import option_words
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.next_steps import Names, next_steps
+from amp_rewrite.rewriting.report.records import RaisedOpset
+
+W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
+FUNCTION = f"""<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+g (float[N,4] x) => (float[N,4] y) <{W}> {{ a = MatMul(x, w) y = local.f(a, w) }}
+<domain: "local", opset_import: ["" : 18]> f (p, q) => (r) {{ s = MatMul(p, q) r = Relu(s) }}"""
+CONV = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[1,1,4,4] x) => (float[1,1,4,4] y) <float[1,1,1,1] k = {1}> { y = Conv(x, k) }"""
+LIKELY = (
+    f"g (float[1,400] x) => (float[1,4] y) <float[400,4] m = {{{','.join(['0.1'] * 1600)}}}> "
+    "{ p = Mul(x, x) y = MatMul(p, m) }"
+)
+NAMES = Names("my model.onnx", "out.onnx")
+
+
+def steps(text: str, holds: bool | None = True, **options: str) -> list[str]:
+    report = amp.rewrite(parse(text), **options).report  # pyright: ignore[reportArgumentType]
+    return [step.command for step in next_steps(report, NAMES, holds)]
+
+
+def test_what_was_not_verified_is_to_be_verified_first() -> None:
+    assert steps(CONV, None)[0] == ("amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz")
+    assert not any("verify" in step for step in steps(CONV))
+
+
+def test_what_does_not_hold_is_to_be_localised() -> None:
+    assert [step.split()[1] for step in steps(CONV, holds=False)][:2] == ["localise", "convert"]
+
+
+def test_a_newer_opset_is_advised_with_its_command() -> None:
+    assert "amp-rewrite convert 'my model.onnx' -o out.onnx --precision bfloat16 --opset 22" in (
+        steps(CONV, precision="bfloat16")
+    )
+
+
+GIVEN = {
+    "target": "webgpu",
+    "deny_nodes": ["n*", "it's"],
+    "input_ranges": {"x": (0.0, 255.0)},
+    "keep_io_types": False,
+    "move_casts": False,
+}
+
+
+def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
+    model = parse(CONV)
+    for node, name in zip(model.graph.node, ("n1",), strict=True):
+        node.name = name
+    model.graph.node.append(onnx.helper.make_node("Relu", ["y"], ["z"], name="it's"))
+    report = amp.rewrite(model, **GIVEN).report
+    report = replace(report, opset_raised=RaisedOpset(18, 0.5, None))
+    [verify, *_] = next_steps(report, NAMES, None)
+    assert verify.command == (
+        "amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz --target webgpu "
+        "--input-range x=0:255"
+    )
+    [localise, convert, *_] = next_steps(report, NAMES, holds=False)
+    assert localise.command.endswith(" --data inputs.npz --target webgpu")
+    assert shlex.split(convert.command)[5:] == [
+        *("--target", "webgpu", "--no-keep-io-types", "--deny-node", "n*", "--deny-node", "it's"),
+        *("--no-move-casts", "--input-range", "x=0:255", "--opset", "18", "--data", "samples/"),
+    ]
+
+
+def test_files_of_lists_and_names_that_are_kept_are_repeated_and_lists_of_python_left_out() -> None:
+    lists = amp.load_lists()
+    asked = option_words(RewriteOptions(keep_io_types=["a", "b"], lists=["x.yaml", Path("y.yaml")]))
+    assert asked == (
+        *(("--lists", "x.yaml"), ("--lists", "y.yaml")),
+        *(("--keep-io", "a"), ("--keep-io", "b")),
+    )
+    assert option_words(RewriteOptions(lists=lists, strict=True)) == ()
+
+
+def test_functions_that_stay_are_to_be_inlined() -> None:
+    assert "amp-rewrite convert 'my model.onnx' -o out.onnx --inline-functions" in steps(FUNCTION)
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
+def test_estimates_are_to_be_replaced_by_measurements() -> None:
+    assert any(step.startswith("amp-rewrite calibrate") for step in steps(LIKELY))
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
+@pytest.mark.parametrize("holds", [None, True, False])
+@pytest.mark.parametrize("text", [FUNCTION, CONV, LIKELY])
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_every_command_exists_and_takes_its_options(
+    text: str, holds: bool | None, precision: str
+) -> None:
+    for step in steps(text, holds, precision=precision):
+        program, name, *arguments = shlex.split(step)
+        assert program == "amp-rewrite"
+        assert name in COMMANDS
+        command(name).make_context(name, arguments, resilient_parsing=False)
+
+
+CACHED = f"""g (float[1,N,4] x, float[1,P,4] PAST_KEY, float[1,P,4] PAST_VALUE)
+=> (float[1,N,4] logits, float[1,T,4] NOW_KEY, float[1,T,4] NOW_VALUE) <{W}> {{
+    k = MatMul(x, w) NOW_KEY = Concat<axis = 1>(PAST_KEY, k)
+    NOW_VALUE = Concat<axis = 1>(PAST_VALUE, k) t = Transpose<perm = [0, 2, 1]>(NOW_KEY)
+    s = MatMul(x, t) p = Softmax(s) logits = MatMul(p, NOW_VALUE)
+}}"""
+
+
+def cached(past: str, present: str) -> str:
+    text = CACHED
+    for what in ("KEY", "VALUE"):
+        text = text.replace(f"PAST_{what}", past.format(what.lower()))
+        text = text.replace(f"NOW_{what}", present.format(what.lower()))
+    return text
+
+
+@pytest.mark.parametrize(
+    ("past", "present"),
+    [
+        ("past_key_values_0_{}", "present_0_{}"),
+        ("past_{}_0", "present_{}_0"),
+        ("past_key_values_0_{}", "present_key_values_0_{}"),
+    ],
+)
+def test_a_cache_that_is_cast_at_every_step_is_to_be_low(past: str, present: str) -> None:
+    text = cached(past, present)
+    advised = "amp-rewrite convert 'my model.onnx' -o out.onnx --keep-io x --keep-io logits"
+    assert advised in steps(text)
+    low = amp.rewrite(parse(text), keep_io_types=["x", "logits"])
+    assert {cast.value for cast in low.report.casts} == {"x", "logits"}
+    assert low.report.beside_cache is None
+
+
+def test_inputs_and_outputs_that_do_not_pair_are_no_cache() -> None:
+    assert not any("--keep-io" in step for step in steps(cached("past_{}", "new_{}")))
+
+
+def test_patterns_say_which_inputs_and_outputs_keep_their_types() -> None:
+    model = parse(cached("past_{}_0", "present_{}_0"))
+    result = amp.rewrite(model, keep_io_types=["x|log*"], strict=True)
+    types = {
+        v.name: str(v.dtype) for v in (*result.model.graph.inputs, *result.model.graph.outputs)
+    }
+    assert {name for name, type_ in types.items() if type_ == "FLOAT"} == {"x", "logits"}
+    with pytest.raises(OptionError, match="keep_io_types names nothing in the model"):
+        amp.rewrite(model, keep_io_types=["log"])

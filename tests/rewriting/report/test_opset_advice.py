@@ -1,0 +1,58 @@
+"""The opset that would convert more: named where one does, silent elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from rewrite_text import parse, rewritten
+
+from amp_rewrite.rewriting.report.records import OpsetAdvice
+
+
+def model(
+    opset: int, text: str = "c = Conv(x, k) f = Flatten(c) y = MatMul(f, w)"
+) -> onnx.ModelProto:
+    header = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    proto = parse(f"{header} g (float[1,1,4,4] x) => (float[1,64] y) {{ {text} }}")
+    for name, shape in {"k": (4, 1, 1, 1), "w": (64, 64)}.items():
+        proto.graph.initializer.append(
+            numpy_helper.from_array(np.full(shape, 0.1, np.float32), name)
+        )
+    return proto
+
+
+def advice(
+    proto: onnx.ModelProto, target: str = "cuda", precision: str = "bfloat16"
+) -> OpsetAdvice | None:
+    return rewritten(proto, precision=precision, target=target).report.opset_advice
+
+
+@pytest.mark.parametrize("target", ["cuda", "schema"])
+def test_convolutions_admit_bfloat16_since_opset_22(target: str) -> None:
+    assert advice(model(18), target) == OpsetAdvice(22, 1.0)
+    assert "convert --opset 22" in rewritten(model(18), precision="bfloat16").report.to_text()
+
+
+def test_no_cast_gives_bfloat16_before_opset_13() -> None:
+    only_products = "f = Flatten(x) e = Concat<axis = 1>(f, f, f, f) y = MatMul(e, w)"
+    assert advice(model(11, only_products)) == OpsetAdvice(13, 1.0)
+
+
+def test_what_converts_already_needs_no_other_opset() -> None:
+    assert advice(model(22)) is None
+    assert advice(model(18), precision="float16") is None
+
+
+def test_a_gain_below_one_per_cent_is_not_worth_an_opset() -> None:
+    small = model(18)
+    small.graph.initializer[1].CopyFrom(
+        numpy_helper.from_array(np.full((64, 6400), 0.1, np.float32), "w")
+    )
+    small.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 6400
+    assert advice(small) is None
+
+
+def test_a_target_without_a_kernel_gains_nothing() -> None:
+    assert advice(model(18), "cpu") is None

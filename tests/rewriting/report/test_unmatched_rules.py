@@ -1,0 +1,60 @@
+"""Rules about single nodes that match nothing: a warning, a note in the report, nothing else."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from rewrite_text import parse
+
+import amp_rewrite as amp
+
+MODEL = parse("""g (float[2,4] x, int64[4] i) => (float[2,4] y, int64[4] j)
+  <float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}> {
+  [norm_dot] h = MatMul(x, w) [norm_act] y = Relu(h) [count] j = Add(i, i) }""")
+
+
+def rules(folder: Path, *entries: str) -> Path:
+    path = folder / "mine.yaml"
+    head = "version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\nnodes:\n"
+    path.write_text(head + "".join(f"  - {{{e}, list: deny, why: w}}\n" for e in entries), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entry", "about", "remedy"),
+    [
+        ("node: norm_dto", "norm_dto", "did you mean 'norm_dot' or 'norm_act'?"),
+        ("node: zzz", "zzz", "`amp-rewrite explain MODEL` lists the node names"),
+        ("node: norm_dot, variable: U", "norm_dot/U", "of node 'norm_dot' T is float32"),
+        ("node: count, variable: T", "count/T", "of node 'count' nothing is float32"),
+    ],
+)
+def test_a_rule_that_matches_nothing_is_named(
+    tmp_path: Path, entry: str, about: str, remedy: str
+) -> None:
+    path = rules(tmp_path, "node: norm_act", entry)
+    line = f"1 node rule without a match in the model: {about} ({path}:7)"
+    with pytest.warns(amp.AmpWarning) as warned:
+        result = amp.rewrite(MODEL, lists=path)
+    assert [str(w.message) for w in warned] == [f"{line}; {remedy}"]
+    assert [f"{rule}" for rule in result.report.unmatched_rules] == [f"{about} ({path}:7)"]
+    assert line in " ".join(result.report.to_text().split())
+
+
+def test_only_the_first_rules_are_shown_and_the_json_has_all(tmp_path: Path) -> None:
+    path = rules(tmp_path, *(f"node: n{i}" for i in range(5)))
+    with pytest.warns(amp.AmpWarning, match=r"^5 node rules .*n0 .*n1 .*n2 \(.*:8\), \.\.\.; "):
+        report = amp.rewrite(MODEL, lists=path).report
+    assert report.to_dict()["unmatched_rules"] == [
+        {"node": f"n{i}", "variable": None, "where": f"{path}:{i + 6}"} for i in range(5)
+    ]
+
+
+def test_rules_that_match_and_lists_without_rules_are_silent(tmp_path: Path) -> None:
+    path = rules(tmp_path, "node: norm_dot, variable: T", "node: count")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for lists in (path, None):
+            assert amp.rewrite(MODEL, lists=lists).report.unmatched_rules == ()

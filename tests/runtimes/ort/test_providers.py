@@ -1,0 +1,43 @@
+"""What a provider may be, and which ones there are."""
+
+import pytest
+
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.runtimes.ort.providers import (
+    available_providers,
+    check_providers,
+    check_started,
+    name_and_options,
+)
+from amp_rewrite.targets import CPU, CUDA
+
+
+def test_the_runtime_has_its_own_provider():
+    assert CPU in available_providers()
+
+
+def test_a_provider_has_a_name_and_options():
+    assert name_and_options(CUDA) == (CUDA, {})
+    assert name_and_options((CUDA, {"device_id": 1})) == (CUDA, {"device_id": 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ([], r"must be a list of execution providers; found \[\]; pass providers="),
+        (CPU, "must be a list of execution providers; found 'CPU"),
+        ([3], "must be a name, or a tuple of a name and options; found 3"),
+        ([(CPU,)], "must be a name, or a tuple"),
+        ([(CPU, "x")], "must be a name, or a tuple"),
+        ([CPU, "Nope"], r"has no such execution provider; found 'Nope'; expected .*CPU.*; install"),
+    ],
+)
+def test_what_is_not_a_provider_is_refused(given: list, text: str):
+    with pytest.raises(OptionError, match=text):
+        check_providers(given)
+
+
+def test_a_provider_that_did_not_start_is_an_error():
+    check_started([(CUDA, {}), CPU], [CUDA, CPU])
+    with pytest.raises(RunError, match=r"CUDAE.*: ONNX Runtime cannot start .* it would use CPU"):
+        check_started([CUDA, CPU], [CPU])

@@ -1,0 +1,140 @@
+"""Sessions: what they load, how, and what errors say."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+import amp_rewrite as amp
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.runtimes.ort import providers, sessions
+from amp_rewrite.runtimes.ort.device import HOST, Device
+from amp_rewrite.runtimes.ort.sessions import Session, check_options, session_options
+from amp_rewrite.targets import CPU
+
+HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
+X = np.arange(4, dtype=np.float32)
+
+
+def add() -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        HEADER
+        + "g (float[N] x, float[1] z) => (float[K] y, float[N] n) <float[1] z = {2}>"
+        + "{ y = Add(x, z) n = Neg(x) }"
+    )
+
+
+def test_a_session_knows_its_inputs_and_outputs_and_runs_some_of_them():
+    session = Session(amp.load(add()))
+    assert (session.inputs, session.overridable, session.outputs) == (("x",), ("z",), ("y", "n"))
+    y, n = session.run({"x": X})
+    np.testing.assert_array_equal(y, X + 2)
+    np.testing.assert_array_equal(n, -X)
+    (n,) = session.run({"x": X, "z": X[1:2]}, ["n"])
+    np.testing.assert_array_equal(n, -X)
+
+
+def scaled(size: int) -> tuple[onnx.ModelProto, np.ndarray]:
+    model = onnx.parser.parse_model(HEADER + "g (float[N] x) => (float[N] y) { y = Mul(x, w) }")
+    weight = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    return model, weight
+
+
+def folders() -> set[str]:
+    import tempfile
+
+    return {p.name for p in Path(tempfile.gettempdir()).glob("amp_rewrite-*")}
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_a_large_model_goes_through_a_folder_that_ends_with_the_session(
+    limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(sessions, "_IN_MEMORY", limit)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model, weight = scaled(1000)
+    session = Session(amp.load(model))
+    assert len(folders()) == (0 if limit else 1)
+    x = np.ones(1000, np.float32)
+    np.testing.assert_array_equal(session.run({"x": x})[0], weight)
+    del session
+    assert folders() == set()
+
+
+def test_weights_in_files_are_not_read_into_the_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    model, weight = scaled(1000)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    monkeypatch.setattr(sessions, "to_proto", None)
+    session = Session(amp.load(tmp_path / "m.onnx"))
+    np.testing.assert_array_equal(session.run({"x": np.ones(1000, np.float32)})[0], weight)
+
+
+def test_a_model_that_cannot_be_loaded_is_one_line():
+    model = onnx.parser.parse_model(HEADER + "g (float[2] x) => (float[2] y) { y = com.Nope(x) }")
+    model.opset_import.add(domain="com", version=1)
+    with pytest.raises(RunError, match=r"ONNX Runtime cannot load the toy; found .*Nope") as caught:
+        Session(amp.load(model), what="the toy")
+    assert "\n" not in str(caught.value)
+
+
+def test_inputs_that_do_not_fit_are_one_line():
+    with pytest.raises(RunError, match="cannot run the toy on these inputs") as caught:
+        Session(amp.load(add()), what="the toy").run({"x": np.ones((2, 2), np.float32)})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_provider_that_is_not_there_is_refused():
+    with pytest.raises(OptionError, match="no such execution provider; found 'Nope'"):
+        Session(amp.load(add()), providers=["Nope"])
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_session_does_not_fall_back_to_another_provider(monkeypatch: pytest.MonkeyPatch):
+    absent = "DmlExecutionProvider"
+    monkeypatch.setattr(providers, "available_providers", lambda: (absent, CPU))
+    if absent in onnxruntime.get_available_providers():
+        pytest.skip("the provider is there")
+    with pytest.raises(RunError, match="cannot start the execution provider; found it would use"):
+        Session(amp.load(add()), providers=[absent])
+
+
+def test_the_libraries_of_cuda_are_looked_for_before_a_session_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    found: list[Device] = []
+    monkeypatch.setattr(sessions, "load_libraries", found.append)
+    Session(amp.load(add()))
+    assert found == [HOST]
+
+
+def test_options_are_what_was_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    usual, lean = session_options(), session_options(threads=3, memory_patterns=False, lean=True)
+    assert (usual.intra_op_num_threads, lean.intra_op_num_threads) == (0, 3)
+    assert (usual.enable_mem_pattern, lean.enable_mem_pattern) == (True, False)
+    assert (usual.enable_cpu_mem_arena, lean.enable_cpu_mem_arena) == (True, False)
+    assert usual.log_severity_level == lean.log_severity_level == 4
+
+
+@pytest.mark.parametrize(
+    ("variable", "threads"),
+    [("1", 1), ("4,2", 4), (" 2 ", 2), ("", 0), ("many", 0), ("-1", 0), ("9" * 9, 0)],
+)
+def test_the_environment_says_how_many_threads_unless_an_argument_does(
+    variable: str, threads: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert session_options().intra_op_num_threads == threads
+    assert session_options(threads=3).intra_op_num_threads == 3
+
+
+def test_other_options_than_a_sessions_are_refused():
+    check_options(onnxruntime.SessionOptions())
+    with pytest.raises(OptionError, match="not the options of a session; found an object"):
+        check_options({})

@@ -1,0 +1,107 @@
+"""The house: rooms and their parts from the ground up, and what imports what."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import amp_rewrite
+
+PACKAGE = Path(amp_rewrite.__file__).parent
+
+FLOORS: dict[str, tuple[str, ...]] = {
+    "ground": (
+        *("base.version", "base.printable", "base.html_table", "errors"),
+        *("base.fields", "base.arguments", "base.name_patterns", "base.drawn_bar"),
+        *("base.progress", "dtypes", "policy", "targets"),
+    ),
+    "graph": ("graph", "graph.proto", "graph.io", "graph.invariants"),
+    "values": (
+        *("values", "values.patterns", "values.intervals"),
+        *("values.magnitudes", "values.counts"),
+    ),
+    "runtimes": ("runtimes.ort",),
+    "kernels": ("kernels",),
+    "oplists": ("oplists", "oplists.list_check"),
+    "rewriting": (
+        *("rewriting.paint", "rewriting.plan", "rewriting.apply", "rewriting.report"),
+        *("rewriting", "compat", "adapters"),
+    ),
+    "numerics": (
+        *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),
+        *("numerics.ranges", "numerics.search", "numerics"),
+    ),
+    "page": ("page",),
+    "training": (
+        *("training.builder", "training.grad", "training.graph", "training.optimizers"),
+        *("training.losses", "training.loss_scaling", "training", "training.step"),
+        *("training.diagnosis", "training.data", "training.session", "training.distributed"),
+        *("training.wrappers", "training.inject", "training.training_info"),
+        *("losses", "loss_scaling", "distributed", "optimizers"),
+    ),
+    "loop": ("loop.metrics", "loop", "loop.run_page", "loop.recipe", "metrics", "callbacks"),
+    "cli": ("cli",),
+    "amp_rewrite": ("__init__", "__main__"),
+}
+"""The rooms from the ground up, and in each of them its parts, from the lowest up.
+
+A part is a file, or a folder: the files in it, and in those folders of it that are no part.
+"""
+
+WALL = "training"
+"""The first room of the training wing: what lies below it works without it."""
+
+PARTS = {part: room for room, parts in FLOORS.items() for part in parts}
+HEIGHT = {part: height for height, part in enumerate(PARTS)}
+
+METADATA_KEYS = "amp_rewrite.graph.keys"
+"""Its texts are keys in files, some of which are spelled like modules."""
+
+
+def modules() -> dict[str, Path]:
+    """Return every module of the package by its name; an installed one has the lists in it, too."""
+    found: dict[str, Path] = {}
+    for path in PACKAGE.rglob("*.py"):
+        if path.parent == PACKAGE / "lists":
+            continue
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = path
+    return found
+
+
+MODULES = modules()
+TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.items()}
+
+
+def imports_of(name: str) -> set[str]:
+    """Return the modules of the package that a module imports, or names in a text of its own."""
+    found: set[str] = set()
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in MODULES else node.module)
+        elif isinstance(node, ast.Constant) and name != METADATA_KEYS:
+            found.add(str(node.value))
+    return {m for m in found if m.startswith(f"{PACKAGE.name}.") and m in MODULES} - {name}
+
+
+IMPORTS = {name: imports_of(name) for name in MODULES}
+
+
+def part_of(module: str) -> str:
+    """Return the part of the house that a module belongs to."""
+    inside = module.removeprefix(PACKAGE.name).removeprefix(".") or "__init__"
+    while inside not in PARTS and "." in inside:
+        inside = inside.rpartition(".")[0]
+    return inside
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Return which room imports from which other one."""
+    rooms = {m: PARTS[part_of(m)] for m in MODULES if part_of(m) in PARTS}
+    pairs = {(rooms[a], rooms[b]) for a, others in IMPORTS.items() for b in others}
+    return {(a, b) for a, b in pairs if a != b and a != "amp_rewrite"}

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+from gradient_table import (
+    NEWEST,
+    Constant,
+    Row,
+    check_difference,
+    check_float32,
+    normal,
+    positive,
+    second_views,
+)
+
+BATCH = (normal, normal, normal, normal, positive)
+ROWS = [
+    *(
+        Row(
+            "BatchNormalization",
+            ((3, 2, *space), (2,), (2,), (2,), (2,)),
+            attributes,
+            opset=opset,
+            generate=BATCH,
+        )
+        for opset, space, attributes in [
+            (13, (2, 3), {}),
+            (14, (2, 3), {"epsilon": 1e-2}),
+            (17, (), {}),
+            (18, (4,), {}),
+            (NEWEST, (2, 2, 2), {"epsilon": 1e-3}),
+        ]
+    ),
+    *(
+        Row(
+            "BatchNormalization",
+            ((3, 2, *space), (2,), (2,), Constant([0.1, 0.2]), Constant([1.0, 2.0])),
+            {"training_mode": 1, **attributes},
+            opset=opset,
+            outputs=3,
+            differentiable=1,
+        )
+        for opset, space, attributes in [
+            (14, (2, 3), {}),
+            (17, (), {"epsilon": 1e-2}),
+            (18, (4,), {"momentum": 0.5}),
+            (NEWEST, (2, 2, 2), {}),
+        ]
+    ),
+    Row("InstanceNormalization", ((2, 3, 4), (3,), (3,)), opset=13),
+    Row("InstanceNormalization", ((2, 3, 4, 2), (3,), (3,)), {"epsilon": 1e-2}),
+    Row("InstanceNormalization", ((2, 3, 2, 2, 2), (3,), (3,)), opset=NEWEST),
+    Row("LayerNormalization", ((2, 3, 4), (4,), (4,)), opset=17),
+    Row("LayerNormalization", ((2, 3, 4), (4,)), {"epsilon": 1e-2}),
+    Row("LayerNormalization", ((2, 3, 4), (3, 4), (3, 4)), {"axis": 1}),
+    Row("LayerNormalization", ((2, 3, 4), (2, 3, 4), (2, 3, 4)), {"axis": 0}, opset=NEWEST),
+    Row("LayerNormalization", ((2, 3, 4), (3, 4), (4,)), {"axis": -2}),
+    Row("LayerNormalization", ((2, 3, 4), (1,), (4,)), {"axis": 2}),
+    # The outputs mean and 1 / deviation get gradients too; ONNX Runtime has them in float32 only.
+    *(
+        Row(
+            "LayerNormalization",
+            shapes,
+            {"stash_type": 11, "axis": axis},
+            outputs=3,
+            reference=True,
+            kernel=False,
+        )
+        for axis, shapes in [(-1, ((2, 3, 4), (4,), (4,))), (1, ((2, 3, 4), (3, 4), (3, 4)))]
+    ),
+    Row("GroupNormalization", ((2, 4, 3), (2,), (2,)), {"num_groups": 2}, opset=18),
+    Row(
+        "GroupNormalization", ((2, 4, 3), (4,), (4,)), {"num_groups": 2, "stash_type": 11}, opset=21
+    ),
+    Row(
+        "GroupNormalization",
+        ((2, 4, 2, 3), (4,), (4,)),
+        {"num_groups": 4, "epsilon": 1e-2, "stash_type": 11},
+        opset=NEWEST,
+    ),
+    Row("RMSNormalization", ((2, 3, 4), (4,)), opset=24),
+    Row("RMSNormalization", ((2, 3, 4), (3, 4)), {"axis": 1, "epsilon": 1e-2}, opset=NEWEST),
+    # ONNX Runtime has no float64 kernel, and the standard's function is for float32 only.
+    Row("MeanVarianceNormalization", ((2, 3, 4, 2),), opset=13, reference=True),
+    Row("MeanVarianceNormalization", ((2, 3, 4, 2),), {"axes": [0, 1]}, reference=True),
+    *(
+        Row("LpNormalization", ((2, 3, 4),), attributes, opset=opset)
+        for opset, attributes in [
+            (13, {}),
+            (13, {"p": 1}),
+            (18, {"axis": 1}),
+            (18, {"axis": 0, "p": 1}),
+            (NEWEST, {"axis": -2, "p": 2}),
+        ]
+    ),
+    *(
+        Row("LRN", shape, attributes, opset=opset)
+        for opset, shape, attributes in [
+            (13, ((2, 5, 3, 1),), {"size": 3}),
+            (13, ((2, 5, 2, 2),), {"size": 5, "alpha": 0.1, "beta": 0.5, "bias": 2.0}),
+            (NEWEST, ((2, 2, 2, 2),), {"size": 7, "alpha": 0.5}),
+        ]
+    ),
+    # ONNX Runtime wants odd sizes and four axes.
+    Row("LRN", ((2, 5, 2),), {"size": 4, "alpha": 0.5}, kernel=False),
+]
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_normalization_gradients_agree_with_differences(row: Row, static: bool) -> None:
+    check_difference(row, static=static)
+
+
+@pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
+def test_normalization_gradients_run_in_float32(row: Row) -> None:
+    check_float32(row)

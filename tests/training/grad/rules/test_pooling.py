@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+from gradient_table import (
+    NEWEST,
+    Row,
+    check_difference,
+    check_float32,
+    normal,
+    second_views,
+    spread,
+)
+
+MAX = [
+    (13, (2, 2, 6), {"kernel_shape": [2]}),
+    (13, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (13, (2, 2, 5, 6), {"kernel_shape": [3, 2]}),
+    (13, (2, 2, 5, 6), {"kernel_shape": [3, 3], "strides": [2, 1], "pads": [1, 1, 1, 1]}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    (18, (2, 2, 7, 7), {"kernel_shape": [3, 2], "dilations": [2, 3]}),
+    (18, (2, 2, 5, 5), {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
+    (18, (2, 2, 5, 5), {"kernel_shape": [3, 2], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    (18, (2, 2, 5, 5), {"kernel_shape": [2, 2], "auto_pad": "VALID"}),
+    (18, (2, 2, 4, 6), {"kernel_shape": [2, 2], "storage_order": 1}),
+    (NEWEST, (2, 2, 3, 4, 4), {"kernel_shape": [2, 2, 2], "strides": [1, 2, 2]}),
+]
+AVERAGE = [
+    (13, (2, 2, 6), {"kernel_shape": [2]}),
+    (13, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [3, 2], "strides": [2, 1]}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [3, 3], "pads": [1, 0, 1, 1], "count_include_pad": 1}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    (
+        NEWEST,
+        (2, 2, 6, 6),
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1},
+    ),
+    (19, (2, 2, 7, 7), {"kernel_shape": [3, 2], "dilations": [2, 3]}),
+    (18, (2, 2, 5, 5), {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
+    (18, (2, 2, 5, 5), {"kernel_shape": [2, 3], "auto_pad": "SAME_LOWER"}),
+    (18, (2, 2, 5, 5), {"kernel_shape": [2, 2], "auto_pad": "VALID", "strides": [2, 2]}),
+    (NEWEST, (2, 2, 3, 4, 4), {"kernel_shape": [2, 2, 2], "strides": [1, 2, 2]}),
+]
+LP = [
+    (13, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (13, (2, 2, 5, 6), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "p": 1}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [3, 2], "p": 3, "strides": [2, 1]}),
+    (18, (2, 2, 5, 6), {"kernel_shape": [2, 2], "dilations": [2, 2]}),
+    (18, (2, 2, 6), {"kernel_shape": [2]}),
+    (NEWEST, (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (NEWEST, (2, 2, 3, 4, 4), {"kernel_shape": [2, 2, 2], "ceil_mode": 1, "strides": [1, 2, 2]}),
+]
+ROWS = [
+    *(Row("MaxPool", (x,), attrs, opset=opset, generate=spread) for opset, x, attrs in MAX),
+    *(Row("AveragePool", (x,), attrs, opset=opset, generate=normal) for opset, x, attrs in AVERAGE),
+    *(Row("LpPool", (x,), attrs, opset=opset, generate=normal) for opset, x, attrs in LP),
+    *(
+        Row(
+            op,
+            (x,),
+            attributes,
+            opset=opset,
+            generate=spread,
+            kernel=op != "GlobalLpPool" or opset < 22,  # ONNX Runtime has none from 22 on
+        )
+        for op, attributes in [
+            ("GlobalAveragePool", {}),
+            ("GlobalMaxPool", {}),
+            ("GlobalLpPool", {}),
+            ("GlobalLpPool", {"p": 3}),
+        ]
+        for opset, x in [(13, (2, 3, 4)), (18, (2, 3, 4, 2)), (NEWEST, (2, 3, 2, 2, 2))]
+    ),
+]
+
+
+def _needs_lengths(row: Row) -> bool:
+    """Return whether auto_pad pads by the input's lengths, for which the gradient needs them."""
+    same = str(row.attributes.get("auto_pad", "")).startswith("SAME")
+    return same and row.op != "MaxPool" and "strides" in row.attributes
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_gradient_of_pooling_equals_the_difference_quotient(row: Row) -> None:
+    check_difference(row, static=True)
+
+
+@pytest.mark.parametrize(
+    "row", second_views(row for row in ROWS if not _needs_lengths(row)), ids=str
+)
+def test_the_gradient_of_pooling_needs_no_static_lengths(row: Row) -> None:
+    check_difference(row, static=False)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.kernel and not _needs_lengths(row)], ids=str
+)
+def test_the_gradient_of_pooling_runs_in_float32(row: Row) -> None:
+    check_float32(row)

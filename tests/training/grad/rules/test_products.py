@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from gradient_table import NEWEST, Row, check_difference, check_float32, second_views
+
+ROWS = [
+    Row("MatMul", ((2, 3), (3, 4)), opset=13),
+    Row("MatMul", ((2, 3), (3, 4)), opset=NEWEST),
+    Row("MatMul", ((3,), (3,))),
+    Row("MatMul", ((3,), (3, 4))),
+    Row("MatMul", ((2, 3), (3,))),
+    Row("MatMul", ((5, 2, 3), (3,))),
+    Row("MatMul", ((3,), (5, 3, 2))),
+    Row("MatMul", ((5, 2, 3), (3, 4))),
+    Row("MatMul", ((2, 5, 2, 3), (3, 4)), opset=21),
+    Row("MatMul", ((2, 3), (5, 3, 4))),
+    Row("MatMul", ((5, 2, 3), (5, 3, 4))),
+    Row("MatMul", ((1, 2, 3), (5, 3, 4))),
+    Row("MatMul", ((2, 1, 2, 3), (5, 3, 4))),
+    Row("MatMul", ((2, 5, 2, 3), (2, 1, 3, 4)), opset=NEWEST),
+    Row("Gemm", ((2, 3), (3, 4)), opset=13),
+    Row("Gemm", ((2, 3), (3, 4), (4,)), opset=13),
+    Row("Gemm", ((2, 3), (3, 4), (2, 4))),
+    Row("Gemm", ((2, 3), (3, 4), (2, 1))),
+    Row("Gemm", ((2, 3), (3, 4), (1, 1))),
+    Row("Gemm", ((2, 3), (3, 4), ())),
+    Row("Gemm", ((3, 2), (3, 4), (4,)), {"transA": 1, "alpha": 0.5}),
+    Row("Gemm", ((2, 3), (4, 3), (1, 4)), {"transB": 1, "beta": -2.0}),
+    Row("Gemm", ((3, 2), (4, 3), (4,)), {"transA": 1, "transB": 1, "alpha": 3.0}, opset=NEWEST),
+    *(
+        Row("Einsum", shapes, {"equation": equation}, opset=opset)
+        for opset, equation, shapes in [
+            (13, "ij,jk->ik", ((2, 3), (3, 4))),
+            (13, "ij,jk", ((2, 3), (3, 4))),
+            (18, "bij,bjk->bik", ((5, 2, 3), (5, 3, 4))),
+            (18, "bij , kj -> bki", ((5, 2, 3), (4, 3))),
+            (18, "ij->ji", ((2, 3),)),
+            (18, "ij->j", ((2, 3),)),
+            (18, "ij->", ((2, 3),)),
+            (18, "ii->i", ((3, 3),)),
+            (18, "ii->", ((3, 3),)),
+            (18, "iji->ji", ((3, 2, 3),)),
+            (18, "jii,ik->jk", ((2, 3, 3), (3, 4))),
+            (18, "i,i->", ((3,), (3,))),
+            (18, "i,j->ij", ((3,), (2,))),
+            (18, "ij,jk,kl->il", ((2, 3), (3, 4), (4, 2))),
+            (18, "ijk,k->i", ((2, 3, 4), (4,))),
+            (18, "ij,k->k", ((2, 3), (4,))),
+            (18, "...ij,...jk->...ik", ((5, 2, 3), (5, 3, 4))),
+            (18, "...ij,...jk->...ik", ((2, 1, 2, 3), (1, 5, 3, 4))),
+            (18, "...ij,jk", ((5, 2, 3), (3, 4))),
+            (18, "...i->...", ((5, 2, 3),)),
+            (NEWEST, "bhqd,bhkd->bhqk", ((2, 2, 3, 4), (2, 2, 5, 4))),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_product_gradients_agree_with_differences(row: Row, static: bool) -> None:
+    check_difference(row, static=static)
+
+
+@pytest.mark.parametrize("row", second_views(ROWS), ids=str)
+def test_product_gradients_run_in_float32(row: Row) -> None:
+    check_float32(row)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+from gradient_table import (
+    NEWEST,
+    Constant,
+    Fed,
+    Row,
+    check_difference,
+    check_float32,
+    normal,
+    over,
+    positive,
+    second_views,
+    spread,
+)
+
+KINDS = {
+    "ReduceSum": normal,
+    "ReduceMean": normal,
+    "ReduceMax": spread,
+    "ReduceMin": spread,
+    "ReduceProd": normal,
+    "ReduceL1": normal,
+    "ReduceL2": normal,
+    "ReduceLogSum": positive,
+    "ReduceLogSumExp": normal,
+    "ReduceSumSquare": normal,
+}
+
+
+def _rows(op: str) -> list[Row]:
+    generate = KINDS[op]
+    # Until opset 18 only ReduceSum takes its axes as an input.
+    old = (
+        [Row(op, ((2, 3, 4), Constant([1])), opset=13, generate=generate)]
+        if op == "ReduceSum"
+        else [
+            Row(op, ((2, 3, 4),), {"axes": [1]}, opset=13, generate=generate),
+            Row(op, ((2, 3, 4),), {"axes": [-1, 0], "keepdims": 0}, opset=17, generate=generate),
+        ]
+    )
+    return [
+        *old,
+        Row(op, ((2, 3),), {"keepdims": 0}, opset=13, generate=generate),
+        Row(op, ((2, 3),), opset=18, generate=generate),
+        Row(op, ((2, 3, 4), Constant([0, 2])), {"keepdims": 0}, opset=18, generate=generate),
+        Row(op, ((2, 3, 4), Constant([-2])), opset=21, generate=generate),
+        Row(op, ((2, 3, 4), Fed([-1, 0])), {"keepdims": 0}, opset=NEWEST, generate=generate),
+        Row(op, ((2, 3, 4), Fed([1])), opset=NEWEST, generate=generate),
+        Row(op, ((2, 3), Constant([])), {"noop_with_empty_axes": 1}, generate=generate),
+    ]
+
+
+ROWS = [
+    *(row for op in KINDS for row in _rows(op)),
+    Row("ReduceSum", ((2, 3),), {"noop_with_empty_axes": 1}),
+    Row("ReduceProd", ((2, 3), Constant([1])), generate=lambda r, s: [[0.0, 2, 3], [1, 0, 0]]),
+    Row("ReduceProd", ((2, 3),), generate=lambda r, s: [[0.0, 2, 3], [1, 4, 5]], note="one zero"),
+    *(
+        row
+        for exclusive in (0, 1)
+        for reverse in (0, 1)
+        for row in over(
+            (13, 14, NEWEST),
+            "CumSum",
+            ((3, 4), Constant(1)),
+            {"exclusive": exclusive, "reverse": reverse},
+        )
+    ),
+    Row("CumSum", ((3, 4), Fed(-2))),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_gradient_of_a_reduction_equals_the_difference_quotient(row: Row):
+    check_difference(row, static=True)
+
+
+@pytest.mark.parametrize("row", second_views(ROWS), ids=str)
+def test_the_gradient_of_a_reduction_needs_no_static_lengths(row: Row):
+    check_difference(row, static=False)
+
+
+@pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
+def test_the_gradient_of_a_reduction_runs_in_float32(row: Row):
+    check_float32(row)

@@ -1,0 +1,181 @@
+"""Loss scales as ONNX graphs, against their table; and their configurations."""
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.loss_scaling import DynamicLossScale, FixedLossScale, LossScale, LossScaleState
+from amp_rewrite.training.builder.builder import Builder
+
+MAX = np.finfo(np.float32).max
+
+
+def machine(scale: LossScale) -> onnxruntime.InferenceSession:
+    """Return a model that computes the state after a step from the state before it."""
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 17}, name="machine")
+    model = ir.Model(graph, ir_version=8)
+    for name, array in {**scale.initial_state()._asdict(), "finite": np.array(True)}.items():
+        kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+        graph.inputs.append(ir.Value(name=name, type=kind, shape=ir.Shape([])))
+    b = Builder(model)
+    after = scale.update(b, LossScaleState(*graph.inputs[:4]), graph.inputs[4])
+    graph.outputs.extend(b.op("Identity", value, name=f"next/{i}") for i, value in enumerate(after))
+    data = ir.to_proto(model).SerializeToString()
+    return onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+
+
+def follow(scale: LossScale, steps: str) -> list[LossScaleState]:
+    """Return the states after steps that are finite (T) or not (F)."""
+    session, state, found = machine(scale), scale.initial_state(), []
+    for step in steps:
+        feeds = {**state._asdict(), "finite": np.array(step == "T")}
+        state = LossScaleState(*session.run(None, feeds))
+        found.append(state)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("initial", "period", "multiplier", "steps", "expected"),
+    [
+        (1, 2, 2, "TTTTTT", [1, 2, 2, 4, 4, 8]),
+        (16, 2, 2, "FFFFFF", [8, 4, 2, 1, 1, 1]),
+        (1, 2, 2, "TTTFT", [1, 2, 2, 1, 1]),
+        (MAX / 4, 1, 2, "TTTT", [MAX / 2, MAX, MAX, MAX]),
+        (2.0**125, 2, 2, "TTTTTT", [2.0**125, 2.0**126, 2.0**126, 2.0**127, 2.0**127, 2.0**127]),
+        (1, 1, 2, "TTTFTT", [2, 4, 8, 4, 8, 16]),
+        (4, 2, 3, "TTFTT", [4, 12, 4, 4, 12]),
+        (4, 2, 2, "FTTTFTFTTTF", [2, 2, 4, 4, 2, 2, 1, 1, 2, 2, 1]),
+    ],
+)
+def test_the_scale_follows_the_table(
+    initial: float, period: int, multiplier: float, steps: str, expected: list[float]
+) -> None:
+    found = follow(DynamicLossScale(float(initial), period, multiplier), steps)
+    scales = [state.current_loss_scale for state in found]
+    assert all(scale.dtype == np.float32 and scale.shape == () for scale in scales)
+    assert [float(scale) for scale in scales] == [float(np.float32(e)) for e in expected]
+
+
+def test_an_odd_multiplier_is_applied_in_float32() -> None:
+    found = follow(DynamicLossScale(1000.0, 1, 1.7), "TTFTF")
+    expected, third = [], np.float32(1000)
+    for step in "TTFTF":
+        m = np.float32(1.7)
+        third = third * m if step == "T" else max(third / m, np.float32(1))
+        expected.append(third)
+    assert [state.current_loss_scale for state in found] == expected
+
+
+def test_counters_count_good_and_skipped_steps() -> None:
+    found = follow(DynamicLossScale(4.0, 3), "TTFFTFTTTT")
+    assert [int(state.good_steps) for state in found] == [1, 2, 0, 0, 1, 0, 1, 2, 0, 1]
+    assert [int(state.skipped_steps) for state in found] == [0, 0, 1, 2, 2, 3, 3, 3, 3, 3]
+    assert [int(state.consecutive_skips) for state in found] == [0, 0, 1, 2, 0, 1, 0, 0, 0, 0]
+    assert {state.good_steps.dtype for state in found} == {np.dtype(np.int64)}
+
+
+def test_the_floor_may_be_below_one() -> None:
+    found = follow(DynamicLossScale(2.0, floor=2.0**-3), "FFFFFF")
+    assert [float(s.current_loss_scale) for s in found] == [1, 0.5, 0.25, 0.125, 0.125, 0.125]
+
+
+def test_a_fixed_scale_never_changes() -> None:
+    scale = FixedLossScale(7)
+    assert not scale.checks
+    state = scale.initial_state()
+    assert float(state.current_loss_scale) == 7.0
+    values = LossScaleState("scale", "good", "skipped", "consecutive")
+    assert scale.update(Any, values, Any) == values  # pyright: ignore[reportArgumentType] neither is used
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        FixedLossScale(1),
+        FixedLossScale(2.5),
+        DynamicLossScale(),
+        DynamicLossScale(8.0, 10, 4, floor=0.5, max_consecutive_skips=5),
+    ],
+    ids=repr,
+)
+def test_configurations_and_texts_make_equal_scales(scale: LossScale) -> None:
+    assert type(scale).from_config(scale.get_config()) == scale
+    assert eval(repr(scale)) == scale
+    assert amp.get_loss_scale(scale.get_config()) == scale
+    same = amp.get_loss_scale({"class_name": type(scale).__name__, "config": scale.get_config()})
+    assert same == scale
+    assert hash(same) == hash(scale)
+    assert same != FixedLossScale(99)
+
+
+def test_defaults_are_tensorflows() -> None:
+    config = {"initial_loss_scale": 2.0**15, "increment_period": 2000, "multiplier": 2.0}
+    more = {"floor": 1.0, "max_consecutive_skips": None, "backoff_factor": None}
+    more |= {"ceiling": None, "hysteresis": 1}
+    assert DynamicLossScale().get_config() == {**config, **more}
+
+
+def test_get_understands_numbers_words_and_scales() -> None:
+    scale = DynamicLossScale(4.0)
+    assert amp.get_loss_scale(scale) is scale
+    assert amp.get_loss_scale(None) is None
+    assert amp.get_loss_scale("dynamic") == DynamicLossScale()
+    assert amp.get_loss_scale(8) == amp.get_loss_scale(8.0) == FixedLossScale(8)
+
+
+@pytest.mark.parametrize(
+    "identifier", ["fixed", [1], {"a": 1}, True, {"class_name": "X", "config": {}}]
+)
+def test_get_refuses_what_it_does_not_know(identifier: object) -> None:
+    with pytest.raises(ValueError, match="Could not interpret loss scale identifier"):
+        amp.get_loss_scale(identifier)
+
+
+@pytest.mark.parametrize("value", ["2", None, np.float32(2), [2.0], True])
+def test_a_fixed_scale_must_be_a_number(value: Any) -> None:
+    with pytest.raises(ValueError, match="must be a Python int or float"):
+        FixedLossScale(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "must be at least 1"),
+        (0.99, "must be at least 1"),
+        (-3, "must be at least 1"),
+        (float("nan"), "must be at least 1"),
+        (float("inf"), "must be finite"),
+        (1e39, "must be finite"),
+    ],
+)
+def test_a_fixed_scale_must_be_at_least_one(value: float, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        FixedLossScale(value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"initial_loss_scale": 0}, "impossible initial_loss_scale"),
+        ({"initial_loss_scale": 1e-60, "floor": 1e-60}, "impossible initial_loss_scale"),
+        ({"initial_loss_scale": "dynamic"}, "initial_loss_scale must be a number"),
+        ({"initial_loss_scale": float("inf")}, "impossible initial_loss_scale"),
+        ({"initial_loss_scale": 0.5}, "floor must not be above initial_loss_scale"),
+        ({"increment_period": 0}, "increment_period must be an integer of at least 1"),
+        ({"increment_period": 2.5}, "increment_period must be an integer of at least 1"),
+        ({"multiplier": 1}, "impossible multiplier"),
+        ({"multiplier": 1 + 1e-9}, "impossible multiplier"),
+        ({"multiplier": float("nan")}, "impossible multiplier"),
+        ({"floor": 0}, "impossible floor"),
+        ({"floor": -1}, "impossible floor"),
+        ({"max_consecutive_skips": -1}, "max_consecutive_skips must be an integer of at least 0"),
+        ({"max_consecutive_skips": True}, "max_consecutive_skips must be an integer of at least 0"),
+    ],
+)
+def test_a_dynamic_scale_refuses_nonsense(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        DynamicLossScale(**arguments)

@@ -1,0 +1,336 @@
+"""Sessions of steps with a loss scale: fetches, the collapse of the scale, checkpoints."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite import optimizers
+from amp_rewrite.errors import CheckpointError, FetchError
+from amp_rewrite.loss_scaling import (
+    DynamicLossScale,
+    LossScale,
+    LossScaleOptimizer,
+    LossScaleState,
+)
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.step.read_info import read_info
+
+Feeds = dict[str, np.ndarray]
+Make = Callable[[], ir.Model]
+FeedsOf = Callable[[np.random.Generator], Feeds]
+COUNTERS = ["loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "grads_finite"]
+STATES = {
+    "loss_scale/current_loss_scale": np.float32,
+    "loss_scale/good_steps": np.int64,
+    "loss_scale/skipped_steps": np.int64,
+    "loss_scale/consecutive_skips": np.int64,
+}
+MODES = pytest.mark.parametrize("mode", ["if", "select"])
+
+
+def op_of(model: ir.Model, scale: Any = "dynamic", mode: str = "if") -> optimizers.TrainOp:
+    optimizer = LossScaleOptimizer(optimizers.Adam(0.01), scale, conditional=mode)
+    return optimizer.minimize(amp.value(model, "loss"))
+
+
+@pytest.fixture
+def good(feeds_of: FeedsOf) -> Feeds:
+    return feeds_of(np.random.default_rng(0))
+
+
+@pytest.fixture
+def bad(good: Feeds) -> Feeds:
+    return {**good, "g0": np.array(np.inf, np.float32)}
+
+
+@MODES
+def test_scale_and_counters_can_be_fetched(
+    mode: str, four_variables: Make, good: Feeds, bad: Feeds
+) -> None:
+    scale = DynamicLossScale(8.0, increment_period=2)
+    with amp.TrainingSession(op_of(four_variables(), scale, mode)) as session:
+        found = [session.run(f, COUNTERS) for f in (good, bad, bad, good, good, good)]
+    rows = [[out[name].item() for name in COUNTERS] for out in found]
+    assert rows == [  # the scale is the one of the step, the counters are those after it
+        [8, 1, 0, 0, True],
+        [8, 0, 1, 1, False],
+        [4, 0, 2, 2, False],
+        [2, 1, 2, 0, True],
+        [2, 0, 2, 0, True],
+        [4, 1, 2, 0, True],
+    ]
+    kinds = [found[0][name].dtype for name in COUNTERS]
+    assert kinds == [np.float32, np.int64, np.int64, np.int64, np.bool_]
+
+
+def test_a_fixed_scale_has_the_same_fetches(four_variables: Make, good: Feeds) -> None:
+    with amp.TrainingSession(op_of(four_variables(), 8)) as session:
+        out = session.run(good, COUNTERS)
+        assert [out[name].item() for name in COUNTERS] == [8, 0, 0, 0, True]
+        assert not [name for name in session.state_dict() if name.startswith("loss_scale")]
+
+
+def test_the_gradient_norm_is_global_and_unscaled(four_variables: Make, good: Feeds) -> None:
+    op = op_of(four_variables(), DynamicLossScale(2.0**20))
+    squares = [n for n in amp.build_step(op).graph if n.op_type == "ReduceSumSquare"]
+    assert len(squares) == 4  # one pass over each gradient
+    with amp.TrainingSession(op) as session:
+        norm = session.run(good, "gradient_norm")["gradient_norm"]
+    table = np.zeros((6, 3), np.float32)
+    np.add.at(table, good["ids"], good["g3"])
+    parts = [good["g0"].reshape(-1), good["g1"], good["g2"].reshape(-1), table.reshape(-1)]
+    np.testing.assert_allclose(norm, np.linalg.norm(np.concatenate(parts)), rtol=1e-6)
+
+
+def test_state_dicts_hold_the_loss_scale(four_variables: Make) -> None:
+    with amp.TrainingSession(op_of(four_variables())) as session:
+        state = session.state_dict()
+    assert all(state[name].dtype == kind for name, kind in STATES.items())
+    assert {state[name].shape for name in STATES} == {()}
+    assert {"matrix", "matrix/Adam", "matrix/Adam_1", "global_step"} <= state.keys()
+    roles = {s.name: s.role for s in session.info.states}
+    assert [roles[name] for name in STATES] == [
+        "loss_scale",
+        "good_steps",
+        "skipped_steps",
+        "consecutive_skips",
+    ]
+
+
+@MODES
+def test_values_inside_the_conditional_update_say_how_to_fetch_them(
+    mode: str, four_variables: Make, good: Feeds
+) -> None:
+    op = op_of(four_variables(), mode=mode)
+    with amp.TrainingSession(op) as session:
+        if mode == "select":
+            names = [str(n.name) for n in op.graph.model.graph if str(n.name).startswith("Adam/")]
+            assert session.run(good, names[-1])
+            return
+        node = next(n for n in op.graph.model.graph if n.op_type == "If")
+        branch = node.attributes["then_branch"].as_graph()
+        name = str(next(iter(branch)).outputs[0].name)
+        with pytest.raises(FetchError, match="conditional='select'"):
+            session.run(good, name)
+
+
+@MODES
+def test_a_step_file_trains_with_its_loss_scale(
+    mode: str, four_variables: Make, good: Feeds, bad: Feeds, tmp_path: Path
+) -> None:
+    op = op_of(four_variables(), DynamicLossScale(8.0), mode)
+    path = tmp_path / "step.onnx"
+    amp.save(amp.build_step(op), path)
+    onnx.checker.check_model(str(path), full_check=True)
+    states = []
+    for source in (op, path):
+        with amp.TrainingSession(source, threads=1) as session:
+            for feeds in (good, bad, good):
+                out = session.run(feeds, [*COUNTERS, "gradient_norm"])
+            assert [out[name].item() for name in COUNTERS] == [4, 1, 1, 0, True]
+            states.append(session.state_dict())
+    assert all(states[0][k].tobytes() == states[1][k].tobytes() for k in states[0])
+
+
+def test_a_plain_runtime_gets_the_counters_as_outputs(
+    four_variables: Make, good: Feeds, tmp_path: Path
+) -> None:
+    path = tmp_path / "step.onnx"
+    amp.save(amp.build_step(op_of(four_variables())), path)
+    info = read_info(amp.load(path))
+    plain = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [o.name for o in plain.get_outputs()]
+    found = dict(zip(names, plain.run(None, good), strict=True))
+    assert found[info.fetches["grads_finite"]]
+    assert found[info.fetches["loss_scale"]] == 2**15
+    assert found[info.fetches["good_steps"]] == 1
+    assert found[info.fetches["skipped_steps"]] == 0
+    assert found["loss_scale/good_steps:next"] == 1
+    assert {"gradient_norm", "consecutive_skips"} <= info.fetches.keys()
+
+
+@MODES
+@pytest.mark.parametrize("opset", range(13, 22))
+def test_steps_of_every_opset_are_valid(opset: int, mode: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+        g (float[N, 2] x) => (float loss) <float[2, 2] w = {{1, 2, 3, 4}}>
+        {{
+            y = MatMul (x, w)
+            z = Tanh (y)
+            loss = ReduceMean <keepdims: int = 0> (z)
+        }}"""
+    step = amp.build_step(op_of(amp.load(onnx.parser.parse_model(text)), mode=mode))
+    onnx.checker.check_model(amp.to_proto(step), full_check=True)
+
+
+@MODES
+def test_steps_with_a_loss_scale_survive_the_standards_training_format(
+    mode: str, four_variables: Make, good: Feeds, bad: Feeds
+) -> None:
+    scale = DynamicLossScale(8.0, max_consecutive_skips=3)
+    op = op_of(four_variables(), scale, mode)
+    back = amp.read_training_info(amp.write_training_info(op))
+    assert back.loss_scale == op.loss_scale
+    states = []
+    for each in (op, back):
+        with amp.TrainingSession(each, threads=1) as session:
+            for feeds in (good, bad, good):
+                session.run(feeds, COUNTERS)
+            states.append(session.state_dict())
+    assert all(states[0][k].tobytes() == states[1][k].tobytes() for k in states[0])
+
+
+def test_a_collapsed_scale_ends_training(four_variables: Make, good: Feeds, bad: Feeds) -> None:
+    scale = DynamicLossScale(4.0, max_consecutive_skips=3)
+    with amp.TrainingSession(op_of(four_variables(), scale)) as session:
+        session.run(good)
+        for _ in range(4):  # at scales 4, 2, 1 and 1
+            assert set(session.run(bad)) == {"loss", "grads_finite"}
+        before = session.state_dict()
+        with pytest.raises(amp.LossScaleError) as found:
+            session.run(bad)
+        assert found.value.history == ((2, 4), (3, 2), (4, 1), (5, 1), (6, 1))
+        text = str(found.value)
+        assert "3 steps in a row were skipped at the lowest loss scale, 1" in text
+        assert "step 2: 4, step 3: 2, step 4: 1, step 5: 1, step 6: 1" in text
+        after = session.state_dict()
+        assert {k for k in before if before[k].tobytes() != after[k].tobytes()} == {
+            "loss_scale/skipped_steps",
+            "loss_scale/consecutive_skips",
+        }
+
+
+class Quartered(LossScale):
+    """A loss scale of a user's own, which tells no floor."""
+
+    def __init__(self, start: float, max_consecutive_skips: int) -> None:
+        self.start, self.max_consecutive_skips = start, max_consecutive_skips
+
+    @property
+    def initial(self) -> float:
+        return self.start
+
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        return state._replace(good_steps=b.add(state.good_steps, 1))
+
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        return state._replace(current_loss_scale=b.mul(state.current_loss_scale, 0.25))
+
+
+@MODES
+def test_a_loss_scale_of_the_users_own_may_limit_skipped_steps_too(
+    mode: str, four_variables: Make, good: Feeds, bad: Feeds
+) -> None:
+    step = amp.build_step(op_of(four_variables(), Quartered(16.0, 2), mode))
+    with amp.TrainingSession(step) as session:
+        scales = [session.run(f, "loss_scale")["loss_scale"].item() for f in (bad, good, bad, bad)]
+        assert scales == [16, 4, 4, 1]
+        with pytest.raises(amp.LossScaleError, match=r"2 steps in a row .* lowest loss scale, 1;"):
+            session.run(bad)
+
+
+def test_a_step_that_is_applied_starts_the_count_again(
+    four_variables: Make, good: Feeds, bad: Feeds
+) -> None:
+    scale = DynamicLossScale(0.5, floor=0.25, max_consecutive_skips=2)
+    with amp.TrainingSession(op_of(four_variables(), scale)) as session:
+        for feeds in (bad, bad, good, bad, good, bad):
+            session.run(feeds)
+        with pytest.raises(amp.LossScaleError, match=r"lowest loss scale, 0\.25"):
+            session.run(bad)
+
+
+def test_without_a_limit_training_goes_on(four_variables: Make, good: Feeds, bad: Feeds) -> None:
+    with amp.TrainingSession(op_of(four_variables(), DynamicLossScale(2.0))) as session:
+        for _ in range(20):
+            assert not session.run(bad)["grads_finite"]
+        assert session.run(good, "skipped_steps")["skipped_steps"] == 20
+
+
+def test_a_step_file_remembers_the_limit(four_variables: Make, bad: Feeds, tmp_path: Path) -> None:
+    op = op_of(four_variables(), DynamicLossScale(1.0, max_consecutive_skips=2))
+    path = tmp_path / "step.onnx"
+    amp.save(amp.build_step(op), path)
+    with amp.TrainingSession(path) as session:
+        assert list(session.run(bad, "gradient_norm")) == ["gradient_norm"]
+        with pytest.raises(amp.LossScaleError) as found:
+            session.run(bad)
+        assert found.value.history == ((1, 1), (2, 1))
+
+
+@MODES
+def test_training_resumed_from_a_checkpoint_is_bit_equal(
+    mode: str, four_variables: Make, feeds_of: FeedsOf, bad: Feeds, tmp_path: Path
+) -> None:
+    op = op_of(four_variables(), DynamicLossScale(8.0, increment_period=3), mode)
+    rng = np.random.default_rng(7)
+    batches = [feeds_of(rng) for _ in range(8)]
+    batches[2] = batches[5] = bad
+    path = tmp_path / "checkpoint.safetensors"
+    with amp.TrainingSession(op, threads=1) as session:
+        for index, feeds in enumerate(batches):
+            if index == 4:
+                session.save(path)
+            session.run(feeds)
+        whole = session.state_dict()
+    with amp.TrainingSession(op, threads=1) as session:
+        session.restore(path)
+        for feeds in batches[4:]:
+            session.run(feeds)
+        resumed = session.state_dict()
+    assert whole.keys() == resumed.keys()
+    assert all(whole[k].tobytes() == resumed[k].tobytes() for k in whole)
+    assert whole["loss_scale/skipped_steps"] == 2
+
+
+def test_checkpoints_with_and_without_a_loss_scale_restore_each_other(
+    four_variables: Make, good: Feeds, bad: Feeds, tmp_path: Path
+) -> None:
+    scaled = op_of(four_variables(), DynamicLossScale(8.0))
+    plain = optimizers.Adam(0.01).minimize(amp.value(four_variables(), "loss"))
+    with_scale, without = tmp_path / "scaled.safetensors", tmp_path / "plain.safetensors"
+    with amp.TrainingSession(scaled) as session:
+        session.run(good)
+        session.save(with_scale)
+        state = session.state_dict()
+    with amp.TrainingSession(plain) as session:
+        assert set(state) - set(session.state_dict()) == set(STATES)
+        session.restore(with_scale)  # silently: nothing is missing
+        restored = session.state_dict()
+        assert all(restored[name].tobytes() == state[name].tobytes() for name in restored)
+        session.run(good)
+        session.save(without)
+        state = session.state_dict()
+    with amp.TrainingSession(scaled) as session:
+        for _ in range(3):
+            session.run(bad)
+        with pytest.warns(amp.AmpWarning, match=r"restores with the initial one, 8") as found:
+            session.restore(without)
+        assert str(without) in str(found[0].message)
+        restored = session.state_dict()
+        assert all(restored[name].tobytes() == state[name].tobytes() for name in state)
+        assert [restored[name].item() for name in STATES] == [8, 0, 0, 0]
+        with pytest.warns(amp.AmpWarning, match="state dict: it has no loss scale"):
+            session.load_state_dict(state)
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(
+    four_variables: Make, good: Feeds, tmp_path: Path
+) -> None:
+    path = tmp_path / "momentum.safetensors"
+    op = optimizers.Momentum(0.1, 0.5).minimize(amp.value(four_variables(), "loss"))
+    with amp.TrainingSession(op) as session:
+        session.save(path)
+    with amp.TrainingSession(op_of(four_variables())) as session:
+        before = session.state_dict()
+        with pytest.raises(CheckpointError, match="another model or optimizer"):
+            session.restore(path)  # without a warning
+        session.run(good)
+        assert before.keys() == session.state_dict().keys()

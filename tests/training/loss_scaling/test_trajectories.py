@@ -1,0 +1,185 @@
+"""The dynamic scale goes where torch.amp.GradScaler's and Keras's go on the same overflows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.optimizers import GradientDescent
+from amp_rewrite.training.loss_scaling.get import get, serialize
+
+Trajectory = list[float]
+SEQUENCES = {
+    "finite": "TTTTTTTTTT",
+    "overflow at once": "FTTTTTTTTT",
+    "every third": "TTFTTFTTFTTF",
+    "many in a row": "TTFFFFFFTTTTTT",
+    "before the growth": "TTTFTTTFTTTT",
+    "only overflows": "FFFFFFFF",
+}
+
+
+def grad_scaler(
+    sequence: str, scale: float, growth: float, backoff: float, interval: int
+) -> Trajectory:
+    """Return the scale after each step by the rule that PyTorch documents for GradScaler.
+
+    https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler: a step that is not finite
+    multiplies by backoff_factor and counts anew; growth_interval finite steps in a row multiply by
+    growth_factor, unless that is not finite in float32. There is no smallest scale.
+    """
+    found, good = [], 0
+    for finite in sequence:
+        if finite == "F":
+            scale, good = float(np.float32(scale * backoff)), 0
+        else:
+            good += 1
+            if good == interval:
+                larger = scale * growth
+                fits = larger <= float(np.finfo(np.float32).max)
+                scale, good = (float(np.float32(larger)) if fits else scale), 0
+        found.append(scale)
+    return found
+
+
+def keras(sequence: str, scale: float, interval: int) -> Trajectory:
+    """Return the scale after each step by Keras's DynamicLossScale, whose factors are 2.
+
+    keras/src/optimizers/loss_scale_optimizer.py of Keras 3: a finite step at which the counter is
+    interval - 1 doubles, another one counts; one that is not finite halves and counts anew.
+    """
+    found, counter = [], 0
+    for finite in sequence:
+        if finite == "F":
+            scale, counter = scale / 2, 0
+        elif counter == interval - 1:
+            scale, counter = scale * 2, 0
+        else:
+            counter += 1
+        found.append(scale)
+    return found
+
+
+def model_of(weight: float) -> ir.Model:
+    """Return a model with loss = sum(w * g): what is fed as g is the gradient of w."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[1] g) => (float loss) <float[1] w = {{{weight}}}> {{
+        product = Mul(w, g)
+        loss = ReduceSum<keepdims = 0>(product)
+    }}"""
+    return amp.load(onnx.parser.parse_model(text))
+
+
+def ours(weight: float, sequence: str, loss_scale: amp.LossScale) -> Trajectory:
+    """Return the scale after each step of a session."""
+    optimizer = amp.LossScaleOptimizer(GradientDescent(0.0), loss_scale)
+    found: Trajectory = []
+    with amp.TrainingSession(optimizer.minimize(amp.value(model_of(weight), "loss"))) as session:
+        for finite in sequence:
+            # small enough to stay finite times the largest scale
+            gradient = np.array([1e-3 if finite == "T" else np.inf], np.float32)
+            session.run({"g": gradient})
+            found.append(float(session.read_state("loss_scale/current_loss_scale")))
+    return found
+
+
+ROWS = [(2.0**16, 2.0, 0.5, 3), (2.0**10, 2.0, 0.5, 1), (64.0, 4.0, 0.25, 2), (3.0, 1.5, 0.75, 4)]
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize(("scale", "growth", "backoff", "interval"), ROWS)
+def test_the_scale_goes_where_gradscaler_s_goes(
+    name: str,
+    scale: float,
+    growth: float,
+    backoff: float,
+    interval: int,
+) -> None:
+    loss_scale = amp.DynamicLossScale(
+        scale, interval, growth, backoff_factor=backoff, floor=2.0**-40
+    )
+    found = ours(1.0, SEQUENCES[name], loss_scale)
+    assert found == grad_scaler(SEQUENCES[name], scale, growth, backoff, interval)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize(("scale", "interval"), [(2.0**15, 2), (2.0**15, 3), (8.0, 1)])
+def test_the_scale_goes_where_keras_s_goes(name: str, scale: float, interval: int) -> None:
+    loss_scale = amp.DynamicLossScale(scale, interval, floor=2.0**-40)
+    found = ours(1.0, SEQUENCES[name], loss_scale)
+    assert found == keras(SEQUENCES[name], scale, interval)
+
+
+def test_the_floor_of_1_is_where_both_differ() -> None:
+    sequence = SEQUENCES["only overflows"]
+    found = ours(1.0, sequence, amp.DynamicLossScale(4.0))
+    assert found == [2, 1, 1, 1, 1, 1, 1, 1]
+    assert grad_scaler(sequence, 4.0, 2.0, 0.5, 2000)[-1] == keras(sequence, 4.0, 2000)[-1] == 2**-6
+
+
+def test_the_scale_stops_below_infinity_as_gradscaler_s_does() -> None:
+    found = ours(1.0, "TTTT", amp.DynamicLossScale(2.0**126, 1))
+    assert found == grad_scaler("TTTT", 2.0**126, 2.0, 0.5, 1) == [2.0**127] * 4
+
+
+@pytest.mark.parametrize(
+    ("sequence", "arguments", "expected"),
+    [
+        ("TTTT", {"ceiling": 20.0}, [16, 20, 20, 20]),
+        ("FFTFF", {"hysteresis": 2}, [8, 4, 8, 8, 4]),
+        ("FFFFF", {"hysteresis": 3}, [8, 8, 4, 2, 1]),
+        ("FTF", {"backoff_factor": 0.25}, [2, 4, 1]),
+    ],
+)
+def test_the_largest_scale_hysteresis_and_backoff_are_kept(
+    sequence: str, arguments: Any, expected: Trajectory
+) -> None:
+    scale = amp.DynamicLossScale(8.0, 1, **arguments)
+    assert ours(1.0, sequence, scale) == expected
+    again = get(serialize(scale))
+    assert again == scale
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"backoff_factor": 1.0}, "impossible backoff_factor"),
+        ({"backoff_factor": 0}, "impossible backoff_factor"),
+        ({"ceiling": 1.0}, "ceiling must not be below initial_loss_scale"),
+        ({"ceiling": "x"}, "ceiling must be a number"),
+        ({"hysteresis": 0}, "hysteresis must be an integer of at least 1"),
+    ],
+)
+def test_impossible_parameters_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(amp.loss_scaling.LossScaleValueError, match=message):
+        amp.DynamicLossScale(8.0, **arguments)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize(("scale", "growth", "backoff", "interval"), ROWS)
+def test_the_rule_is_that_of_the_installed_torch(
+    name: str, scale: float, growth: float, backoff: float, interval: int
+) -> None:
+    torch: Any = pytest.importorskip("torch")
+    scaler = torch.amp.GradScaler(
+        "cpu",
+        init_scale=scale,
+        growth_factor=growth,
+        backoff_factor=backoff,
+        growth_interval=interval,
+    )
+    weight = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    found: Trajectory = []
+    for finite in SEQUENCES[name]:
+        scaler.scale((weight * (1.0 if finite == "T" else float("inf"))).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        found.append(scaler.get_scale())
+    assert found == grad_scaler(SEQUENCES[name], scale, growth, backoff, interval)

@@ -1,0 +1,102 @@
+"""Optimizers, and the parts of their configurations, are found by name."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite import optimizers
+from amp_rewrite.loss_scaling import FixedLossScale
+from amp_rewrite.optimizers import Adam, Optimizer, Schedule
+from amp_rewrite.training.optimizers import registry
+
+
+class Own(Adam):
+    """An optimizer of a user's own."""
+
+
+class OwnScale(FixedLossScale):
+    """A loss scale of a user's own."""
+
+
+@dataclass(frozen=True)
+class OwnSchedule(Schedule):
+    """A schedule of a user's own."""
+
+    rate: float
+
+    @property
+    def base(self) -> float:
+        return self.rate
+
+    def factor(self, b, step):
+        return b.reciprocal(b.add(step, 1.0))
+
+
+CUSTOM = {kind.__name__: kind for kind in (Own, OwnScale, OwnSchedule)}
+
+
+def nested(kind: type[Adam] = Own, schedule: Any = OwnSchedule) -> Optimizer:
+    """Return an optimizer in an optimizer in an optimizer, with a schedule in a schedule."""
+    inner = kind(optimizers.LinearWarmUp(schedule(0.5), 10))
+    return amp.LossScaleOptimizer(amp.CrossShardOptimizer(inner), OwnScale(8.0))
+
+
+def test_classes_of_the_users_own_are_restored_at_every_depth() -> None:
+    config = json.loads(json.dumps(nested().get_config()))
+    again = amp.LossScaleOptimizer.from_config(config, CUSTOM)
+    assert again.get_config() == config
+    assert type(again.loss_scale) is OwnScale
+    inner: Any = again.inner_optimizer
+    assert type(inner.inner_optimizer) is Own
+    assert inner.learning_rate == optimizers.LinearWarmUp(OwnSchedule(0.5), 10)
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ("Own", "Could not interpret optimizer identifier; found 'Own'"),
+        ("OwnScale", "Could not interpret loss scale identifier"),
+        ("OwnSchedule", "unknown schedule; found 'OwnSchedule'"),
+    ],
+)
+def test_a_class_that_is_not_known_is_refused(missing: str, text: str) -> None:
+    custom = {name: kind for name, kind in CUSTOM.items() if name != missing}
+    with pytest.raises(ValueError, match=text):
+        amp.LossScaleOptimizer.from_config(nested().get_config(), custom)
+
+
+def test_optimizers_and_wrappers_take_custom_objects() -> None:
+    config = Own(OwnSchedule(0.5)).get_config()
+    assert Own.from_config(config, CUSTOM).get_config() == config
+    sums = amp.CrossShardOptimizer(Own(OwnSchedule(0.5)), "sum")
+    again = amp.CrossShardOptimizer.from_config(sums.get_config(), CUSTOM)
+    assert again.get_config() == sums.get_config()
+    known = {"class_name": "Adam", "config": Adam(OwnSchedule(0.5)).get_config()}
+    assert optimizers.get(known, custom_objects=CUSTOM).learning_rate == OwnSchedule(0.5)
+
+
+def test_a_from_config_that_takes_no_custom_objects_is_called_without() -> None:
+    class Strict(Adam):
+        @classmethod
+        def from_config(cls, config):  # pyright: ignore[reportIncompatibleMethodOverride]
+            return cls(**config)
+
+    config = amp.LossScaleOptimizer(Strict(0.5), 2).get_config()
+    again = amp.LossScaleOptimizer.from_config(config, {"Strict": Strict})
+    assert type(again.inner_optimizer) is Strict
+
+
+def test_a_registered_class_needs_no_custom_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", dict(vars(registry)["_REGISTERED"]))
+    optimizers.register(Own)
+    optimizers.register(Own)
+    found = optimizers.get({"class_name": "Own", "config": Own(0.25).get_config()})
+    assert type(found) is Own
+    assert found.learning_rate == 0.25
+    taken = type("Own", (Adam,), {})
+    for kind in (taken, type("Adam", (Adam,), {})):
+        with pytest.raises(optimizers.OptimizerValueError, match="has this name; found"):
+            optimizers.register(kind)

@@ -1,0 +1,142 @@
+"""BatchNormalization in training mode: spelled out in files, put back where they are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import parser
+
+import amp_rewrite as amp
+from amp_rewrite.errors import StepError
+from amp_rewrite.graph.io.save import save
+from amp_rewrite.graph.keys import BATCH_NORM_KEY
+from amp_rewrite.numerics.device_run import run_on
+from amp_rewrite.targets import CPU
+from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
+from amp_rewrite.training.step.step import read_step
+
+NETWORK = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 3] x) => (float[N, 2] logits)
+<float[3,4] w = {1,2,-1,1, 0,1,1,-2, 1,-1,2,0}, float[4] s = {1,1,2,1}, float[4] b = {0,1,0,0},
+ float[4] m = {0,0,0,0}, float[4] v = {1,1,1,1}, float[4,2] u = {1,0, 0,1, 1,1, -1,1}>
+{
+    h = MatMul(x, w)
+    n = BatchNormalization<epsilon = 0.01, momentum = 0.75>(h, s, b, m, v)
+    p = BatchNormalization(n, s, b, m, v)
+    r = Relu(p)
+    logits = MatMul(r, u)
+}"""
+
+FEEDS = {
+    "x": np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32),
+    "t": np.array([0, 1, 0, 1, 1, 0]),
+}
+
+
+def train_op() -> TrainOp:
+    model = amp.load(parser.parse_model(NETWORK))
+    loss = amp.losses.softmax_cross_entropy(model, "logits", "t")
+    return amp.optimizers.Momentum(0.1, 0.9).minimize(loss)
+
+
+def scaled(conditional: str) -> TrainOp:
+    """Return the same with a loss scale."""
+    model = amp.load(parser.parse_model(NETWORK))
+    loss = amp.losses.softmax_cross_entropy(model, "logits", "t")
+    optimizer = amp.optimizers.Momentum(0.1, 0.9)
+    scale = amp.DynamicLossScale(initial_loss_scale=2.0**10)
+    return amp.LossScaleOptimizer(optimizer, scale, conditional=conditional).minimize(loss)
+
+
+@pytest.fixture(params=["float32", "float16"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "step.onnx"
+    save(amp.build_step(train_op(), precision=request.param), path)
+    return path
+
+
+def test_a_step_file_has_no_batch_normalization_in_training_mode(file: Path) -> None:
+    proto = onnx.load(file)
+    assert "BatchNormalization" not in {node.op_type for node in proto.graph.node}
+    onnx.checker.check_model(proto, full_check=True)
+    session: Any = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    assert np.isfinite(session.run(["loss"], FEEDS)[0])
+
+
+def test_a_step_that_is_read_has_them_again(file: Path) -> None:
+    found = [n for n in read_step(file).model.graph if n.op_type == "BatchNormalization"]
+    assert len(found) == 2
+    assert [n.attributes.get_float("momentum") for n in found] == [0.75, pytest.approx(0.9)]
+    assert found[0].attributes.get_float("epsilon") == pytest.approx(0.01)
+    assert found[1].inputs[0] is found[0].outputs[0]
+    assert not any(BATCH_NORM_KEY in n.metadata_props for n in read_step(file).model.graph)
+
+
+def test_a_file_trains_and_evaluates_as_its_train_op_does(tmp_path: Path) -> None:
+    path = tmp_path / "step.onnx"
+    save(amp.build_step(train_op(), ["logits"]), path)
+    results: list[Any] = []
+    for source in (train_op(), path):
+        with amp.TrainingSession(source) as session:
+            losses = [session.run(FEEDS)["loss"] for _ in range(4)]
+            results.append((losses, session.evaluate(FEEDS, ["logits"])["logits"]))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+
+
+def test_a_plain_runtime_computes_what_a_session_does(tmp_path: Path) -> None:
+    path = tmp_path / "step.onnx"
+    save(amp.build_step(train_op()), path)
+    plain: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with amp.TrainingSession(train_op()) as session:
+        expected = session.run(FEEDS)["loss"]
+    np.testing.assert_allclose(plain.run(["loss"], FEEDS)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("conditional", ["if", "select"])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_the_same_file_computes_the_same_on_webgpu(
+    precision: Any, conditional: str, webgpu: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "step.onnx"
+    save(amp.build_step(scaled(conditional), precision=precision, target="webgpu"), path)
+    real, cpu = (run_on(path, FEEDS, provider, repeat=0) for provider in (webgpu, CPU))
+    assert "BatchNormalization" not in {node.op for node in real.nodes}
+    assert {"MatMul", "ReduceMean"} <= {n.op for n in real.nodes if n.provider == webgpu}
+    assert set(real.outputs) == set(cpu.outputs)
+    tolerance = 1e-5 if precision == "float32" else 1e-2
+    for name, expected in cpu.outputs.items():
+        np.testing.assert_allclose(
+            real.outputs[name], expected, rtol=tolerance, atol=tolerance, err_msg=name
+        )
+
+
+def test_one_of_unknown_rank_stays() -> None:
+    model = amp.load(
+        parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[] x, float[3] s, float[3] v)'
+            " => (float[] y) { y, m, n = BatchNormalization<training_mode = 1>(x, s, s, s, v) }"
+        )
+    )
+    model.graph.inputs[0].shape = None
+    spell_out_batch_norms(model)
+    assert [node.op_type for node in model.graph] == ["BatchNormalization"]
+
+
+@pytest.mark.parametrize(
+    "note", ["{", "[]", json.dumps(["n", ["gone"], ["n"], 1e-5, 0.9]), "7", "[1, 2, 3, 4, 5]"]
+)
+def test_a_note_that_does_not_fit_is_one_error(file: Path, note: str) -> None:
+    model = amp.load(file)
+    marked = next(node for node in model.graph if BATCH_NORM_KEY in node.metadata_props)
+    marked.metadata_props[BATCH_NORM_KEY] = note
+    with pytest.raises(StepError, match="BatchNormalization of the step cannot be put back"):
+        put_back_batch_norms(model)

@@ -1,0 +1,274 @@
+"""What a CUDA device needs and a CPU can check: capture, spelled-out operators, kernels, driver."""
+
+import ctypes
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+import train_models
+from onnx import parser
+
+import amp_rewrite as amp
+from amp_rewrite.errors import AmpWarning, OptionError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.kernels.kernel_table import KernelTable
+from amp_rewrite.loss_scaling import LossScaleOptimizer
+from amp_rewrite.runtimes.ort import device as devices
+from amp_rewrite.runtimes.ort.cuda_driver import CudaDevice, cuda_device
+from amp_rewrite.runtimes.ort.device import Device, load_libraries
+from amp_rewrite.runtimes.ort.ort_values import empty
+from amp_rewrite.runtimes.ort.sessions import session_options
+from amp_rewrite.targets import CPU, CUDA
+from amp_rewrite.training.global_state import global_state
+from amp_rewrite.training.session import slow_device
+from amp_rewrite.training.session.captured import CapturedProgram, capturing, make_static
+from amp_rewrite.training.session.slow_device import warn_if_slow
+from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
+from amp_rewrite.training.step.cut import cut
+from amp_rewrite.training.step.read_info import read_info
+
+NETWORKS: dict[str, Any] = {
+    "mlp": (lambda: train_models.mlp((8, 16, 3)), {"x": (4, 8), "t": (4,)}),
+    "digits_cnn": (train_models.digits_cnn, {"x": (4, 1, 8, 8), "t": (4,)}),
+    "resnet": (train_models.resnet, {"x": (4, 3, 32, 32), "t": (4,)}),
+    "transformer": (
+        lambda: train_models.transformer(20, 8, 16, 2, 1),
+        {"x": (4, 8), "t": (4, 8)},
+    ),
+    "bert": (
+        lambda: train_models.bert_base(1, 16, 2, 50, 8),
+        {"x": (4, 8), "t": (4,), "attention": (4, 8)},
+    ),
+}
+
+
+def step_of(name: str, precision: str = "float32", mode: str = "select") -> ir.Model:
+    optimizer = LossScaleOptimizer(amp.optimizers.Adam(1e-2), conditional=mode)
+    loss = amp.value(amp.load(NETWORKS[name][0]()), "loss")
+    return amp.build_step(optimizer.minimize(loss), precision=precision)
+
+
+def feeds_of(name: str, size: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {k: (size, *shape[1:]) for k, shape in NETWORKS[name][1].items()}
+    integers = {"t"} if name in ("mlp", "digits_cnn", "resnet") else {"x", "t"}
+    return {
+        k: rng.integers(0, 2, s) if k in integers else rng.normal(size=s).astype(np.float32)
+        for k, s in shapes.items()
+    }
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_node_of_a_step_with_static_shapes_has_a_cuda_kernel(
+    name: str, precision: str, tmp_path: Path
+):
+    """What ONNX Runtime leaves after folding constants is what a CUDA graph would hold."""
+    step = step_of(name, precision)
+    cut(step, read_info(step), ["loss", "grads_finite", "loss_scale"], defaults=False)
+    model = step
+    make_static(model, NETWORKS[name][1])
+    spell_out_batch_norms(model)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "folded.onnx")
+    onnxruntime.InferenceSession(amp.to_proto(model).SerializeToString(), options, providers=[CPU])
+    folded = amp.load(tmp_path / "folded.onnx")
+    kinds = {node.op_type for node in folded.graph}
+    assert kinds.isdisjoint({"If", "Loop", "Shape", "Size", "BatchNormalization"})
+    assert without_kernels(folded) == Counter()
+
+
+def without_kernels(model: ir.Model) -> Counter[str]:
+    table, types = KernelTable.load(CUDA), infer_types(model)
+    missing: Counter[str] = Counter()
+    for node in model.graph:
+        opset = model.graph.opset_imports[node.domain]
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        ports = [*zip(schema.inputs, node.inputs), *zip(schema.outputs, node.outputs)]  # noqa: B905
+        found = {f.type_str: types[v] for f, v in ports if v is not None and v in types}
+        missing[node.op_type] += not table.has_kernel(node.domain, node.op_type, opset, found)
+    return +missing
+
+
+def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, Any]:
+    """Return a program that is compiled like a CUDA graph, on the CPU, and its sets of states."""
+    info, model = read_info(step), clone(step)
+    put_back_batch_norms(model)
+    cut_info = cut(model, info, names, defaults=False)
+    initial = {s.name: step.graph.initializers[s.name].const_value.numpy() for s in info.states}
+    sets = [
+        {
+            s.name: empty(s.shape, ir.DataType.from_numpy(initial[s.name].dtype), Device())
+            for s in info.states
+        }
+        for _ in range(2)
+    ]
+    for name, array in initial.items():
+        sets[0][name].update_inplace(np.array(array))
+    program = CapturedProgram(
+        model,
+        cut_info,
+        sets,
+        options=session_options(),  # those of the session that it is compared with
+        providers=[CPU],
+        device=Device(),
+        updates=True,
+    )
+    return program, sets, info
+
+
+@pytest.mark.parametrize("name", ["mlp", "digits_cnn", "transformer"])
+def test_a_captured_program_computes_what_an_ordinary_one_does(name: str):
+    step, names = step_of(name), ["loss", "grads_finite", "loss_scale", "skipped_steps"]
+    program, sets, info = captured(step, names)
+    with amp.TrainingSession(step) as session:
+        for number, size in enumerate([4, 4, 3, 4, 3]):
+            feeds = feeds_of(name, size, number)
+            if number == 1:
+                feeds = {k: _bad(v) for k, v in feeds.items()}
+            given = {k: onnxruntime.OrtValue.ortvalue_from_numpy(v) for k, v in feeds.items()}
+            found = program.run(number % 2, given if number == 3 else feeds)
+            for key, value in session.run(feeds, names).items():
+                np.testing.assert_array_equal(found[key], value, err_msg=key)
+                assert found[key].dtype == value.dtype
+        for state in info.states:
+            mine = sets[1][state.name].numpy()
+            np.testing.assert_array_equal(mine, session.read_state(state.name), state.name)
+
+
+def _bad(array: np.ndarray) -> np.ndarray:
+    return array * np.float32(np.nan) if array.dtype == np.float32 else array
+
+
+def test_a_captured_program_copies_feeds_to_addresses_that_stay():
+    program, _, _ = captured(step_of("mlp"), ["loss"])
+    program.run(0, feeds_of("mlp"))
+    (compiled,) = program._known.values()
+    before = {name: v.data_ptr() for name, v in compiled._feeds.items()}
+    program.run(1, feeds_of("mlp", seed=1))
+    assert {name: v.data_ptr() for name, v in compiled._feeds.items()} == before
+    assert len(program._known) == 1
+    program.run(0, feeds_of("mlp", 2))
+    assert len(program._known) == 2
+
+
+def test_control_flow_cannot_be_captured():
+    with pytest.raises(OptionError, match=r"cannot hold control flow; found If; .*\"select\""):
+        captured(step_of("mlp", mode="if"), ["loss"])
+
+
+def test_a_fetch_whose_shape_depends_on_data_cannot_be_captured():
+    forward = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>'
+        "g (float[2] x) => (float loss) <float[2] w = {1, 2}>"
+        "{ y = Mul (x, w)\n loss = ReduceSum <keepdims: int = 0> (y)\n places = NonZero (x) }"
+    )
+    loss = amp.value(amp.load(forward), "loss")
+    step = amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss), ["places"])
+    program, _, _ = captured(step, ["places"])
+    with pytest.raises(amp.AmpError, match="places: a CUDA graph needs static shapes"):
+        program.run(0, {"x": np.ones(2, np.float32)})
+
+
+def test_capture_is_an_option_of_the_cuda_provider():
+    assert capturing([(CUDA, {"device_id": 1}), CPU]) == [
+        (CUDA, {"device_id": 1, "enable_cuda_graph": "1"}),
+        CPU,
+    ]
+    assert capturing([CUDA]) == [(CUDA, {"enable_cuda_graph": "1"})]
+    with pytest.raises(OptionError, match="need the CUDA execution provider; found CPUExecution"):
+        amp.TrainingSession(step_of("mlp"), cuda_graph=True)
+
+
+BN = """<ir_version: 8, opset_import: ["": {opset}]>
+    g (float[N, 3, H] x, float[3] s, float[3] b, float[3] m, float[3] v)
+    => (float[N, 3, H] y, float[3] m2, float[3] v2) {{
+        y, m2, v2 = BatchNormalization <training_mode: int = 1, epsilon: float = 0.01,
+                                        momentum: float = 0.8> (x, s, b, m, v)
+    }}"""
+
+
+@pytest.mark.parametrize("opset", [15, 18])
+def test_a_spelled_out_batch_normalization_computes_the_same(opset: int):
+    proto = parser.parse_model(BN.format(opset=opset))
+    model = amp.load(proto)
+    spell_out_batch_norms(model)
+    assert "BatchNormalization" not in {node.op_type for node in model.graph}
+    onnx.checker.check_model(amp.to_proto(model), full_check=True)
+    rng = np.random.default_rng(0)
+    feeds = {"x": (rng.normal(size=(5, 3, 4)) * 3 + 1).astype(np.float32)}
+    feeds |= {k: rng.uniform(0.5, 2, 3).astype(np.float32) for k in "sbmv"}
+    models = (amp.to_proto(model), proto)
+    sessions: list[Any] = [
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=[CPU]) for m in models
+    ]
+    found, expected = (session.run(None, feeds) for session in sessions)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def fake_driver(major: int, minor: int, status: int = 0) -> SimpleNamespace:
+    """Return a CUDA driver with one device of a given capability."""
+
+    def put(place: Any, value: int, failed: int = 0) -> int:
+        place._obj.value = value
+        return failed
+
+    def name_to(name: Any, size: int, device: ctypes.c_int) -> int:
+        name.value = b"Fake 100"
+        return int(size < 9 or device.value)
+
+    values = {75: major, 76: minor}
+    return SimpleNamespace(
+        cuInit=lambda flags: status + flags,
+        cuDeviceGet=lambda device, index: put(device, index, int(index > 0)),
+        cuDriverGetVersion=lambda version: put(version, 12040),
+        cuDeviceGetName=name_to,
+        cuDeviceTotalMem_v2=lambda memory, device: put(memory, 2**34, device.value),
+        cuDeviceGetAttribute=lambda place, which, device: put(place, values[which], device.value),
+    )
+
+
+def test_cuda_libraries_that_pip_installed_are_loaded_for_a_cuda_device_only(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    calls: list[str] = []
+    runtime = SimpleNamespace(preload_dlls=lambda: calls.append("loaded"))
+    monkeypatch.setattr(devices, "import_runtime", lambda: runtime)
+    load_libraries(Device())
+    assert calls == []
+    load_libraries(Device("cuda"))
+    assert calls == ["loaded"]
+    monkeypatch.setattr(devices, "import_runtime", SimpleNamespace)
+    load_libraries(Device("cuda"))  # an older runtime has no such function
+
+
+def test_the_driver_tells_name_capability_memory_and_version():
+    assert cuda_device(0, fake_driver(8, 6)) == CudaDevice("Fake 100", 8.6, 2**34, "12.4")
+    assert cuda_device(1, fake_driver(8, 6)) is None
+    assert cuda_device(0, fake_driver(8, 6, status=100)) is None
+
+
+@pytest.mark.parametrize(("major", "warns"), [(6, True), (7, False), (9, False)])
+def test_a_slow_cuda_device_is_a_warning_once(
+    major: int, warns: bool, monkeypatch: pytest.MonkeyPatch
+):
+    global_state.reset()
+    driver = fake_driver(major, 1)
+    monkeypatch.setattr(slow_device, "cuda_device", lambda index: cuda_device(index, driver))
+    if not warns:
+        warn_if_slow("float16", Device("cuda"))
+        return
+    with pytest.warns(AmpWarning, match=r"capability is 6.1, and devices below 7.0 have no tensor"):
+        warn_if_slow("float16", Device("cuda"))
+    warn_if_slow("float16", Device("cuda"))  # a second warning would be an error
+    global_state.reset()

@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from releases import needs
+
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.runtimes.ort.sessions import Session
+from amp_rewrite.training.grad import GradientError
+from amp_rewrite.training.training_info import TrainingInfoError, lower_training_operators
+
+DOMAIN = "ai.onnx.preview.training"
+NODE_CASES = (
+    "test_adagrad",
+    "test_adagrad_multiple",
+    "test_adam",
+    "test_adam_multiple",
+    "test_momentum",
+    "test_momentum_multiple",
+    "test_nesterov_momentum",
+)
+MODEL_CASES = ("test_gradient_of_add", "test_gradient_of_add_and_mul")
+
+
+@cache
+def backend_cases() -> dict[str, Any]:
+    from onnx.backend.test.case import model, node
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy warns while onnx makes other cases
+        return {c.name: c for c in (*node.collect_testcases(None), *model.collect_testcases())}
+
+
+def model_of(text: str, opset: int = 18) -> onnx.ModelProto:
+    return parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "{DOMAIN}" : 1]>{text}'
+    )
+
+
+def run(source: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Lower a model, check it, and run it in ONNX Runtime."""
+    before = source.SerializeToString(deterministic=True)
+    lowered = lower_training_operators(source)
+    assert source.SerializeToString(deterministic=True) == before
+    proto = to_proto(lowered)
+    onnx.checker.check_model(proto, full_check=True)
+    assert DOMAIN not in {entry.domain for entry in proto.opset_import}
+    assert [o.name for o in proto.graph.output] == [o.name for o in source.graph.output]
+    session = Session(lowered)
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    return dict(zip(session.outputs, session.run(arrays), strict=True))
+
+
+@pytest.mark.parametrize("name", [*NODE_CASES, *MODEL_CASES])
+def test_a_backend_case_holds_when_lowered(name: str):
+    if name == "test_adam_multiple":
+        needs("onnx", (1, 22), "expects another epsilon than it passes")
+    case = backend_cases()[name]
+    inputs = [v.name for v in case.model.graph.input]
+    for given, expected in case.data_sets:
+        found = run(case.model, dict(zip(inputs, given, strict=True)))
+        for value, right in zip(found.values(), expected, strict=True):
+            assert value.dtype == right.dtype
+            np.testing.assert_allclose(value, right, rtol=1e-6, atol=case.atol)
+
+
+def test_no_backend_case_with_a_training_operator_is_left_out():
+    with_training = {
+        name
+        for name, case in backend_cases().items()
+        if case.model is not None and any(n.domain == DOMAIN for n in case.model.graph.node)
+    }
+    assert with_training == {*NODE_CASES, *MODEL_CASES}
+
+
+def adagrad(r, t, x, g, h, a):
+    r = r / (1 + t * a["decay_factor"])
+    g = a["norm_coefficient"] * x + g
+    h = h + g * g
+    return x - r * g / (np.sqrt(h) + a["epsilon"]), h
+
+
+def adam(r, t, x, g, v, h, a):
+    g = a["norm_coefficient"] * x + g
+    v = a["alpha"] * v + (1 - a["alpha"]) * g
+    h = a["beta"] * h + (1 - a["beta"]) * g * g
+    if t > 0:
+        r = r * np.sqrt(1 - a["beta"] ** t) / (1 - a["alpha"] ** t)
+    x = x - r * v / (np.sqrt(h) + a["epsilon"])
+    return (1 - a["norm_coefficient_post"]) * x, v, h
+
+
+def momentum(r, t, x, g, v, a):
+    g = a["norm_coefficient"] * x + g
+    v = a["alpha"] * v + (a["beta"] if t > 0 else 1) * g
+    return x - r * (g + a["alpha"] * v if a["mode"] == "nesterov" else v), v
+
+
+DECAYS = {"norm_coefficient": 0.01, "decay_factor": 0.2, "epsilon": 1e-3}
+AVERAGES = {"norm_coefficient": 0.01, "alpha": 0.9, "beta": 0.99, "epsilon": 1e-5}
+STEPS = (
+    ("Adagrad", adagrad, DECAYS),
+    ("Adagrad", adagrad, {"norm_coefficient": 0.0, "decay_factor": 0.0, "epsilon": 1e-6}),
+    ("Adam", adam, AVERAGES | {"norm_coefficient_post": 0.1}),
+    ("Adam", adam, AVERAGES | {"norm_coefficient_post": 0.0, "beta": 0.999}),
+    (
+        "Momentum",
+        momentum,
+        {"norm_coefficient": 0.1, "alpha": 0.9, "beta": 0.3, "mode": "standard"},
+    ),
+    (
+        "Momentum",
+        momentum,
+        {"norm_coefficient": 0.1, "alpha": 0.9, "beta": 0.3, "mode": "nesterov"},
+    ),
+    (
+        "Momentum",
+        momentum,
+        {"norm_coefficient": 0.0, "alpha": 0.5, "beta": 1.0, "mode": "nesterov"},
+    ),
+)
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize(("operator", "formula", "attributes"), STEPS)
+def test_an_optimizer_updates_several_tensors_as_its_text_says(
+    operator: str, formula: Any, attributes: dict[str, Any], dtype: str, count: int
+):
+    kinds = "xgvh" if operator == "Adam" else "xgh"
+    shapes = {"1": "2, 3", "2": "", "3": "N"}
+    names = [(f"{kind}{n}", shape) for kind in kinds for n, shape in shapes.items()]
+    outputs = [name for name, _ in names if name[0] != "g"]
+    types = {name: f"{dtype}[{shape}]" if shape else dtype for name, shape in names}
+    given = ", ".join(f"{type_} {name}" for name, type_ in types.items())
+    new = ", ".join(f"{types[name]} {name}_new" for name in outputs)
+    text = ", ".join(
+        f'{k} = "{v}"' if k == "mode" else f"{k} = {v:f}" for k, v in attributes.items()
+    )
+    model = model_of(f"""
+        step (float r, int64 t, {given}) => ({new}) {{
+            {", ".join(f"{n}_new" for n in outputs)} = {DOMAIN}.{operator}<{text}>(
+                r, t, {", ".join(types)})
+        }}""")
+    rng = np.random.default_rng(7)
+    arrays = {"1": (2, 3), "2": (), "3": (4,)}
+    numpy = np.float32 if dtype == "float" else np.float64
+    feeds = {name: np.abs(rng.standard_normal(arrays[name[1]])).astype(numpy) for name in types}
+    found = run(model, feeds | {"r": np.float32(0.1), "t": np.int64(count)})
+    stored = {k: v if k == "mode" else float(np.float32(v)) for k, v in attributes.items()}
+    for n in shapes:
+        tensors = [feeds[f"{kind}{n}"].astype(np.float64) for kind in kinds]
+        expected = formula(float(np.float32(0.1)), count, *tensors, stored)
+        for kind, right in zip(kinds.replace("g", ""), expected, strict=True):
+            value = found[f"{kind}{n}_new"]
+            assert value.dtype == numpy
+            np.testing.assert_allclose(value, right, rtol=2e-6, atol=2e-7)
+
+
+def test_a_learning_rate_and_a_count_with_an_axis_add_none_to_the_tensors():
+    model = model_of(f"""
+        step (float[1] r, int64[1] t, float x, float g, float h) => (float x_new, float h_new) {{
+            x_new, h_new = {DOMAIN}.Adagrad(r, t, x, g, h)
+        }}""")
+    one = np.float32(1)
+    found = run(
+        model,
+        {"r": np.ones(1, np.float32), "t": np.zeros(1, np.int64), "x": one, "g": one, "h": one},
+    )
+    assert found["x_new"].shape == ()
+    assert found["h_new"] == 2
+
+
+def test_the_default_attributes_are_those_of_the_standard():
+    feeds = {"r": np.float32(0.5), "t": np.int64(3)}
+    feeds |= {name: np.float32(i + 1) for i, name in enumerate("xgvh")}
+    found = run(
+        model_of(f"""
+        step (float r, int64 t, float x, float g, float v, float h)
+            => (float y, float a, float b) {{
+            y, a, b = {DOMAIN}.Adam(r, t, x, g, v, h)
+        }}"""),
+        feeds,
+    )
+    defaults = {"norm_coefficient": 0, "norm_coefficient_post": 0, "alpha": 0.9, "beta": 0.999}
+    expected = adam(0.5, 3, 1.0, 2.0, 3.0, 4.0, defaults | {"epsilon": 1e-6})
+    np.testing.assert_allclose([found[n] for n in "yab"], expected, rtol=1e-5)
+
+
+X, Z = np.array([1.5, -2.0], np.float32), np.array([3.0, 0.5], np.float32)
+GRADIENTS = {
+    "of a tensor seeds ones": (
+        f'y = Mul(x, z) g = {DOMAIN}.Gradient<xs = ["x"], zs = ["z"], y = "y">(x, z)',
+        Z,
+    ),
+    "written before what it differentiates": (
+        f'g = {DOMAIN}.Gradient<xs = ["x"], zs = ["z"], y = "y">(x, z) y = Mul(x, z)',
+        Z,
+    ),
+    "with a tensor that y depends on held constant": (
+        f'h = Mul(x, x) y = Mul(h, x) g = {DOMAIN}.Gradient<xs = ["x"], zs = ["h"], y = "y">(x, h)',
+        X * X,
+    ),
+    "by an intermediate tensor": (
+        f'h = Mul(x, z) y = Mul(h, h) g = {DOMAIN}.Gradient<xs = ["h"], y = "y">(h)',
+        2 * X * Z,
+    ),
+    "by tensors of which one is computed from another": (
+        f"""h = Mul(x, x) y = Mul(h, x)
+        k, g = {DOMAIN}.Gradient<xs = ["h", "x"], y = "y">(h, x)""",
+        X * X,
+    ),
+    "of an intermediate tensor by itself": (
+        f'y = Mul(x, z) g = {DOMAIN}.Gradient<xs = ["y"], y = "y">(y)',
+        0 * X + 1,
+    ),
+    "by an intermediate tensor that is its own derivative": (
+        f"""h = Exp(x) s = Mul(h, h) c = Constant<value = float {{0.5}}>() y = Mul(s, c)
+        g = {DOMAIN}.Gradient<xs = ["h"], y = "y">(h)""",
+        np.exp(X),
+    ),
+    "at another point": (
+        f'y = Mul(x, x) p = Add(x, z) g = {DOMAIN}.Gradient<xs = ["x"], y = "y">(p)',
+        2 * (X + Z),
+    ),
+    "at another value of a constant tensor": (
+        f'y = Mul(x, z) p = Exp(z) g = {DOMAIN}.Gradient<xs = ["x"], zs = ["z"], y = "y">(x, p)',
+        np.exp(Z),
+    ),
+    "of what does not depend on x": (
+        f'y = Mul(z, z) g = {DOMAIN}.Gradient<xs = ["x", "z"], y = "y">(x, z)',
+        0 * X,
+    ),
+    "of x itself": (f'y = Exp(z) g = {DOMAIN}.Gradient<xs = ["x"], y = "x">(x)', 0 * X + 1),
+    "of a gradient": (
+        f"""h = Mul(x, x) y = Mul(h, x)
+        first = {DOMAIN}.Gradient<xs = ["x"], y = "y">(x)
+        g = {DOMAIN}.Gradient<xs = ["x"], y = "first">(x)""",
+        6 * X,
+    ),
+    "of a product with a gradient": (
+        f"""y = Exp(x)
+        first = {DOMAIN}.Gradient<xs = ["x"], y = "y">(x)
+        t = Mul(first, x)
+        g = {DOMAIN}.Gradient<xs = ["x"], y = "t">(x)""",
+        np.exp(X) * (1 + X),
+    ),
+    "through an optimizer": (
+        f"""r = Constant<value = float {{0.5}}>() n = Constant<value = int64 {{1}}>()
+        y, v = {DOMAIN}.Momentum<alpha = 0.0, beta = 1.0, norm_coefficient = 0.0, mode = "standard">
+            (r, n, z, x, x)
+        g = {DOMAIN}.Gradient<xs = ["x"], zs = ["z"], y = "y">(x, z)""",
+        0 * X - 0.5,
+    ),
+    "without the first output": (
+        f'y = Mul(x, z) "", g = {DOMAIN}.Gradient<xs = ["x", "z"], y = "y">(x, z)',
+        X,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_gradient(name: str):
+    nodes, expected = GRADIENTS[name]
+    model = model_of(f"m (float[N] x, float[N] z) => (float[N] g, float[N] y) {{ {nodes} }}")
+    for node in model.graph.node:
+        node.output[:] = ["" if n == '""' else n for n in node.output]
+    np.testing.assert_allclose(run(model, {"x": X, "z": Z})["g"], expected, rtol=1e-6)
+
+
+def test_a_gradient_that_goes_through_a_branch_at_another_point():
+    model = model_of(f"""
+        m (float[N] x, float[N] z, bool c) => (float[N] g) {{
+            h = Exp(x)
+            y = If (c) <
+                then_branch = a () => (float[N] p) {{ p = Mul(h, x) }},
+                else_branch = b () => (float[N] q) {{ q = Neg(h) }}>
+            g = {DOMAIN}.Gradient<xs = ["x"], y = "y">(z)
+        }}""")
+    feeds = {"x": X, "z": Z}
+    then = run(model, feeds | {"c": np.array(True)})["g"]
+    other = run(model, feeds | {"c": np.array(False)})["g"]
+    np.testing.assert_allclose(then, np.exp(Z) * (1 + Z), rtol=1e-6)
+    np.testing.assert_allclose(other, -np.exp(Z), rtol=1e-6)
+
+
+def test_training_operators_inside_a_branch():
+    model = model_of(f"""
+        m (float[N] x, float[N] z, float r, int64 t, bool c) => (float[N] w) {{
+            y = Mul(x, z)
+            w = If (c) <
+                then_branch = a () => (float[N] w1) {{
+                    g = {DOMAIN}.Gradient<xs = ["x"], zs = ["z"], y = "y">(x, z)
+                    e = Mul(x, g)
+                    k = {DOMAIN}.Gradient<xs = ["x"], zs = ["g"], y = "e">(x, g)
+                    w1, h1 = {DOMAIN}.Adagrad<epsilon = 0.0>(r, t, x, k, z)
+                }},
+                else_branch = b () => (float[N] w2) {{ w2 = Identity(x) }}>
+        }}""")
+    feeds = {"x": X, "z": np.abs(Z), "r": np.float32(0.1), "t": np.int64(0)}
+    then = run(model, feeds | {"c": np.array(True)})["w"]
+    np.testing.assert_allclose(then, X - 0.1 * Z / np.sqrt(Z + Z * Z), rtol=1e-6)
+    assert (run(model, feeds | {"c": np.array(False)})["w"] == X).all()
+
+
+def test_training_operators_inside_a_function():
+    model = parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+        m (float[N] x, float[N] z) => (float[N] y) {{ y = local.slope(x, z) }}
+        <domain: "local", opset_import: ["" : 18, "{DOMAIN}" : 1]>
+        slope (a, b) => (g) {{
+            s = Mul(a, b)
+            t = Mul(s, a)
+            g = {DOMAIN}.Gradient<xs = ["a"], zs = ["b"], y = "t">(a, b)
+        }}""")
+    np.testing.assert_allclose(run(model, {"x": X, "z": Z})["y"], 2 * X * Z, rtol=1e-6)
+
+
+def test_a_model_without_training_operators_stays_as_it_is():
+    model = model_of("m (float[N] x) => (float[N] y) { y = Exp(x) }", opset=9)
+    assert to_proto(lower_training_operators(model)) == model
+
+
+ERRORS = {
+    "y is nothing": (
+        f'g = {DOMAIN}.Gradient<xs = ["x"], y = "nothing">(x)',
+        "no value is called 'nothing'",
+    ),
+    "x is nothing": (f'g = {DOMAIN}.Gradient<xs = ["w"], y = "x">(x)', "no value is called 'w'"),
+    "y is an integer": (
+        f'i = Shape(x) g = {DOMAIN}.Gradient<xs = ["x"], y = "i">(x)',
+        "'i' cannot be differentiated; found int64",
+    ),
+    "an input is missing": (
+        f'y = Mul(x, z) g = {DOMAIN}.Gradient<xs = ["x"], zs = ["z"], y = "y">(x)',
+        "do not match the attributes xs and zs; found 1 inputs, 1 outputs; expected 2 inputs",
+    ),
+    "sets are incomplete": (
+        f"r = Constant<value = float {{0.5}}>() n = Constant<value = int64 {{1}}>() "
+        f"g, h = {DOMAIN}.Adagrad(r, n, x, z)",
+        "found 2 tensors in, 2 out; expected 3 in and 2 out per optimized tensor",
+    ),
+    "the mode is unknown": (
+        f"r = Constant<value = float {{0.5}}>() n = Constant<value = int64 {{1}}>() g, h = "
+        f'{DOMAIN}.Momentum<alpha = 0.1, beta = 0.1, norm_coefficient = 0.1, mode = "fast">'
+        "(r, n, x, z, z)",
+        "unknown mode of Momentum; found 'fast'; expected 'standard' or 'nesterov'",
+    ),
+    "an attribute is missing": (
+        f"r = Constant<value = float {{0.5}}>() n = Constant<value = int64 {{1}}>() g, h = "
+        f'{DOMAIN}.Momentum<alpha = 0.1, mode = "standard">(r, n, x, z, z)',
+        "attribute 'beta' is missing",
+    ),
+    "gradients of each other": (
+        f'g = {DOMAIN}.Gradient<xs = ["x"], y = "h">(x) '
+        f'h = {DOMAIN}.Gradient<xs = ["x"], y = "g">(x)',
+        "a Gradient differentiates what depends on itself",
+    ),
+    "an unknown operator": (f"g = {DOMAIN}.Lamb(x)", "unknown training operator"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_wrong_use_is_an_error_in_one_line(name: str):
+    nodes, message = ERRORS[name]
+    model = model_of(f"m (float[N] x, float[N] z) => (float[N] g) {{ {nodes} }}")
+    with pytest.raises((TrainingInfoError, GraphError)) as caught:
+        lower_training_operators(model)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_computes_an_independent_tensor_needs_no_gradient():
+    model = model_of(f"""
+        m (float[N] x) => (float[N] g) <float[N] h> {{
+            h = local.Strange(x)
+            y = Mul(h, h)
+            g = {DOMAIN}.Gradient<xs = ["h"], y = "y">(h)
+        }}""")
+    model.opset_import.add(domain="local", version=1)
+    lowered = lower_training_operators(model)
+    assert [node.domain for node in lowered.graph].count("local") == 1
+    onnx.checker.check_model(to_proto(lowered))
+
+
+def test_an_operator_without_a_gradient_is_named():
+    model = model_of(f"""
+        m (float[N] x) => (float[N] g, float[N] y) {{
+            y = local.Strange(x)
+            g = {DOMAIN}.Gradient<xs = ["x"], y = "y">(x)
+        }}""")
+    model.opset_import.add(domain="local", version=1)
+    with pytest.raises(GradientError, match=r"local::Strange"):
+        lower_training_operators(model)

@@ -1,0 +1,167 @@
+"""Intervals of all values: every number that is computed lies in its interval."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from backend_cases import all_cases
+from rewrite_text import parse
+
+from amp_rewrite.errors import AmpError
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.moving import numbers
+from amp_rewrite.values.intervals.propagate import intervals_of
+
+SHARES = 6
+
+
+@cache
+def cases() -> dict[str, Any]:
+    """Return the cases of the standard by name."""
+    return {case.name: case for case in all_cases() if case.model is not None}
+
+
+def intervals(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, Interval]:
+    """Return the intervals of a model's values by name, with its feeds as annotations."""
+    type_graph = build_type_graph(load(model))
+    flat = type_graph.flat
+    given = {v: flat.value_names[v] for v in flat.main.inputs}
+    found = intervals_of(
+        type_graph,
+        inputs={v: numbers(np.asarray(feeds[n])) for v, n in given.items() if n in feeds},
+    )
+    return {name: found[v] for v, name in enumerate(flat.value_names) if name}
+
+
+def outside(array: np.ndarray, interval: Interval, tolerance: float = 2e-6) -> np.ndarray:
+    """Return the elements of an array that its interval does not hold, but for rounding."""
+    if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float16"):
+        return np.zeros(0)
+    numbers_ = array.astype(np.float64).reshape(-1)
+    numbers_ = numbers_[~np.isnan(numbers_)]
+    low, high = (
+        end - tolerance * sign * max(1.0, abs(end))
+        for end, sign in ((interval.low, 1), (interval.high, -1))
+    )
+    bad = (numbers_ < low) | (numbers_ > high) | (np.abs(numbers_) < interval.away * 0.999)
+    if numbers_.size and np.abs(numbers_).max() < interval.reach * 0.999:
+        return numbers_
+    return numbers_[bad]
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_the_results_of_the_standard_lie_within_their_intervals(share: int) -> None:
+    some = sorted(cases())[::6][share::SHARES]
+    held = sum(lie_within(cases()[name]) for name in some)
+    assert held > len(some) // 2
+
+
+def lie_within(case: Any) -> bool:
+    """Check a case; return whether its model is one that is rewritten."""
+    model = case.model
+    try:
+        load(model)
+    except AmpError:
+        return False
+    for inputs, outputs in case.data_sets:
+        names = [i.name for i in model.graph.input]
+        feeds = {n: a for n, a in zip(names, inputs, strict=False) if isinstance(a, np.ndarray)}
+        found = intervals(model, feeds)
+        for value, array in zip(model.graph.output, outputs, strict=True):
+            if isinstance(array, np.ndarray):
+                at = (case.name, value.name, found[value.name])
+                assert not outside(array, found[value.name]).size, at
+    return True
+
+
+def test_an_extreme_of_nothing_is_not_bounded() -> None:
+    feeds = {"data": np.zeros((2, 0, 4), np.float32)}
+    assert intervals(cases()["test_reduce_max_empty_set"].model, feeds)["reduced"].low == -np.inf
+
+
+def test_what_a_loop_counts_up_may_be_anything() -> None:
+    given = {"start": 1, "limit": 5, "delta": 2}
+    feeds = {name: np.array(number, np.float32) for name, number in given.items()}
+    model = cases()["test_range_float_type_positive_delta_expanded"].model
+    assert intervals(model, feeds)["output"].high == np.inf
+
+
+def test_a_rule_is_asked_once_for_nodes_of_which_the_same_is_known() -> None:
+    text = """g (float[2] x, float[2] z) => (float[2] a, float[2] b, float[2] d) {
+        l = Sigmoid(x) r = Sigmoid(z) a = Exp(l) b = Exp(r) c = Sub(l, l) d = Sub(l, r) }"""
+    found = intervals_of(build_type_graph(load(parse(text))))
+    left, right, first, second, same, other = (found.case(node) for node in range(6))
+    assert left != right  # inputs of the model are told apart
+    assert first == second
+    assert same != other
+    flat = found.flat
+    number = {name: v for v, name in enumerate(flat.value_names)}
+    assert found[number["b"]] == found[number["a"]]
+    assert found[number["c"]] == Interval(0, 0, 0, 0)
+    assert found[number["d"]].low < -0.9
+
+
+def test_what_a_constant_behind_identities_holds_is_seen_by_each_reader() -> None:
+    text = """g (float[4,3] x) => (float[N,1] a, float[N,1] b)
+      <int64[1] i = {0}, int64[1] j = {1}> {
+        k = Identity(i) m = Identity(j) a = ReduceSum(x, k) b = ReduceSum(x, m) }"""
+    found = intervals_of(build_type_graph(load(parse(text))), inputs={0: Interval(0, 1)})
+    names = found.flat.value_names
+    assert 4 <= found[names.index("a")].high < 4.1
+    assert 3 <= found[names.index("b")].high < 3.1
+
+
+@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FA00001])
+def test_weights_that_are_not_finite_bound_nothing_and_warn_of_nothing(bits: int) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 22]>'
+        "g (float[N,2] x) => (float[N,2] y) { y = MatMul(x, w) }"
+    )
+    weights = np.array([[bits, 1], [2, 3]], np.uint32).view(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    found = intervals(model, {"x": np.ones((1, 2), np.float32)})
+    assert (found["y"].low, found["y"].high) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_attention_4d",
+        "test_attention_3d_with_past_and_present",
+        "test_rotary_embedding",
+        "test_resize_upsample_scales_cubic",
+        "test_resize_upsample_sizes_cubic",
+        "test_einsum_batch_matmul",
+        "test_einsum_sum",
+        "test_einsum_transpose",
+    ],
+)
+def test_what_has_a_rule_is_bounded(name: str) -> None:
+    case, model = cases()[name], cases()[name].model
+    for inputs, _ in case.data_sets:
+        feeds = dict(zip((i.name for i in model.graph.input), inputs, strict=True))
+        assert intervals(model, feeds)[model.graph.output[0].name].is_bounded
+
+
+@pytest.mark.parametrize(
+    "attribute", ["exclude_outside = 1", "antialias = 1", "cubic_coeff_a = 0.5"]
+)
+def test_cubic_weights_that_may_be_anything_bound_nothing(attribute: str) -> None:
+    text = f"""g (float[1,1,4,4] x) => (float[1,1,N,M] y) <float[4] scales = {{1, 1, 2, 2}}> {{
+      y = Resize<mode = "cubic", {attribute}>(x, , scales) }}"""
+    found = intervals(parse(text), {"x": np.ones((1, 1, 4, 4), np.float32)})
+    assert not found["y"].is_bounded
+
+
+def test_the_shape_of_a_repeated_number_is_seen_behind_identities() -> None:
+    text = """g (float[1,4,5,5] x) => (float[1,2,3,3] y) <int64[4] size = {2, 4, 3, 3}> {
+      s = Identity(size) w = ConstantOfShape<value = float[1] {3.0}>(s) v = Identity(w)
+      y = Conv(x, v) }"""
+    found = intervals(parse(text), {"x": np.array([0.0, 1.0], np.float32)})
+    assert found["y"].high == pytest.approx(4 * 3 * 3 * 3.0, rel=1e-3)

@@ -1,0 +1,122 @@
+"""Estimates of a model's values: what counts as data, and what as statistics or masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.values.intervals.interval import between
+from amp_rewrite.values.intervals.propagate import intervals_of
+from amp_rewrite.values.magnitudes.estimate import Estimate
+from amp_rewrite.values.magnitudes.estimates import estimates_of
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
+
+
+def estimates(text: str, **ranges: tuple[float, float]) -> dict[str, Estimate | None]:
+    """Return the estimates of a model's values by name."""
+    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    names = type_graph.flat.value_names
+    given = {names.index(name): between(*ends) for name, ends in ranges.items()}
+    found = estimates_of(type_graph, intervals_of(type_graph, inputs=given))
+    return {name: found[v] for v, name in enumerate(names) if name}
+
+
+def test_inputs_are_normalised_unless_a_range_says_more() -> None:
+    text = "g (float[2] x, uint8[2] b, int64[2] n) => (float[2] y) { y = Relu(x) }"
+    assert estimates(text)["x"] == Estimate(0.0, 1.0, 1.0)
+    assert estimates(text, x=(0, 255))["x"] == pytest.approx((127.5, 73.6, 0.0), rel=1e-2)
+    assert estimates(text)["b"] == pytest.approx((127.5, 73.6, 0.0), rel=1e-2)
+    assert estimates(text)["n"] is None
+
+
+def test_layers_of_positive_weights_are_followed() -> None:
+    rng, x = np.random.default_rng(0), np.abs(np.random.default_rng(1).standard_normal((64, 8)))
+    weights = np.round(rng.uniform(0.5, 1.5, (8, 8)), 3)
+    numbers = ",".join(map(str, weights.ravel()))
+    layers = " ".join(f"r{k + 1} = MatMul(r{k}, w)" for k in range(5))
+    found = estimates(
+        f"g (float[64,8] x) => (float[64,8] r5) <float[8,8] w = {{{numbers}}}> "
+        f"{{ r0 = Abs(x) {layers} }}"
+    )["r5"]
+    for _ in range(5):
+        x = x @ weights
+    assert found is not None
+    assert found.mean == pytest.approx(x.mean(), rel=0.2)
+    assert found.largest >= x.max()
+
+
+@pytest.mark.parametrize(("variance", "trusted"), [("4", True), ("0.0001", False)])
+def test_statistics_count_as_far_as_they_agree_with_the_weights(
+    variance: str, trusted: bool
+) -> None:
+    found = estimates(
+        "g (float[1,1,4,4] x) => (float[1,1,4,4] y) <float[1,1,1,1] k = {5}, float[1] one = {1}, "
+        f"float[1] zero = {{0}}, float[1] v = {{{variance}}}> "
+        "{ h = Conv(x, k) y = BatchNormalization(h, one, zero, zero, v) }"
+    )["y"]
+    assert found is not None
+    assert (found.spread == pytest.approx(1.0)) is trusted
+
+
+@pytest.mark.parametrize("mask", ["-10000", "-3.4e38"])
+def test_masks_say_nothing_of_the_size_of_data(mask: str) -> None:
+    found = estimates(
+        "g (bool[2] q, float[2] x) => (float[2] y, float[2] z) "
+        f"<float m = {{{mask}}}> {{ y = Where(q, m, x) z = Mul(x, m) }}"
+    )
+    assert found["y"] == Estimate(0.0, 1.0, 1.0)
+    assert found["z"] is None
+
+
+def test_what_is_unknown_stays_unknown_until_something_bounds_it() -> None:
+    found = estimates(
+        "g (int64[2,4] n) => (float[2,4] y) { f = Cast<to = 1>(n) s = Add(f, f) y = Sigmoid(s) }"
+    )
+    assert found["s"] is None
+    assert found["y"] == pytest.approx((0.5, 0.29, 0.0), rel=1e-2)
+
+
+def test_branches_and_bodies_are_followed() -> None:
+    found = estimates(
+        "g (bool b, float[2] x) => (float[2] y, float[2] z) <int64 n = {3}, bool t = {1}, "
+        "float hundred = {100}> {"
+        "y = If(b) <then_branch = p () => (float[2] u) { u = Mul(x, hundred) }, "
+        "else_branch = q () => (float[2] v) { v = Neg(x) }> "
+        "z = Loop(n, t, x) <body = l (int64 i, bool c, float[2] s) => (bool d, float[2] e) "
+        "{ d = Identity(c) e = Mul(s, hundred) }> }"
+    )
+    assert found["y"] is not None
+    assert found["y"].spread == pytest.approx(100)
+    assert found["z"] is not None
+    assert found["z"].spread == pytest.approx(100)
+
+
+def test_nothing_is_known_of_training_variables() -> None:
+    text = "g (float[2,4] x, float[4,4] w) => (float[2,4] y) { y = MatMul(x, w) }"
+    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    x, w = type_graph.flat.main.inputs
+    intervals = intervals_of(type_graph)
+    (y,) = type_graph.flat.main.outputs
+    assert estimates_of(type_graph, intervals)[y] is not None
+    assert estimates_of(type_graph, intervals, frozenset([w]))[y] is None
+    assert estimates_of(type_graph, intervals, frozenset([x]))[y] is None
+
+
+def test_a_square_is_one_through_identity() -> None:
+    """Equal nodes of which one multiplies a value by itself are no longer equal."""
+    text = (
+        "g (float[2] x, float[2] z) => (float[2] y, float[2] w) {"
+        "i = Identity(x) j = Identity(i) v = Mul(x, z) y = Mul(x, j) w = Sub(i, x) }"
+    )
+    found = estimates(text)
+    assert found["y"] == estimates("g (float[2] x) => (float[2] y) { y = Mul(x, x) }")["y"]
+    assert found["v"] != found["y"]
+    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    bounds, names = intervals_of(type_graph), type_graph.flat.value_names
+    assert bounds[names.index("y")].low == 0.0
+    assert bounds[names.index("v")].low < 0.0
+    assert bounds[names.index("w")].magnitude == 0.0

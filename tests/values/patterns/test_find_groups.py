@@ -1,0 +1,175 @@
+"""Groups are found in every form that exporters write, and near misses are not."""
+
+from __future__ import annotations
+
+import pytest
+from group_models import FORMS, Form, model_around
+
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.values.patterns.find_groups import Group, find_groups
+from amp_rewrite.values.patterns.library import PATTERNS
+
+
+def groups_of(form: Form, opset: int = 17, behind: str = "y = MatMul(o, w)") -> list[Group]:
+    return find_groups(build_type_graph(load(model_around(form, opset, behind))), PATTERNS)
+
+
+def changed(name: str, old: str, new: str) -> Form:
+    """Return a form with a part of its body or its constants replaced."""
+    form = FORMS[name]
+    assert old in form.body + form.constants
+    return form._replace(
+        body=form.body.replace(old, new), constants=form.constants.replace(old, new)
+    )
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 21])
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_found_whole(name: str, opset: int) -> None:
+    (group,) = groups_of(FORMS[name], opset)
+    assert len(group.nodes) == len(FORMS[name].body.strip().splitlines())
+    assert (len(group.tail) > 0) == ("normalization" in name)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_operands_of_sums_and_products_may_be_swapped(name: str) -> None:
+    body: list[str] = []
+    for line in FORMS[name].body.strip().splitlines():
+        head, call, operands = line.strip().partition("Mul(" if "Mul(" in line else "Add(")
+        swapped = ", ".join(reversed(operands.rstrip(")").split(", ")))
+        body.append(f"{head}{call}{swapped})" if call else head)
+    assert len(groups_of(FORMS[name]._replace(body="\n".join(body)))) == 1
+
+
+def test_a_group_goes_on_through_what_changes_nothing() -> None:
+    body = "i = Identity(h)\nb = Sigmoid(i)\na = Cast<to = 1>(b)\no = Mul(h, a)"
+    (group,) = groups_of(FORMS["silu"]._replace(body=body))
+    assert len(group.nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("layer-normalization", "p = Pow(d, two)", "p = Pow(h, two)"),
+        ("layer-normalization", "two = {2.0}", "two = {3.0}"),
+        ("layer-normalization", "d = Sub(h, m)", "d = Sub(m, h)"),
+        ("layer-normalization", "n = Div(d, s)", "n = Div(s, d)"),
+        ("rms-normalization", "two = {2.0}", "two = {1.0}"),
+        ("rms-normalization", "n = Div(h, s)", "n = Div(e, s)"),
+        ("gelu", "root = {1.41421354}", "root = {1.5}"),
+        ("gelu", "half = {0.5}", "half = {0.25}"),
+        ("gelu", "b = Mul(h, half)", "b = Mul(a, half)"),
+        ("fast-gelu", "cubic = {0.044715}", "cubic = {0.05}"),
+        ("fast-gelu-power", "three = {3.0}", "three = {2.0}"),
+        ("silu", "o = Mul(h, a)", "o = Mul(x, a)"),
+        ("quick-gelu", "float alpha = {1.702}", "float[4] alpha = {1, 1, 1, 2}"),
+    ],
+)
+def test_a_near_miss_is_not_a_group(name: str, old: str, new: str) -> None:
+    found = {group.name for group in groups_of(changed(name, old, new))}
+    assert found <= {"RMSNormalization"} if name == "layer-normalization" else not found
+
+
+@pytest.mark.parametrize("name", ["layer-normalization", "rms-normalization"])
+def test_a_mean_over_another_axis_is_not_a_group(name: str) -> None:
+    body = FORMS[name].body.replace("MEAN(p)", "ReduceMean<axes = [0]>(p)")
+    assert groups_of(FORMS[name]._replace(body=body)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"), [("layer-normalization", "s"), ("gelu", "a"), ("silu", "a")]
+)
+def test_a_second_reader_inside_keeps_nodes_from_being_a_group(name: str, inner: str) -> None:
+    assert groups_of(FORMS[name], behind=f"z = Add(o, {inner})\ny = MatMul(z, w)") == []
+
+
+def test_a_normalization_without_bias_is_an_rms_normalization_of_the_difference() -> None:
+    body = FORMS["layer-normalization"].body.replace("o = Add(t, bias)", "o = Relu(t)")
+    (group,) = groups_of(FORMS["layer-normalization"]._replace(body=body))
+    assert group.name == "RMSNormalization"
+    assert len(group.nodes) == 7 - 1 + 0
+
+
+BRANCHES = """b = Greater(two, eps)
+    o = If(b) <
+        then_branch = t () => (float[3,4] ot) {{ {inside} }},
+        else_branch = e () => (float[3,4] oe) {{ oe = Identity(h) }}>"""
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (BRANCHES.format(inside="a = Sigmoid(h)\not = Mul(h, a)"), ["SiLU"]),
+        ("a = Sigmoid(h)\n" + BRANCHES.format(inside="ot = Mul(h, a)"), []),
+    ],
+    ids=["inside", "across"],
+)
+def test_a_group_is_in_one_graph(body: str, names: list[str]) -> None:
+    form = Form(body, "float two = {2.0}, float eps = {0.1}", "")
+    assert [group.name for group in groups_of(form)] == names
+
+
+def test_the_model_decides_which_overlapping_pattern_counts() -> None:
+    (group,) = groups_of(FORMS["layer-normalization"])
+    assert group.name == "LayerNormalization"
+
+
+_VARIANCE = "v = MEAN(p)\ne = Add(v, eps)\ns = Sqrt(e)\n"
+_CONSTANTS = FORMS["rms-normalization"].constants + ", int64[2] shape = {3, 4}"
+_OTHERS = {
+    "RMSNormalization with Mul": f"p = Mul(h, h)\n{_VARIANCE}n = Div(h, s)\no = Mul(n, scale)",
+    "RMSNormalization with Reciprocal": (
+        f"p = Pow(h, two)\n{_VARIANCE}r = Reciprocal(s)\nn = Mul(h, r)\no = Mul(n, scale)"
+    ),
+    "LayerNormalization with Mul": (
+        f"m = MEAN(h)\nd = Sub(h, m)\np = Mul(d, d)\n{_VARIANCE}n = Div(d, s)\n"
+        "t = Mul(n, scale)\no = Add(t, bias)"
+    ),
+    "LayerNormalization with Mul and Reciprocal": (
+        f"m = MEAN(h)\nd = Sub(h, m)\np = Mul(d, d)\n{_VARIANCE}r = Reciprocal(s)\n"
+        "n = Mul(d, r)\nt = Mul(n, scale)\no = Add(t, bias)"
+    ),
+    "LayerNormalization without scale": (
+        f"m = MEAN(h)\nd = Sub(h, m)\np = Pow(d, two)\n{_VARIANCE}o = Div(d, s)"
+    ),
+    "RMSNormalization without scale": f"p = Pow(h, two)\n{_VARIANCE}o = Div(h, s)",
+    "GroupNormalization": (
+        "a = Reshape(h, shape)\nb = InstanceNormalization(a, scale, bias)\nc = Reshape(b, shape)\n"
+        "t = Mul(c, scale)\no = Add(t, bias)"
+    ),
+    "Softmax": (
+        "m = ReduceMax<axes = [-1]>(h)\nd = Sub(h, m)\ne = Exp(d)\nt = ReduceSum(e, axes)\n"
+        "o = Div(e, t)"
+    ),
+    "RotaryEmbedding": (
+        "a = Slice(h, starts, ends, axes)\nb = Neg(a)\nc = Slice(h, starts, ends, axes)\n"
+        "d = Concat<axis = -1>(b, c)\ne = Mul(h, scale)\nf = Mul(d, bias)\no = Add(e, f)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _OTHERS)
+def test_other_groups_are_found_for_reports(name: str) -> None:
+    places = ", int64[1] starts = {0}, int64[1] ends = {2}"
+    (group,) = groups_of(Form(_OTHERS[name], _CONSTANTS + places, ""))
+    assert group.name == name
+    assert len(group.nodes) == len(_OTHERS[name].splitlines())
+
+
+@pytest.mark.parametrize("mask", ["", "Add(s, bias)", "Where(c, s, two)", "Where(c, two, s)"])
+@pytest.mark.parametrize("scale", ["", "Div(a, two)", "Mul(two, a)"])
+def test_attention_is_found_with_and_without_scale_and_mask(scale: str, mask: str) -> None:
+    lines = [
+        "t = Transpose(h)",
+        "a = MatMul(h, t)",
+        f"s = {scale or 'Identity(a)'}",
+        "c = Greater(two, eps)",
+        f"m = {mask or 'Identity(s)'}",
+        "p = Softmax(m)",
+        "o = MatMul(p, x)",
+    ]
+    form = Form("\n".join(lines), _CONSTANTS, "")
+    (group,) = groups_of(form, behind="y = Identity(o)")
+    assert group.name == "Attention"
+    assert len(group.nodes) == 3 + bool(scale) + bool(mask)

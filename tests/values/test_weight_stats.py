@@ -1,0 +1,78 @@
+"""Weights are measured in one pass, on all cores."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from floats import samples
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.values import weight_stats
+from amp_rewrite.values.weight_stats import MeasuredConstants, measure
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=lambda dtype: dtype.name)
+def test_statistics_count_what_conversion_does(dtype):
+    values = samples()
+    stats = measure(Stream(values.size, values.dtype, values))
+    with np.errstate(all="ignore"):
+        low = values.astype(dtype.numpy).astype(np.float32)
+    finite = np.isfinite(values)
+    assert stats.count == values.size
+    assert stats.nans == np.isnan(values).sum()
+    assert stats.nans
+    assert stats.infs == np.isinf(values).sum()
+    assert stats.infs
+    assert stats.flushed_to_zero(dtype) == ((low == 0) & (values != 0)).sum()
+    assert stats.overflow(dtype) == (np.isinf(low) & finite).sum()
+    assert stats.max_abs == np.abs(values[finite]).max()
+    nonzero = np.abs(values[finite & (values != 0)])
+    assert stats.smallest_nonzero_abs == nonzero.min()
+
+
+def test_statistics_of_nothing_and_of_zeros():
+    arrays: tuple[Any, ...] = (np.zeros(0, np.float32), np.zeros(3, ml_dtypes.bfloat16))
+    for array in arrays:
+        stats = measure(Stream(array.size, array.dtype, array))
+        assert (stats.max_abs, stats.smallest_nonzero_abs, stats.nans) == (0.0, None, 0)
+
+
+def test_shares_of_a_long_stream_count_as_the_whole(monkeypatch):
+    values = samples()
+    whole = measure(Stream(values.size, values.dtype, values))
+    monkeypatch.setattr(weight_stats, "_SHARE", 10_007)
+    assert measure(Stream(values.size, values.dtype, values)) == whole
+
+
+def test_measuring_leaves_the_weights_as_they_are():
+    values = samples()
+    before = values.tobytes()
+    measure(Stream(values.size, values.dtype, values))
+    assert values.tobytes() == before
+
+
+def pieces() -> dict[int, Stream]:
+    """Cut every kind of number, and nothing, and zeros, into tensors of 1 to 6,000 elements."""
+    values, streams, start = samples(), dict[int, Stream](), 0
+    for number, size in enumerate((1, 2, 0, 777, 4096, 4097, 3, 6000, *[50] * 600)):
+        array = values[start : start + size]
+        streams[number], start = Stream(size, values.dtype, array), start + size
+    streams[-1] = Stream(9, values.dtype, np.zeros(9, np.float32))
+    streams[-2] = Stream(3, values.dtype, lambda: np.array([1e-3, -2, 0], np.float32))
+    return streams
+
+
+def test_many_tensors_measured_together_count_as_each_by_itself():
+    streams, constants = pieces(), MeasuredConstants()
+    constants.measure_all(streams)
+    for value, stream in streams.items():
+        assert constants.stats(value, lambda stream=stream: stream) == measure(stream)
+
+
+def test_short_tensors_are_measured_once():
+    streams, constants = pieces(), MeasuredConstants()
+    constants.measure_all(streams)
+    asked = [v for v in streams if constants.stats(v, lambda: Stream.of_bytes(b"")).count == 0]
+    assert asked == [2, 5, 7]  # the empty one and the long ones had not been measured
