@@ -17,7 +17,7 @@ from amp_rewrite.runtimes.ort.ort_values import copy_of, to_ort_value
 from amp_rewrite.training.distributed.buckets import buckets_of
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.memory import Memory, memory_of
-from amp_rewrite.training.distributed.stages import Stage, check_stages, isolate, stages_of
+from amp_rewrite.training.distributed.stages import check_stages, isolate, stages_of
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.step.step_info import StepInfo
