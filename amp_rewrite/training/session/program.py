@@ -11,12 +11,16 @@ import onnx_ir as ir
 from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, to_ort_value
-from amp_rewrite.runtimes.ort.providers import Provider
 from amp_rewrite.runtimes.ort.sessions import Session
+from amp_rewrite.runtimes.session import Provider
 from amp_rewrite.training.step.step_info import StepInfo
 
 StateTensors = Mapping[str, Any]
 """State name -> OrtValue."""
+
+
+WHAT = "the step"
+"""What errors call a model that a program loads."""
 
 
 class Program:
@@ -56,10 +60,13 @@ class Program:
         """
         self.info = info
         self.device = device
-        self.session = Session(model, providers=providers, options=options, what="the step")
+        self.session = self._load(model, providers, options)
         self.bindings = [
             self._bind(sets[i], sets[1 - i] if updates else None) for i in range(len(sets))
         ]
+
+    def _load(self, model: ir.Model, providers: Sequence[Provider], options: Any) -> Any:
+        return Session(model, providers=providers, options=options, what=WHAT)
 
     def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
         binding = self.session.bind()

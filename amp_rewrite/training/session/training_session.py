@@ -18,9 +18,9 @@ from amp_rewrite.errors import FeedError, OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.rewriting.plan.options import changed
-from amp_rewrite.runtimes.ort.device import Device, device_of, load_libraries
-from amp_rewrite.runtimes.ort.providers import Provider, name_and_options
+from amp_rewrite.runtimes.ort.device import HOST, Device, device_of, load_libraries
 from amp_rewrite.runtimes.ort.sessions import check_options
+from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.merge_adapters import merge
@@ -35,6 +35,7 @@ from amp_rewrite.training.session.checkpoint import (
     write_checkpoint,
 )
 from amp_rewrite.training.session.closed_states import ClosedStates
+from amp_rewrite.training.session.engine_stages import is_openvino
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
 from amp_rewrite.training.session.held_steps import held_steps
@@ -141,7 +142,7 @@ class TrainingSession(Inspection):
         """
         threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
         cuda_graph = arguments.switch("cuda_graph", cuda_graph)
-        self._device = device_of(providers)
+        self._device = HOST if is_openvino(providers) else device_of(providers)
         load_libraries(self._device)
         kernels = _target(target, providers[0], self._device)
         self._step = _step_of(source, seed, precision, kernels)
@@ -154,9 +155,10 @@ class TrainingSession(Inspection):
         graph = self._step.model.graph
         self._checks = InputChecks(input_limits(graph, self.info.inputs), non_finite)
         self._inputs = Inputs(graph, self.info.inputs, self._checks)
-        if options is None:
+        if is_openvino(providers):
+            options = threads
+        elif options is None:
             options = default_options(threads, self._step, self._device)
-        check_options(options)
         self._programs = Programs(
             self._step,
             self._states.sets,
@@ -169,14 +171,14 @@ class TrainingSession(Inspection):
             cuda_graph=cuda_graph,
         )
         shared = self._sharding is not None
-        self._held = None if shared else held_steps(self._step, providers, kernels)
+        self._held = None if shared or is_openvino(providers) else held_steps(self._step, providers, kernels)
         self._waiting = Waiting(self.info, self._states, shards=shared)
         self.limit_skips(0)
         self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
         self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
-        if not emulate:
+        if not emulate and not is_openvino(providers):
             warn_if_slow(self.info.precision, self._device)
 
     def _resolved(self, threads: int) -> int:
