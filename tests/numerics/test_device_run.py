@@ -42,7 +42,7 @@ def test_a_report_says_what_other_providers_took() -> None:
     nodes = (
         RanNode("a", "Conv", "Gpu", 5),
         RanNode("b", "Conv", "Gpu", 6),
-        RanNode("c", "NonZero", CPU, 1),
+        RanNode("c", "NonZero", CPU, 1, "float32", ("c",)),
     )
     found = DeviceRun("Gpu", 1.5, (0.5, 0.25, 1.0), nodes, {})
     assert found.elsewhere == nodes[2:]
@@ -58,6 +58,8 @@ def test_a_report_says_what_other_providers_took() -> None:
         "op": "NonZero",
         "provider": CPU,
         "microseconds": 1,
+        "type": "float32",
+        "covers": ["c"],
     }
 
 

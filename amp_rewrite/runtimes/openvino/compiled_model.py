@@ -26,11 +26,15 @@ AS_TYPED = "f32"
 """The hint with which each node computes in its own type; OpenVINO's default is bf16, which makes
 float32 nodes bfloat16 on a processor that has it, whatever the file says."""
 
+_PRODUCER = "unknown"
+"""For files without one: OpenVINO takes a file for a model by its first three fields, which it
+wants to be different ones; two opsets in a row are not."""
+
 _TYPES = {"f32": FLOAT32.name, "f16": FLOAT16.name, "bf16": BFLOAT16.name}
 _KEYS = (_ORDER, _TIME, _OP, _TYPE, _COVERS) = (
     *("execOrder", "execTimeMcs", "layerType", "runtimePrecision", "originalLayersNames"),
 )
-"""What the runtime model tells of each node; the time is no number of one that did not run."""
+"""What the runtime model tells of each node; the time is no number if it is 0."""
 
 
 class Session:
@@ -102,8 +106,6 @@ class Session:
         missing = [name for name in self.inputs if name not in feeds]
         if missing:  # it would read whatever is there
             raise RunError(failure, found=f"no {missing[0]!r}", expected=", ".join(self.inputs))
-        if self._binding is None:
-            self._binding = self.bind()
         with one_line(failure):
             for name, value in {**self._defaults, **feeds}.items():
                 self._binding.read(name, value, shared=False)
@@ -123,7 +125,8 @@ class Session:
     def ran_nodes(self) -> tuple[RanNode, ...]:
         """Return the nodes that ran, in order, and load the model again without profiling.
 
-        A node inside a subgraph is part of the one that holds it. Times are means of the runs.
+        A node inside a subgraph is part of the one that holds it; one that took less than a
+        microsecond is not told of. A time is the mean of all runs.
         """
         infos = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
         told = [{key: _text(info, key) for key in _KEYS} for info in infos]
@@ -146,7 +149,7 @@ class Session:
             self._compiled = core().compile_model(self._read, DEVICE, properties)
         ports = {name for port in self._compiled.inputs for name in port.get_names()}
         self._inputs = {name: name in ports for name in (*self.inputs, *self.overridable)}
-        self._binding: Binding | None = None
+        self._binding = self.bind()
 
 
 class Binding:
@@ -238,6 +241,7 @@ def _plain(source: Source, fed: Collection[str]) -> tuple[ir.Model, dict[str, Ar
     """
     model = load(source)
     inline(model)
+    model.producer_name = model.producer_name or _PRODUCER
     defaults: dict[str, Array] = {}
     for value in model.graph.inputs:
         name = value.name or ""

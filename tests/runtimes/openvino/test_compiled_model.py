@@ -24,7 +24,8 @@ def parse(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(HEADER + text)
 
 
-ADD = "g (float[N] x, float[1] z) => (float[K] y, float[N] n) <float[1] z = {2}> { y = Add(x, z) n = Neg(x) }"
+ADD = """g (float[N] x, float[1] z) => (float[K] y, float[N] n) <float[1] z = {2}> {
+  y = Add(x, z) n = Neg(x) }"""
 PRODUCTS = """g (float[4,4] x) => (float[4,4] y) {
   [wide] a = MatMul(x, x) c = Cast <to = 16> (a) [low] b = MatMul(c, c) y = Cast <to = 1> (b) }"""
 
@@ -83,9 +84,9 @@ def test_each_node_computes_in_its_own_type_unless_openvino_is_told_otherwise() 
 
 def test_profiling_ends_when_the_nodes_are_asked_for() -> None:
     session = Session(parse(ADD), profile=True)
-    session.run({"x": X})
+    session.run({"x": np.zeros(1 << 20, np.float32)})
     nodes = session.ran_nodes()
-    assert {name for node in nodes for name in node.covers} >= {"Add_0", "Neg_1"}
+    assert {name for node in nodes for name in node.covers} == {"y", "n"}
     assert all(node.provider == "OpenVINO" and node.microseconds >= 0 for node in nodes)
     np.testing.assert_array_equal(session.run({"x": X}, ["y"])[0], X + 2)
     assert session.ran_nodes() == ()
@@ -118,12 +119,12 @@ def test_bfloat16_goes_in_and_out_and_shares_its_memory() -> None:
     x = X.astype(ml_dtypes.bfloat16)
     (y,) = session.run({"x": x})
     assert y.dtype == x.dtype
-    np.testing.assert_array_equal(y, -x)
+    np.testing.assert_array_equal(y, np.negative(x))
     out, binding = np.zeros_like(x), session.bind()
     binding.read("x", x)
     binding.write("y", out)
     binding.run("it failed")
-    np.testing.assert_array_equal(out, -x)
+    np.testing.assert_array_equal(out, np.negative(x))
 
 
 def test_what_cannot_be_shared_is_refused_where_it_must_be_and_copied_where_not() -> None:
@@ -131,7 +132,7 @@ def test_what_cannot_be_shared_is_refused_where_it_must_be_and_copied_where_not(
     fixed = X.copy()
     fixed.flags.writeable = False
     for array in (fixed, np.arange(8, dtype=np.float32)[::2]):
-        np.testing.assert_array_equal(session.run({"x": array})[0], -array)
+        np.testing.assert_array_equal(session.run({"x": array})[0], np.negative(array))
         with pytest.raises(RunError, match="must be contiguous and writable"):
             session.bind().read("x", array)
 
@@ -146,7 +147,7 @@ def test_an_input_that_nothing_reads_may_be_fed() -> None:
     [
         ({}, "cannot run the model on these inputs; found no 'x'; expected x"),
         ({"x": np.ones((2, 2), np.float32)}, "cannot read the input x; found .*incompatible"),
-        ({"x": X.astype(np.int64)}, "cannot read the input x; found .*type"),
+        ({"x": X.astype(np.int64)}, "cannot read the input x; found .*precision"),
         ({"x": np.array(["a"])}, "cannot read the input x; found texts"),
     ],
 )
