@@ -15,14 +15,17 @@ from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, shared_array, to_ort_value
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
-from amp_rewrite.targets import CPU, OPENVINO
+from amp_rewrite.targets import CPU, OPENVINO, provider_named
+from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.prepare import record_types
+from amp_rewrite.training.session.openvino_limits import check_fed_integers
 from amp_rewrite.training.session.program import WHAT, Program, StateTensors
 from amp_rewrite.training.session.stage_program import StageProgram
 from amp_rewrite.training.step.numbers_apart import numbers_apart
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
+from amp_rewrite.training.step.wide_arithmetic import wide_arithmetic
 
 
 class StageRunner(Protocol):
@@ -39,7 +42,26 @@ class StageRunner(Protocol):
 
 def is_openvino(providers: Sequence[Provider]) -> bool:
     """Return whether OpenVINO is the preferred provider, an engine of its own."""
-    return name_and_options(providers[0])[0] == OPENVINO
+    pair = isinstance(providers, Sequence) and providers and name_and_options(providers[0])
+    return bool(pair) and pair[0] == OPENVINO
+
+
+def named(providers: Sequence[Provider]) -> Sequence[Provider]:
+    """Return providers with those in the place of targets that stand for them.
+
+    What is no list of providers is returned as it is, for others to refuse.
+    """
+    if isinstance(providers, str) or not isinstance(providers, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        return providers
+    return [_named(provider) for provider in providers]
+
+
+def _named(provider: Provider) -> Provider:
+    if isinstance(provider, str):
+        return OPENVINO if provider.lower() == OPENVINO.lower() else provider_named(provider)
+    if isinstance(provider, tuple) and len(provider) == 2 and isinstance(provider[0], str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        return str(_named(provider[0])), provider[1]
+    return provider
 
 
 def stage_runner(
@@ -118,6 +140,7 @@ class OpenVinoStages:
             own = {name: value for name, value in targets.items() if name in part.leaves}
             shared: dict[str, Any] = {"device": device, "updates": updates}
             if part is tensors:
+                _warn_of_wide(part.model)
                 loaded = _OpenVinoStage(
                     whole, info, sets, own, providers=providers, options=options, **shared
                 )
@@ -138,6 +161,16 @@ class OpenVinoStages:
             OptionError: Always.
         """
         return self._stages[-1].session.end_profiling()
+
+
+def _warn_of_wide(model: ir.Model) -> None:
+    found = next(wide_arithmetic(model.graph), None)
+    if found is not None:
+        global_state.warn_once(
+            f"{OPENVINO}-wide",
+            f"OpenVINO computes int64 in 32 bits and float64 in float32, and {found}: the step may "
+            f"differ from that of {CPU}",
+        )
 
 
 def _entered(part: Stage, outer: Sequence[str]) -> Stage:
@@ -163,6 +196,7 @@ class OpenVinoProgram:
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Do what `Program.run` does."""
+        check_fed_integers(feeds)
         values: dict[str, Any] = {}
         self._stages.compute(current, feeds, values)
         return {name: copy_of(values[v]) for name, v in self.info.fetches.items()}

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import type_of
+from amp_rewrite.training.builder.known import constant_tensor
 from amp_rewrite.training.builder.random_numbers import (
     DIVISORS,
     FACTORS,
@@ -22,7 +22,7 @@ from amp_rewrite.training.builder.random_numbers import (
     POSITION,
 )
 
-_INT32, _INT64, _UINT8 = ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT8
+_INT32, _UINT8 = ir.DataType.INT32, ir.DataType.UINT8
 _HALF = MODULUS // 2
 _BYTE = 1 << 8
 
@@ -37,20 +37,30 @@ def compute_random_in_32_bits(model: ir.Model) -> None:
     """
     b = Builder(model, scope="random32", part=Part.RANDOM)
     for node in list(model.graph):
-        if part_of(node) is not Part.RANDOM:
-            continue
-        if node.op_type == "Cast" and _hash_ends(node):
+        if _hash_ends(node):
             _replace(node, _numbers(b, *_count_and_key(node)))
-        elif node.op_type == "GreaterOrEqual" and type_of(_input(node, 0)) is _INT32:
+        elif node.op_type == "GreaterOrEqual" and part_of(node) is Part.RANDOM:
             _replace(node, _at_least(b, _input(node, 0), _input(node, 1)))
     if b.added:
         model.graph.sort()
 
 
-def _hash_ends(cast: ir.Node) -> bool:
-    """Return whether hashed numbers are cast to int32, after 2^31 is subtracted."""
-    centred = _input(cast, 0).producer()
-    return centred is not None and centred.op_type == "Sub" and part_of(centred) is Part.RANDOM
+def _hash_ends(node: ir.Node) -> bool:
+    """Return whether a node casts hashed numbers, from which 2^31 is subtracted, to int32."""
+    if node.op_type != "Cast" or node.attributes["to"].as_int() != _INT32.value:
+        return False
+    centred = _input(node, 0).producer()
+    remainder = None if centred is None else centred.inputs[0]
+    last = None if remainder is None else remainder.producer()
+    return _is(centred, "Sub", _HALF) and _is(last, "Mod", MODULUS)
+
+
+def _is(node: ir.Node | None, operator: str, number: int) -> bool:
+    """Return whether a node is arithmetic with a constant."""
+    if node is None or node.op_type != operator or node.domain:
+        return False
+    tensor = constant_tensor(_input(node, 1))
+    return tensor is not None and tensor.size == 1 and int(tensor.numpy().reshape(-1)[0]) == number
 
 
 def _count_and_key(cast: ir.Node) -> tuple[ir.Value, ir.Value]:
