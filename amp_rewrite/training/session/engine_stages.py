@@ -8,11 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, shared_array, to_ort_value
+from amp_rewrite.runtimes.ort.providers import check_form
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, provider_named
@@ -42,26 +44,30 @@ class StageRunner(Protocol):
 
 def is_openvino(providers: Sequence[Provider]) -> bool:
     """Return whether OpenVINO is the preferred provider, an engine of its own."""
-    pair = isinstance(providers, Sequence) and providers and name_and_options(providers[0])
-    return bool(pair) and pair[0] == OPENVINO
+    return name_and_options(providers[0])[0] == OPENVINO
 
 
-def named(providers: Sequence[Provider]) -> Sequence[Provider]:
+def named(providers: Sequence[Provider]) -> list[Provider]:
     """Return providers with those in the place of targets that stand for them.
 
-    What is no list of providers is returned as it is, for others to refuse.
+    Raises:
+        OptionError: It is no list of providers, or has one beside OpenVINO.
     """
-    if isinstance(providers, str) or not isinstance(providers, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        return providers
-    return [_named(provider) for provider in providers]
-
-
-def _named(provider: Provider) -> Provider:
-    if isinstance(provider, str):
-        return OPENVINO if provider.lower() == OPENVINO.lower() else provider_named(provider)
-    if isinstance(provider, tuple) and len(provider) == 2 and isinstance(provider[0], str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        return str(_named(provider[0])), provider[1]
-    return provider
+    check_form(providers)
+    found: list[Provider] = []
+    for provider in providers:
+        name, options = name_and_options(provider)
+        known = OPENVINO if name.lower() == OPENVINO.lower() else provider_named(name)
+        found.append((known, options) if options else known)
+    names = [name_and_options(provider)[0] for provider in found]
+    if OPENVINO in names and len(names) > 1:
+        raise OptionError(
+            "OpenVINO is an engine of its own, which takes the whole step",
+            found=", ".join(names),
+            expected=OPENVINO,
+            remedy="name one provider",
+        )
+    return found
 
 
 def stage_runner(

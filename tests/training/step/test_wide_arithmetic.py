@@ -1,0 +1,68 @@
+"""What needs more than 32 bits is found, by its node."""
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import amp_rewrite as amp
+from amp_rewrite.errors import StepError
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.optimizers import GradientDescent
+from amp_rewrite.training.graph.prepare import record_types
+from amp_rewrite.training.step.step import whole_step
+from amp_rewrite.training.step.wide_arithmetic import (
+    check_narrow_states,
+    exceeds,
+    wide_arithmetic,
+)
+
+
+def found(nodes: str) -> list[str]:
+    text = f"""<ir_version: 8, opset_import: ["": 18]>
+        g (int64[N] x, float[N] f) => (int64[K] y)
+        <int64 big = {{5000000000}}, int64 small = {{7}}> {{ {nodes} }}"""
+    model = load(parser.parse_model(text))
+    record_types(model)
+    return list(wide_arithmetic(model.graph))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("[a] y = Mul(x, big)", ["node 'a' (Mul) has an integer beyond 32 bits"]),
+        ("[a] b = Less(x, big) y = Cast<to = 7>(b)", ["node 'a' (Less) has an integer beyond"]),
+        ("[a] d = Cast<to = 11>(f) [b] y = Cast<to = 7>(d)", ["node 'a' (Cast) computes in float64"]),
+        ("y = Mul(x, small)", []),
+        ("s = Constant<value_ints = [0]>() e = Constant<value_ints = [9223372036854775807]>() "
+         "y = Slice(x, s, e)", []),
+    ],
+)  # fmt: skip
+def test_nodes_that_need_more_bits_are_named(nodes: str, said: list[str]) -> None:
+    texts = found(nodes)
+    assert len(texts) == len(said)
+    for text, beginning in zip(texts, said, strict=True):
+        assert text.startswith(beginning)
+
+
+def test_arrays_are_held_to_int32() -> None:
+    assert exceeds(np.array([1, 2**31]))
+    assert exceeds(np.array([-(2**31) - 1, 0]))
+    assert exceeds(np.array([2**31], np.uint32))
+    assert not exceeds(np.array([2**31 - 1, -(2**31)]))
+    assert not exceeds(np.array([], np.int64))
+    assert not exceeds(np.array([1e20]))
+    assert not exceeds(np.array([255], np.uint8))
+
+
+def test_states_of_float64_are_refused_unless_they_are_single_numbers() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g ({0}[N, 2] x) => ({0} loss) <{0}[2, 2] w = {{1, 2, 3, 4}}> {{
+            h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }}"""
+
+    def info(name: str):
+        model = load(parser.parse_model(text.format(name)))
+        return whole_step(GradientDescent(0.1).minimize(amp.value(model, "loss"))).info
+
+    check_narrow_states(info("float"), "The engine")
+    with pytest.raises(StepError, match=r"The engine computes float64 in float32.*found float64"):
+        check_narrow_states(info("double"), "The engine")
