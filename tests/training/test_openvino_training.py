@@ -85,7 +85,9 @@ def two_losses() -> Any:
     loss, logits = amp.value(model, "loss"), amp.value(model, "logits")
     return optimizers.group(
         momentum().minimize(loss, var_list=["first.weight", "second.weight"]),
-        optimizers.GradientDescent(0.01).minimize((logits * logits).mean(), var_list=["last.weight"]),
+        optimizers.GradientDescent(0.01).minimize(
+            (logits * logits).mean(), var_list=["last.weight"]
+        ),
     )
 
 
@@ -133,13 +135,13 @@ def test_what_a_session_does_is_what_it_does_on_onnx_runtime(feature: str) -> No
         for step in range(20):
             fed = batch(step, examples=5 if step % 7 == 6 else 8)
             losses = [session.run(fed)["loss"] for session in (found, expected)]
-            near(*losses, f"loss of step {step}", tolerance)
+            near(losses[0], losses[1], f"loss of step {step}", tolerance)
         agree(found, expected, tolerance)
         fed = batch(99)
         near(found.evaluate(fed)["loss"], expected.evaluate(fed)["loss"], "evaluated", tolerance)
         if found.info.averages:
             losses = [s.evaluate(fed, averaged=True)["loss"] for s in (found, expected)]
-            near(*losses, "averaged")
+            near(losses[0], losses[1], "averaged")
 
 
 @pytest.mark.parametrize("mode", ["if", "select"])
@@ -202,7 +204,8 @@ def test_step_files_run_with_free_and_fixed_lengths(static: int | None, tmp_path
     save(amp.build_step(scaled(momentum()).minimize(loss)), path)
     with TrainingSession(path, [OPENVINO]) as found, TrainingSession(path) as expected:
         for step in range(3):
-            near(*(s.run(batch(step))["loss"] for s in (found, expected)), "loss")
+            losses = [s.run(batch(step))["loss"] for s in (found, expected)]
+            near(losses[0], losses[1], "loss")
         agree(found, expected)
         exported = found.export()
         near(amp.evaluate(exported, batch(9))["loss"], found.evaluate(batch(9))["loss"], "exported")
@@ -219,7 +222,8 @@ def test_counters_go_past_what_32_bits_hold() -> None:
                 for name, number in far.items():
                     session.assign_state(name, np.array(number, np.int64))
             for step in range(4):
-                near(*(session.run(batch(step))["loss"] for session in (found, expected)), "loss")
+                losses = [s.run(batch(step))["loss"] for s in (found, expected)]
+                near(losses[0], losses[1], "loss")
             assert found.state_dict()["global_step"] == start + 4
             agree(found, expected)
 
@@ -253,7 +257,9 @@ def test_shards_sum_gradients_that_openvino_computes() -> None:
             optimizer = scaled(amp.CrossShardOptimizer(momentum()))
             train_op = optimizer.minimize(amp.value(amp.load(network()), "loss"))
         with TrainingSession(train_op, [provider], shards=shards, threads=1) as session:
-            losses = [float(session.run(batch(10 * step + shards.rank))["loss"]) for step in range(4)]
+            losses = [
+                float(session.run(batch(10 * step + shards.rank))["loss"]) for step in range(4)
+            ]
             return session.state_dict(), losses
 
     found, expected = (

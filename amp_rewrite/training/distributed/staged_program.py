@@ -97,8 +97,11 @@ class ShardedProgram(Program):
         self._stages: list[StageRunner | None] = []
         for stage in stages:
             own = {name: targets[name] for name in stage.leaves if name in targets}
-            loaded = stage.leaves and stage_runner(stage, info, sets, own, device=device, **options)
-            self._stages.append(loaded or None)
+            self._stages.append(
+                stage_runner(stage, info, sets, own, device=device, **options)
+                if stage.leaves
+                else None
+            )
         results = {name: i for i, bucket in enumerate(buckets) for name in bucket.results}
         wanted = [*(stage.enters for stage in stages), tuple(info.fetches.values())]
         self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]

@@ -21,7 +21,7 @@ from amp_rewrite.targets import CPU, OPENVINO, provider_named
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.session.openvino_limits import check_fed_integers
-from amp_rewrite.training.session.program import WHAT, Program, StateTensors
+from amp_rewrite.training.session.program import WHAT, StateTensors
 from amp_rewrite.training.session.stage_program import StageProgram
 from amp_rewrite.training.step.numbers_apart import numbers_apart
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
@@ -152,7 +152,9 @@ class OpenVinoStages:
                 )
             else:
                 one = session_options(threads=1)
-                loaded = StageProgram(whole, info, sets, own, providers=[CPU], options=one, **shared)
+                loaded = StageProgram(
+                    whole, info, sets, own, providers=[CPU], options=one, **shared
+                )
             self._stages.append(loaded)
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:

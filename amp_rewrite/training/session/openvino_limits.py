@@ -42,8 +42,8 @@ def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
     if info.precision in LOW and not computes_in(info.precision):
         global_state.warn_once(
             f"{OPENVINO}-{info.precision}",
-            f"this processor has no instructions for {info.precision}: OpenVINO emulates it, mostly "
-            "in float32, and gains nothing. The step runs as asked for.",
+            f"this processor has no instructions for {info.precision}: OpenVINO computes it in "
+            "float32, and gains nothing. The step runs as asked for.",
         )
 
 

@@ -68,7 +68,7 @@ class Program:
     def _load(self, model: ir.Model, providers: Sequence[Provider], options: Any) -> Any:
         return Session(model, providers=providers, options=options, what=WHAT)
 
-    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
+    def _bind(self, states: StateTensors, following: StateTensors | None) -> Any:
         binding = self.session.bind()
         self._bind_fetches(binding)
         for state in self.info.states:

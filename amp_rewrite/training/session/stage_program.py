@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amp_rewrite.runtimes.ort.ort_values import to_ort_value
-from amp_rewrite.runtimes.session import Binding
 from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
@@ -45,7 +44,7 @@ class StageProgram(Program):
         self._sets = sets
         super().__init__(stage.model, info, sets, **options)
 
-    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
+    def _bind(self, states: StateTensors, following: StateTensors | None) -> Any:
         binding = self.session.bind()
         for state in self._reads:
             binding.read(state.name, self._bound(states[state.name]))

@@ -17,7 +17,7 @@ from amp_rewrite.base.html_table import to_html
 from amp_rewrite.errors import FeedError, OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.rewriting.plan.options import changed
+from amp_rewrite.rewriting.plan.options import Changes, changed
 from amp_rewrite.runtimes.ort.device import HOST, Device, device_of, load_libraries
 from amp_rewrite.runtimes.ort.sessions import check_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
@@ -565,7 +565,10 @@ def _is_loaded(source: object) -> bool:
 def _step_of(source: Any, seed: int, precision: str | None, kernels: Target) -> Step:
     """Return a step in a precision, which the kernels of a target compute in."""
     step = read_step(source) if _is_loaded(source) else whole_step(source, seed=seed)
-    step = in_precision(step, precision, changed(None, target=kernels.name))
+    kind: Changes = {"target": kernels.name}
+    if kernels.precisions:  # one that it has; what is asked for is checked below
+        kind["precision"] = kernels.precisions[0]  # pyright: ignore[reportGeneralTypeIssues] a text
+    step = in_precision(step, precision, changed(None, **kind))
     check_supported(step.info.precision, kernels)
     return step
 

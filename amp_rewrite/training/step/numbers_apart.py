@@ -20,7 +20,7 @@ from amp_rewrite.training.step.cut import declare_types
 from amp_rewrite.training.step.stage import Stage, stage_of
 
 _TABLE = 4096
-"""Up to that many elements may a constant have from which numbers follow, such as rates by steps."""
+"""Up to that many elements may a constant have from which numbers follow: rates by steps, say."""
 
 WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE)
 """The types that an engine may compute in half of their bits."""
@@ -67,7 +67,11 @@ class _Known:
     def follows(self, node: ir.Node) -> bool:
         """Return whether a node computes numbers from numbers that are known early."""
         read = [v for v in node.inputs if v is not None]
-        if node.domain or node.op_type in _RANDOM or next(subgraphs(node), None) is not None:
+        if (
+            node.domain
+            or node.op_type in _RANDOM.split()
+            or next(subgraphs(node), None) is not None
+        ):
             return False
         return (
             any(v in self.early for v in read)
@@ -82,7 +86,7 @@ class _Known:
 
 
 # operators: those that draw from a generator of the engine.
-_RANDOM = "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli".split()
+_RANDOM = "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli"
 
 
 def _is_number(value: ir.Value) -> bool:
@@ -131,7 +135,9 @@ def _split(node: ir.Node, known: _Known) -> None:
     ]
     if not late or len(late) == len(node.outputs):
         return
-    copied = {a.name: a.value.clone(allow_outer_scope_values=True) for a in node.attributes.values()}
+    copied = {
+        a.name: a.value.clone(allow_outer_scope_values=True) for a in node.attributes.values()
+    }
     own = ir.Node(
         "",
         _BRANCHES,
@@ -217,7 +223,9 @@ def _last_nodes(outputs: Iterable[ir.Value], known: _Known) -> set[ir.Node]:
         node = left.pop().producer()
         if node is None or node in found or any(v in known.early for v in node.outputs):
             continue
-        if not all(known.is_number(v) or known.is_fixed(v) for v in (*inputs_of(node), *node.outputs)):
+        if not all(
+            known.is_number(v) or known.is_fixed(v) for v in (*inputs_of(node), *node.outputs)
+        ):
             continue
         found.add(node)
         left.extend(v for v in inputs_of(node) if v.dtype in WIDE or _is_chosen(v))

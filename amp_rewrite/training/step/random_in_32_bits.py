@@ -2,8 +2,8 @@
 
 `builder.random_numbers` hashes in int64, modulo 2^32. An engine that computes int64 in int32 keeps
 the low bits of sums and products, but loses quotients and remainders, and one that divides and
-compares int32 in float32 loses all digits beyond 24 bits. Here quotients are of numbers that float32
-holds exactly, and comparisons are with 0.
+compares int32 in float32 loses all digits beyond 24 bits. Here quotients are of numbers that
+float32 holds exactly, and comparisons are with 0.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _INTEGERS = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 _ARITHMETIC = (
     "Add Sub Mul Div Mod Pow Min Max Clip Sum Equal Less Greater LessOrEqual GreaterOrEqual Where "
     "BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift CumSum ReduceSum Range"
-).split()
+)
 
 
 def check_narrow_states(info: StepInfo, engine: str) -> None:
@@ -52,7 +52,7 @@ def wide_arithmetic(graph: ir.Graph) -> Iterator[str]:
     for node in graph.all_nodes():
         if any(value.dtype is ir.DataType.DOUBLE for value in node.outputs):
             yield f"{place(node)} computes in float64"
-        elif operator(node) in _ARITHMETIC and any(map(_is_beyond, node.inputs)):
+        elif operator(node) in _ARITHMETIC.split() and any(map(_is_beyond, node.inputs)):
             yield f"{place(node)} has an integer beyond 32 bits"
 
 

@@ -34,9 +34,11 @@ def test_options_of_other_engines_are_refused(options: dict[str, Any], message: 
 
 
 def test_properties_are_openvinos_and_wrong_ones_are_its_error() -> None:
-    with TrainingSession(train_op(), [("openvino", {"NO_SUCH": 1})]) as session:
-        with pytest.raises(RunError, match="OpenVINO cannot load the step; found .*NO_SUCH"):
-            session.run(batch())
+    with (
+        TrainingSession(train_op(), [("openvino", {"NO_SUCH": 1})]) as session,
+        pytest.raises(RunError, match=r"OpenVINO cannot load the step; found .*NO_SUCH"),
+    ):
+        session.run(batch())
 
 
 def test_there_is_no_profile() -> None:
@@ -71,7 +73,7 @@ def test_integers_beyond_32_bits_are_refused_in_feeds_and_warned_of_in_models() 
     feeds = {"i": np.array([1, 2**31]), "t": np.zeros((2, 2), np.float32)}
     with TrainingSession(hashed(3), ["openvino"]) as session:
         before = session.state_dict()["w"]
-        with pytest.raises(FeedError, match="'i' has an integer beyond 32 bits.*found 1 to 2147"):
+        with pytest.raises(FeedError, match=r"'i' has an integer beyond 32 bits.*found 1 to 2147"):
             session.run(feeds)
         np.testing.assert_array_equal(session.state_dict()["w"], before)
     feeds["i"] = np.array([1, 2])
@@ -87,7 +89,7 @@ def test_float64_models_are_refused() -> None:
         g (double[N, 2] x) => (double loss) <double[2, 2] w = {1, 2, 3, 4}> {
             h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }"""
     loss = amp.value(amp.load(parser.parse_model(text)), "loss")
-    with pytest.raises(StepError, match="OpenVINO computes float64 in float32; .*state 'w'|state"):
+    with pytest.raises(StepError, match=r"state 'w': OpenVINO computes float64 in float32"):
         TrainingSession(GradientDescent(0.1).minimize(loss), ["openvino"])
 
 
@@ -97,6 +99,8 @@ def test_an_operator_that_it_lacks_is_named_with_its_node() -> None:
             h = MatMul(x, w) [volume] f = Det(x) d = Mul(h, f)
             loss = ReduceMean<keepdims = 0>(d) }"""
     loss = amp.value(amp.load(parser.parse_model(text)), "loss")
-    with TrainingSession(GradientDescent(0.1).minimize(loss), ["openvino"]) as session:
-        with pytest.raises(RunError, match=r"node 'volume' \(Det\).*run it on ONNX Runtime"):
-            session.run({"x": np.ones((2, 2), np.float32)})
+    with (
+        TrainingSession(GradientDescent(0.1).minimize(loss), ["openvino"]) as session,
+        pytest.raises(RunError, match=r"node 'volume' \(Det\).*run it on ONNX Runtime"),
+    ):
+        session.run({"x": np.ones((2, 2), np.float32)})

@@ -1,4 +1,4 @@
-"""A step in three stages computes what it computes as a whole: single numbers apart from tensors."""
+"""A step in three stages, numbers apart from tensors, computes what it computes as a whole."""
 
 from collections.abc import Sequence
 from typing import Any

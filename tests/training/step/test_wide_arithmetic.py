@@ -31,7 +31,7 @@ def found(nodes: str) -> list[str]:
     [
         ("[a] y = Mul(x, big)", ["node 'a' (Mul) has an integer beyond 32 bits"]),
         ("[a] b = Less(x, big) y = Cast<to = 7>(b)", ["node 'a' (Less) has an integer beyond"]),
-        ("[a] d = Cast<to = 11>(f) [b] y = Cast<to = 7>(d)", ["node 'a' (Cast) computes in float64"]),
+        ("[a] d = Cast<to = 11>(f) [b] y = Cast<to = 7>(d)", ["node 'a' (Cast) computes in fl"]),
         ("y = Mul(x, small)", []),
         ("s = Constant<value_ints = [0]>() e = Constant<value_ints = [9223372036854775807]>() "
          "y = Slice(x, s, e)", []),
