@@ -18,7 +18,6 @@ from amp_rewrite.runtimes.ort.providers import check_form
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, provider_named
-from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.session.openvino_limits import check_fed_integers
 from amp_rewrite.training.session.program import WHAT, StateTensors
@@ -27,7 +26,6 @@ from amp_rewrite.training.step.numbers_apart import numbers_apart
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
-from amp_rewrite.training.step.wide_arithmetic import wide_arithmetic
 
 
 class StageRunner(Protocol):
@@ -146,7 +144,6 @@ class OpenVinoStages:
             own = {name: value for name, value in targets.items() if name in part.leaves}
             shared: dict[str, Any] = {"device": device, "updates": updates}
             if part is tensors:
-                _warn_of_wide(part.model)
                 loaded = _OpenVinoStage(
                     whole, info, sets, own, providers=providers, options=options, **shared
                 )
@@ -169,16 +166,6 @@ class OpenVinoStages:
             OptionError: Always.
         """
         return self._stages[-1].session.end_profiling()
-
-
-def _warn_of_wide(model: ir.Model) -> None:
-    found = next(wide_arithmetic(model.graph), None)
-    if found is not None:
-        global_state.warn_once(
-            f"{OPENVINO}-wide",
-            f"OpenVINO computes int64 in 32 bits and float64 in float32, and {found}: the step may "
-            f"differ from that of {CPU}",
-        )
 
 
 def _entered(part: Stage, outer: Sequence[str]) -> Stage:

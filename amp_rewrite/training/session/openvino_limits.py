@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from amp_rewrite.dtypes import LOW
-from amp_rewrite.errors import FeedError, OptionError
+from amp_rewrite.errors import FeedError, OptionError, StepError
 from amp_rewrite.runtimes.openvino.package import computes_in
+from amp_rewrite.runtimes.openvino.wide_arithmetic import exceeds
 from amp_rewrite.runtimes.ort.ort_values import is_ort_value, shared_array
 from amp_rewrite.targets import CPU, OPENVINO
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.step.step_info import StepInfo
-from amp_rewrite.training.step.wide_arithmetic import check_narrow_states, exceeds
 
 
 def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
@@ -38,7 +38,7 @@ def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
             "OpenVINO cannot emulate low precision: it leaves out casts to float16 and back",
             remedy=f"emulate on {CPU}, or leave emulate out",
         )
-    check_narrow_states(info, OPENVINO)
+    _check_states(info)
     if info.precision in LOW and not computes_in(info.precision):
         global_state.warn_once(
             f"{OPENVINO}-{info.precision}",
@@ -61,4 +61,17 @@ def check_fed_integers(feeds: Mapping[str, Any]) -> None:
                 found=f"{array.min()} to {array.max()}",
                 expected="-2147483648 to 2147483647",
                 remedy=f"train with {CPU}",
+            )
+
+
+def _check_states(info: StepInfo) -> None:
+    """Refuse tensors of float64 among the states; single numbers are ONNX Runtime's affair."""
+    for state in info.states:
+        if state.dtype == "double" and state.shape not in ((), (1,)):
+            raise StepError(
+                f"{OPENVINO} computes float64 in float32",
+                where=f"state {state.name!r}",
+                found="float64",
+                expected="float32 or lower",
+                remedy=f"train it with {CPU}, or store the model in float32",
             )

@@ -1,20 +1,19 @@
-"""What a step computes in more bits than an engine has."""
+"""What a model computes in more bits than OpenVINO has: it computes int64 in 32 of them."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import StepError
+from amp_rewrite.errors import AmpWarning
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.training.builder.known import constant_tensor
-from amp_rewrite.training.step.step_info import StepInfo
 
 NARROW = np.iinfo(np.int32)
-"""What an engine holds that computes int64 in 32 bits."""
+"""What it holds of an integer."""
 
 _INTEGERS = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 
@@ -26,25 +25,21 @@ _ARITHMETIC = (
 )
 
 
-def check_narrow_states(info: StepInfo, engine: str) -> None:
-    """Refuse tensors among the states that an engine would compute in fewer bits.
+def warn_of_wide_arithmetic(graph: ir.Graph, what: str) -> None:
+    """Warn of the first node that computes otherwise on OpenVINO.
 
     Args:
-        info: The step.
-        engine: What it is called.
-
-    Raises:
-        StepError: One is float64. Single numbers are computed by ONNX Runtime, whatever the engine.
+        graph: The model's.
+        what: The model as the warning calls it.
     """
-    for state in info.states:
-        if state.dtype == "double" and state.shape not in ((), (1,)):
-            raise StepError(
-                f"{engine} computes float64 in float32",
-                where=f"state {state.name!r}",
-                found="float64",
-                expected="float32 or lower",
-                remedy="train it with CPUExecutionProvider, or store the model in float32",
-            )
+    found = next(wide_arithmetic(graph), None)
+    if found is not None:
+        warnings.warn(
+            f"OpenVINO computes int64 in 32 bits and float64 in float32, and of {what} {found}: "
+            "results may differ from ONNX Runtime's",
+            AmpWarning,
+            stacklevel=3,
+        )
 
 
 def wide_arithmetic(graph: ir.Graph) -> Iterator[str]:
@@ -60,7 +55,7 @@ def _is_beyond(value: ir.Value | None) -> bool:
     """Return whether a value is a constant that 32 bits do not hold."""
     if value is None or value.dtype not in _INTEGERS:
         return False
-    tensor = constant_tensor(value)
+    tensor = ir.convenience.get_const_tensor(value)
     return tensor is not None and exceeds(tensor.numpy())
 
 
