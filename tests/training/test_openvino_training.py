@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import train_models
 from onnx import TensorProto
+from thread_shards import on_threads
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
+from amp_rewrite.cli.main import main
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.session.training_session import TrainingSession
-
-from thread_shards import on_threads  # isort: skip
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
 
@@ -282,3 +282,43 @@ def test_a_trainer_trains_on_it(tmp_path: Path) -> None:
         trainer.session.export(tmp_path / "trained.onnx")
     assert (tmp_path / "trained.onnx").exists()
     assert (tmp_path / "c.safetensors").exists()
+
+
+@pytest.mark.usefixtures("bfloat16_processor")
+def test_steps_in_real_bfloat16_follow_float32() -> None:
+    build = FEATURES["adam with a schedule"]
+    with (
+        TrainingSession(build(), [OPENVINO], precision="bfloat16") as low,
+        TrainingSession(build()) as expected,
+    ):
+        assert low.info.precision == "bfloat16"
+        for step in range(20):
+            losses = [float(session.run(batch(step))["loss"]) for session in (low, expected)]
+            assert losses[0] != losses[1], "the products are rounded"
+            assert losses[0] == pytest.approx(losses[1], rel=0.02)
+        found, wanted = low.state_dict(), expected.state_dict()
+        for name in ("global_step", "random/counter", "beta1_power", "beta2_power"):
+            np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+        assert found["first.weight"].dtype == np.float32
+
+
+def command(*arguments: str | Path) -> int:
+    """Return the exit status of the command."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.mark.usefixtures("bfloat16_processor")
+def test_the_command_trains_a_step_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, step, trained = (tmp_path / f"{name}.onnx" for name in ("model", "step", "trained"))
+    save(amp.load(network()), model)
+    np.savez(tmp_path / "data.npz", **batch(0, examples=40))
+    precision = ["--precision", "bfloat16", "--target", OPENVINO]
+    assert not command("train-step", model, "-o", step, "--loss", "loss", *precision)
+    run = ["train", step, "--data", tmp_path / "data.npz", "--epochs", "2", "--batch", "16"]
+    assert not command(*run, "--provider", OPENVINO, "-o", trained)
+    assert "2 epochs, 6 steps" in capsys.readouterr().out
+    assert trained.exists()
+    assert command(*run, "--provider", OPENVINO, "--cuda-graph")
+    assert "CUDA graphs need the CUDA execution provider" in capsys.readouterr().err

@@ -55,7 +55,7 @@ from amp_rewrite.training.session.unscaled import warn_if_unscaled
 from amp_rewrite.training.session.waiting import Waiting
 from amp_rewrite.training.step.export import set_weights
 from amp_rewrite.training.step.input_limits import input_limits
-from amp_rewrite.training.step.precision import check_supported, in_precision
+from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
 from amp_rewrite.training.step.step_arguments import example_count, fetch_names
 
@@ -565,9 +565,7 @@ def _is_loaded(source: object) -> bool:
 def _step_of(source: Any, seed: int, precision: str | None, kernels: Target) -> Step:
     """Return a step in a precision, which the kernels of a target compute in."""
     step = read_step(source) if _is_loaded(source) else whole_step(source, seed=seed)
-    kind: Changes = {"target": kernels.name}
-    if kernels.precisions:  # one that it has; what is asked for is checked below
-        kind["precision"] = kernels.precisions[0]  # pyright: ignore[reportGeneralTypeIssues] a text
+    kind: Changes = {"target": kernels.name, **low_of(None, kernels)}
     step = in_precision(step, precision, changed(None, **kind))
     check_supported(step.info.precision, kernels)
     return step
