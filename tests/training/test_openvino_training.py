@@ -16,6 +16,7 @@ from amp_rewrite.cli.main import main
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.targets import CPU
+from amp_rewrite.training.session.engine_stages import STATIC
 from amp_rewrite.training.session.training_session import TrainingSession
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
@@ -322,3 +323,37 @@ def test_the_command_trains_a_step_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert trained.exists()
     assert command(*run, "--provider", OPENVINO, "--cuda-graph")
     assert "CUDA graphs need the CUDA execution provider" in capsys.readouterr().err
+
+
+def test_batches_of_many_sizes_share_what_is_compiled_for_any() -> None:
+    build = FEATURES["sgd"]
+    with TrainingSession(build(), [OPENVINO]) as found, TrainingSession(build()) as expected:
+        for size in (*range(2, STATIC + 5), 2):
+            losses = [s.run(batch(size, size))["loss"] for s in (found, expected)]
+            near(losses[0], losses[1], f"loss of {size}")
+        agree(found, expected)
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_convolutions_train_with_small_and_large_kernels(size: int) -> None:
+    net = train_models.Net(0)
+    x = net.input("x", TensorProto.FLOAT, "N", 16, 9, 9)
+    t = net.input("t", TensorProto.INT64, "N")
+    x = net.op("Tanh", net.conv(x, "first", 16, 8, size, 2))
+    x = net.linear(net.op("Flatten", x, axis=1), "last", 8 * 25, 5)
+    net.loss(net.op("Identity", x, name="logits"), t, 5)
+    proto = net.model("convolved")
+
+    def fed(step: int, examples: int) -> dict[str, Any]:
+        rng = np.random.default_rng(step)
+        images = rng.normal(size=(examples, 16, 9, 9)).astype(np.float32)
+        return {"x": images, "t": rng.integers(0, 5, examples)}
+
+    def build() -> Any:
+        return momentum().minimize(amp.value(amp.load(proto), "loss"))
+
+    with TrainingSession(build(), [OPENVINO]) as found, TrainingSession(build()) as expected:
+        for step in range(6):
+            losses = [s.run(fed(step, 4 + step))["loss"] for s in (found, expected)]
+            near(losses[0], losses[1], f"loss of step {step}")
+        agree(found, expected)
