@@ -1,12 +1,14 @@
 """Training on OpenVINO: all that a session does, held to ONNX Runtime's on the same batches."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import train_models
+from digits import digits
 from onnx import TensorProto
 from thread_shards import on_threads
 
@@ -15,6 +17,8 @@ from amp_rewrite import optimizers
 from amp_rewrite.cli.main import main
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import DROPOUT_KEY
+from amp_rewrite.loop.loop import train
+from amp_rewrite.loop.plan import Plan
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.session.engine_stages import STATIC
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -357,3 +361,36 @@ def test_convolutions_train_with_small_and_large_kernels(size: int) -> None:
             losses = [s.run(fed(step, 4 + step))["loss"] for s in (found, expected)]
             near(losses[0], losses[1], f"loss of step {step}")
         agree(found, expected)
+
+
+def accuracy(proto: Any, data: Any, held: Any, seed: int, **options: Any) -> float:
+    """Return what share of held-out digits a network recognises after 10 epochs of Adam."""
+    train_op = optimizers.Adam(1e-3).minimize(amp.value(amp.load(proto), "loss"))
+    with TrainingSession(train_op, seed=seed, **options) as session:
+        train(session, data, Plan(epochs=10, batch=64, seed=seed))
+        logits = session.evaluate(held.arrays, "logits")["logits"]
+    return float((logits.argmax(1) == held.arrays["t"]).mean())
+
+
+def flattened(data: Any) -> Any:
+    return type(data)({**data.arrays, "x": data.arrays["x"].reshape(len(data.arrays["x"]), -1)})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bfloat16_processor")
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+def test_bfloat16_recognises_as_many_digits_as_float32(network: str) -> None:
+    shares: list[list[float]] = []
+    for seed in range(3):
+        data, held = digits()
+        proto = train_models.digits_cnn(seed)
+        if network == "mlp":
+            proto = train_models.mlp((64, 256, 256, 10), seed)
+            data, held = (flattened(d) for d in (data, held))
+        run = partial(accuracy, proto, data, held, seed)
+        shares.append([run(), run(providers=[OPENVINO]), run(providers=[OPENVINO],
+                                                             precision="bfloat16")])  # fmt: skip
+    found = np.array(shares)
+    assert found.min() > 0.96, found
+    spread = np.ptp(found[:, 0])
+    assert abs(found[:, 2].mean() - found[:, 0].mean()) <= max(spread, 0.005), found

@@ -84,6 +84,7 @@ def _convolve(b: Builder, conv: ir.Node, backward: set[ir.Node]) -> None:
 def _gradient_of(w: ir.Value, backward: set[ir.Node]) -> ir.Value | None:
     """Return what has the weight's shape and is read by no other node of the backward pass."""
     shape = dims(w)
+    # operators: those that the forms of `convolution_weight` end in.
     ends = [node.outputs[0] for node in backward if node.op_type in ("Transpose", "Reshape")]
     found = [
         value
