@@ -280,15 +280,15 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
 def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise.
 
-    That is rules about nodes that match nothing, and the first node that an estimate keeps float32:
-    a range or data may know better.
+    That is rules about nodes that match nothing, and the first node that an estimate keeps float32,
+    or that may overflow: a range or data may know better.
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=4)
-    found = first_likely_overflow(result.context)
+    found = first_likely_overflow(result.context, result.painting)
     if found is not None:
-        remedy = "an input range (--input-range NAME=LOW:HIGH) or calibrate knows better"
+        remedy = "an input range (--input-range NAME=LOW:HIGH), calibrate or verify knows better"
         warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=4)
 
 
