@@ -14,10 +14,16 @@ import amp_rewrite as amp
 STATE_SPACE = """
     b = MatMul(x, w0) c = MatMul(x, w1) s = MatMul(x, w2) step = Softplus(s) z = MatMul(x, w3)
     [inner] bx = Mul(b, x) [discretize] dbx = Mul(step, bx) [readout] cy = Mul(c, dbx)
-    sz = Sigmoid(z) g = Mul(z, sz) [gate] p = Mul(cy, g) y = MatMul(p, w4)"""
+    sz = Sigmoid(z) g = Mul(z, sz) [gate] p = Mul(cy, g)
+    [layer] y = MatMul(p, w4)"""
 LINEAR_ATTENTION = """
     q = MatMul(x, w0) k = MatMul(x, w1) v = MatMul(x, w2) kt = Transpose<perm = [0, 2, 1]>(k)
     [state] kv = MatMul(kt, v) [read] o = MatMul(q, kv) r = Add(o, x) y = MatMul(r, w3)"""
+RMS_NORMS = """
+    q = MatMul(x, w0) k = MatMul(x, w1) two = Constant<value_float = 2.0>()
+    q2 = Pow(q, two) qm = ReduceMean(q2) qr = Sqrt(qm) qi = Reciprocal(qr) qn = Mul(q, qi)
+    k2 = Mul(k, k) km = ReduceMean(k2) kr = Sqrt(km) kn = Div(k, kr)
+    t = Transpose<perm = [0, 2, 1]>(kn) s = MatMul(qn, t) v = MatMul(s, x) y = MatMul(v, w2)"""
 GATED_LAYER = """
     g = MatMul(x, w0) u = MatMul(x, w1) s = Sigmoid(g) silu = Mul(g, s) p = Mul(silu, u)
     d = MatMul(p, w2) r = Add(x, d) y = MatMul(r, w3)"""
@@ -48,25 +54,30 @@ def _model(body: str) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("body", "first"),
     [
-        (STATE_SPACE, "discretize multiplies the third of 5"),
-        (LINEAR_ATTENTION, "read multiplies the third of 3"),
+        (STATE_SPACE, "discretize has a product of 5"),
+        (LINEAR_ATTENTION, "read has a product of 3"),
     ],
 )
-def test_the_first_product_of_three_activations_is_named(
+def test_the_first_node_with_a_product_of_three_activations_is_named(
     body: str, first: str, target: str
 ) -> None:
-    with pytest.warns(amp.AmpWarning, match=f"{first} activations"):
+    with pytest.warns(amp.AmpWarning, match=f"{first} activations that nothing bounds"):
         result = amp.rewrite(_model(body), target=target)
     assert result.report.summary.compute_converted == 1.0
     assert first in (result.report.likely_overflow or "")
 
 
 @pytest.mark.parametrize("target", ["cuda", "webgpu", "schema"])
-@pytest.mark.parametrize("body", [GATED_LAYER, CUBE_IN_A_GELU, ATTENTION])
+@pytest.mark.parametrize("body", [GATED_LAYER, CUBE_IN_A_GELU, ATTENTION, RMS_NORMS])
 def test_two_activations_and_bounded_factors_are_no_news(body: str, target: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert amp.rewrite(_model(body), target=target).report.likely_overflow is None
+
+
+def test_a_float32_product_counts_where_a_low_node_reads_it() -> None:
+    with pytest.warns(amp.AmpWarning, match="gate has a product of 5 activations"):
+        amp.rewrite(_model(STATE_SPACE), deny_nodes=["inner", "discretize", "readout"])
 
 
 def test_what_is_bounded_denied_or_bfloat16_is_no_news() -> None:
@@ -75,7 +86,7 @@ def test_what_is_bounded_denied_or_bfloat16_is_no_news() -> None:
         warnings.simplefilter("error")
         assert amp.rewrite(model, precision="bfloat16").report.likely_overflow is None
         assert amp.rewrite(model, input_ranges={"x": (-1, 1)}).report.likely_overflow is None
-        denied = amp.rewrite(model, deny_nodes=["discretize", "readout", "gate"])
+        denied = amp.rewrite(model, deny_nodes=["discretize", "readout", "gate", "layer"])
     assert denied.report.likely_overflow is None
 
 

@@ -7,7 +7,6 @@ not, and no estimate that starts from weights can tell: they are low, and the us
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from amp_rewrite.graph.constants import constant_tensor
@@ -32,52 +31,52 @@ _GROWING = having(
     *("Softplus", "Sub", "Swish"),
 }
 
+# operators: those with a divisor, the last input.
+_QUOTIENTS = ("Div", "Reciprocal")
+
 # operators: those that give the right number for an infinity.
 _SATURATING = frozenset({"Atan", "Erf", "HardSigmoid", "Sigmoid", "Softsign", "Tanh"})
 
 
 class _Size(NamedTuple):
-    """How many activations are multiplied in a value, and which node multiplied the third."""
+    """How many activations are multiplied in a value, and the first low node on the way to it.
+
+    The node is one that makes or reads a product of several; ABSENT if there is none.
+    """
 
     factors: float
-    product: int = ABSENT
+    node: int = ABSENT
 
 
 _ACTIVATION, _BOUNDED = _Size(1), _Size(0)
 
 
 def unbounded_product(context: PaintContext, painting: Painting) -> str | None:
-    """Return the first low product of several activations that anything relies on, and why.
+    """Return the first low node with a product of several activations to rely on, and why.
 
     None in a training step, whose loss scale has an eye on infinities.
     """
     if not may_leave_range(context.low) or context.variables or not painting.allow.any():
         return None
-    flat, sizes = context.type_graph.flat, _Sizes(context)
+    flat, sizes = context.type_graph.flat, _Sizes(context, painting)
     reached: list[_Size] = []
     for node in range(flat.n_nodes):
         reached += sizes.sweep(node)
     reached += [sizes[value] for value in flat.main.outputs]
-    low = [size for size in reached if size.product != ABSENT and _is_low(context, painting, size)]
-    if not low:
+    first = min((s for s in reached if s.node != ABSENT), key=lambda s: s.node, default=None)
+    if first is None:
         return None
-    first = min(low, key=lambda size: size.product)
-    name, end = flat.node_names[first.product], f"{context.low.name} ends at {context.low.max:.6g}"
-    return f"{name} multiplies the third of {first.factors:.2g} activations, unbounded, and {end}"
-
-
-def _is_low(context: PaintContext, painting: Painting, size: _Size) -> bool:
-    vertices = context.type_graph.vertices_of(size.product)
-    return any(painting.is_allow(vertex) for vertex in vertices)
+    name, end = flat.node_names[first.node], f"{context.low.name} ends at {context.low.max:.6g}"
+    return f"{name} has a product of {first.factors:.2g} activations that nothing bounds, {end}"
 
 
 class _Sizes:
     """The sizes of values, in execution order."""
 
-    def __init__(self, context: PaintContext) -> None:
+    def __init__(self, context: PaintContext, painting: Painting) -> None:
         self._graph, self._intervals = context.type_graph, context.values.intervals
         self._flat, self._known = context.type_graph.flat, dict[int, _Size]()
-        self._hidden = {value for group in context.groups for value in group.inner}
+        self._painting = painting
 
     def __getitem__(self, value: int) -> _Size:
         """Return the size of a value; what nobody says anything of is one activation."""
@@ -91,41 +90,39 @@ class _Sizes:
 
     def sweep(self, node: int) -> list[_Size]:
         """Learn what a node makes, and return the sizes that it takes the model's word for."""
-        flat, row = self._flat, row_of(self._flat.called(node))
-        inputs = [
-            v for k, v in enumerate(flat.inputs_of(node)) if row.data is None or k in row.data
-        ]
-        given = [v for v in inputs if v != ABSENT and self._graph.types[v] in FLOAT32_TYPES]
+        flat, data = self._flat, row_of(self._flat.called(node)).data
+        read = (v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data)
+        given = [v for v in read if v != ABSENT and self._graph.types[v] in FLOAT32_TYPES]
         sizes = [self[value] for value in given]
-        found = self._made(node, given, sizes) if given else None
-        for value in flat.outputs_of(node):
-            if found is not None and value not in self._hidden:
-                self._known[value] = found
-        is_end = found is None and operator(flat.called(node)) not in _SATURATING
-        return sizes if is_end else []
+        factors = self._factors(node, given, [size.factors for size in sizes]) if given else None
+        if factors is None:
+            is_end = operator(flat.called(node)) not in _SATURATING
+            return [self._at(node, s.factors, [s]) for s in sizes] if is_end else []
+        found = self._at(node, factors, sizes)
+        self._known |= dict.fromkeys(flat.outputs_of(node), found)
+        return []
 
-    def _made(self, node: int, given: list[int], sizes: list[_Size]) -> _Size | None:
-        """Return the size of a node's results; None where it starts anew, as behind a layer."""
+    def _at(self, node: int, factors: float, sizes: list[_Size]) -> _Size:
+        """Return the size of what a node makes or reads, of operands of these sizes."""
+        if factors < _SEVERAL:
+            return _Size(factors)
+        vertices = self._graph.vertices_of(node)
+        here = [node] if any(self._painting.is_allow(v) for v in vertices) else []
+        earlier = [size.node for size in sizes if size.node != ABSENT]
+        return _Size(factors, min([*earlier, *here], default=ABSENT))
+
+    def _factors(self, node: int, given: list[int], factors: list[float]) -> float | None:
+        """Return how many factors a node's results have; None where it starts anew, as a layer."""
         called = self._flat.called(node)
         name, traits = operator(called), row_of(called).traits
         if Trait.MULTIPLIES in traits and Trait.HANDS_ON not in traits:
             constants = [constant_tensor(self._graph, v) is not None for v in given]
-            if Trait.CONTRACTS in traits and any(constants):
-                return None
-            return _product(node, sum(size.factors for size in sizes), sizes)
+            is_layer = Trait.CONTRACTS in traits and any(constants)
+            return None if is_layer else sum(factors)
         if name == "Pow" and len(given) > 1 and self._intervals[given[1]].is_point:
-            exponent = self._intervals[given[1]].low
-            return _product(node, max(sizes[0].factors * exponent, 0.0), sizes)
-        if name == "Div" and len(sizes) > 1:
-            return _product(node, max(sizes[0].factors - sizes[1].factors, 0.0), sizes)
+            return factors[0] * self._intervals[given[1]].low
+        if name in _QUOTIENTS:
+            return (factors[0] if name == "Div" else 0.0) - factors[-1]
         if name == "Sqrt":
-            return _product(node, sizes[0].factors / 2, sizes)
-        return max(sizes, key=lambda size: size.factors) if name in _GROWING else None
-
-
-def _product(node: int, factors: float, operands: list[_Size]) -> _Size:
-    """Return the size of a product; who multiplied the third factor is remembered."""
-    if not _SEVERAL <= factors < math.inf:
-        return _Size(factors)
-    earlier = [size.product for size in operands if size.product != ABSENT]
-    return _Size(factors, min(earlier, default=node))
+            return factors[0] / 2
+        return max(factors) if name in _GROWING else None
