@@ -56,7 +56,7 @@ def test_exactly_the_vertices_that_carry_the_value_are_denied_with_the_measured_
 
 def test_what_only_rearranges_a_constant_is_none_of_the_values():
     turned = model("t = Transpose(v) y = MatMul(x, t)", square(1, "v"))
-    assert list(calibrate(turned, [constant(1.0)]).ranges) == ["x", "y"]
+    assert set(calibrate(turned, [constant(1.0)]).ranges) == {"x", "y"}
 
 
 def test_nothing_is_denied_where_everything_fits():
