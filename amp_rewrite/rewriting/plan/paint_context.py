@@ -17,7 +17,7 @@ from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
-from amp_rewrite.rewriting.paint.ties import kernel_ties
+from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -28,8 +28,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     """Return what the painting of a model knows; `lists` are those of `lists_of`."""
     target = targets.find(options.target)
     kernels = table_of(target)
-    tie = None if kernels is None else kernel_ties(kernels, options.low)
-    type_graph = build_type_graph(model, tie)
+    type_graph = build_type_graph(model, variable_ties(kernels, options.low))
     table = fusions.of_target(target)
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
