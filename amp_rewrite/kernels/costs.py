@@ -202,12 +202,7 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
     rates: dict[tuple[str, str], list[Rate]] = {}
     for row in data["costs"]:
         rates.setdefault((_known(row["family"], known), row["type"]), []).append(_rate(row))
-    casts = tuple(
-        CastRate(
-            row["to"], _known(row["producer"], known), _known(row["consumer"], known), _rate(row)
-        )
-        for row in data["casts"]
-    )
+    casts = tuple(_cast(row, known) for row in data["casts"])
     joins = {
         (_known(row["producer"], known), _known(row["consumer"], known), type_): _rate(saved)
         for row in data["joins"]
