@@ -17,7 +17,9 @@ from chromium import find_chromium, missing
 from resources import give_back, memory, peak_memory
 from tools_installed import REQUIRED
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, RuntimeMissingError
+from amp_rewrite.runtimes.openvino.package import computes_in
+from amp_rewrite.runtimes.openvino.package import import_runtime as import_openvino
 from amp_rewrite.runtimes.ort.plugins import devices_of
 from amp_rewrite.training.global_state import global_state
 
@@ -98,6 +100,27 @@ def webgpu() -> str:
             pytest.fail(str(error))
         pytest.skip(str(error))
     return WEBGPU
+
+
+@pytest.fixture(scope="session")
+def openvino() -> Any:
+    """Return OpenVINO where it is installed, which needs no more than a CPU.
+
+    A test that uses it has the mark openvino. The extra openvino installs it.
+    """
+    try:
+        return import_openvino()
+    except RuntimeMissingError as error:
+        if os.environ.get("AMP_OPENVINO") == "required":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def bfloat16_processor(openvino: Any) -> None:
+    """Skip a test where the processor has no instructions for bfloat16."""
+    if not computes_in("bfloat16"):
+        pytest.skip("the processor has no instructions for bfloat16")
 
 
 @pytest.fixture(scope="session")
