@@ -12,9 +12,8 @@ import pytest
 import random_models
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from rewrite_text import lists_of, parse, reasons, rewritten
+from rewrite_text import lists_of, rewritten
 
-import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
 from amp_rewrite.graph.constants import constant_tensor
@@ -146,7 +145,7 @@ class Predicted:
 
 
 def painted(model: onnx.ModelProto, table: CostTable, **options: Any) -> Any:
-    """Return what the painting of a model knows, its weighing and the painting before the choice."""
+    """Return what is known of a model, what is weighed, and the painting before the choice."""
     chosen = RewriteOptions(target="schema", **options)
     context = paint_context(read_flat(model), lists_of("float16"), chosen)
     weighing = Weighing(table, chosen.preference, context.type_graph.flat)
@@ -157,7 +156,7 @@ def painted(model: onnx.ModelProto, table: CostTable, **options: Any) -> Any:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(PLAIN + ("Exp", "MatMul", "MatMul")),
+            st.sampled_from((*PLAIN, "Exp", "MatMul", "MatMul")),
             st.integers(0, 5),
             st.integers(0, 5),
             st.just(()),
