@@ -105,6 +105,8 @@ class CheapestRegions:
         times = (self._time.times(t, painted) for t in (self._context.low, FLOAT32))
         low, float32 = times
         own[painted] = low - float32
+        for vertex, saved in self._time.raised():
+            own[vertex] -= saved
         joins = self._time.joins
         half = (joins.float32 - joins.low) // 2
         np.add.at(own, joins.makers, half)

@@ -8,7 +8,7 @@ cost what that saves if they differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,9 +17,10 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.kernels.costs import NONE, CostTable
+from amp_rewrite.kernels.costs import NONE, CostTable, Rate
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.weighing import Weighing
 
@@ -36,14 +37,14 @@ class Flows:
     Attributes:
         values: By row, the value; rows of one value stand together.
         makers: By row, the vertex that makes it.
-        readers: By row, the vertex that reads it; no two rows of a value have the same.
-        first: By value of those that occur, its first row.
-        group: By row, which of these values it is.
+        readers: By row, the vertex that reads it.
+        families: By row, the code of the reader's family.
     """
 
     values: Array
     makers: Array
     readers: Array
+    families: Array
 
     @cached_property
     def first(self) -> Array:
@@ -186,30 +187,63 @@ class RunningTime:
     def flows(self) -> Flows:
         """The float32 values and what reads them, constants included.
 
-        A Cast of the model reads whatever it is given: it is left out.
+        A Cast of the model to the low type reads as what reads its result; one to another type
+        takes whatever it is given, and is left out.
         """
         flat, graph = self._flat, self._graph
-        slots = np.array(flat.inputs, np.int64)
-        reads = np.array(graph.reads, np.int64)
+        slots, reads = np.array(flat.inputs, np.int64), np.array(graph.reads, np.int64)
         casts = np.array([o[:2] == ("", "Cast") for o in flat.operators], np.bool_)
         of_cast = casts[np.array(flat.operator, np.int64)][flat.slot_nodes]
         there = (slots != ABSENT) & ~of_cast
         there &= np.append(self._is_float32, np.False_)[slots]
-        values, readers = [slots[there]], [np.where(reads == ABSENT, self.float32, reads)[there]]
+        readers = np.where(reads == ABSENT, self.float32, reads)[there]
+        rows = [(slots[there], readers, self._family[flat.slot_nodes[there]])]
         for number, body in enumerate(flat.bodies):
             outputs = np.array(body.outputs, np.int64)
             if number == MAIN:
                 low = np.isin(outputs, list(self._context.low_ends))
                 sinks = np.where(low, self.low, self.float32)
             else:
-                given = graph.sinks.get(number, [ABSENT] * len(outputs))
-                sinks = np.where(np.array(given) == ABSENT, self.float32, given)
-            values.append(outputs[self._is_float32[outputs]])
-            readers.append(sinks[self._is_float32[outputs]])
-        width = self.low + 1
-        rows = np.unique(np.concatenate(values) * width + np.concatenate(readers))
-        value, reader = np.divmod(rows, width)
-        return Flows(value, self._makers[value], reader)
+                given = np.array(graph.sinks.get(number, [ABSENT] * len(outputs)), np.int64)
+                sinks = np.where(given == ABSENT, self.float32, given)
+            of_tensor = self._is_float32[outputs]
+            rows.append((outputs[of_tensor], sinks[of_tensor], np.zeros(of_tensor.sum(), np.int64)))
+        lowered = np.array([*self._lowered()], np.int64).reshape(-1, 2)
+        rows.append((lowered[:, 0], np.full(len(lowered), self.low), lowered[:, 1]))
+        values, readers, families = (np.concatenate(column) for column in zip(*rows, strict=True))
+        order = np.lexsort((families, readers, values))
+        columns = np.stack((values, readers, families), axis=1)[order]
+        columns = columns[(np.diff(columns, axis=0, prepend=ABSENT) != 0).any(axis=1)]
+        values, readers, families = columns.T
+        return Flows(values, self._makers[values], readers, families)
+
+    def _lowered(self) -> Iterator[tuple[int, int]]:
+        """Yield what Casts of the model make low, float32 values, each with a reader's family."""
+        flat, low = self._flat, tensor_type(self._context.low.number)
+        for node in flat.nodes_of("Cast"):
+            value, output = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+            if self._is_float32[value] and self._graph.types[output] == low:
+                yield from ((value, family) for family in self._reading(output))
+
+    def raised(self) -> Iterator[tuple[int, int]]:
+        """Yield the vertices that make float32 of low values, Casts of the model, with their times.
+
+        That is what becoming low saves: there is no Cast then.
+        """
+        flat, low = self._flat, tensor_type(self._context.low.number)
+        for node in flat.nodes_of("Cast"):
+            value, output = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+            if not self._is_float32[output] or self._graph.types[value] != low:
+                continue
+            maker = flat.producer[value]
+            family = 0 if maker == ABSENT else int(self._family[maker])
+            elements = int(self._weighing.elements[value])
+            rates = [self._cast_rates(FLOAT32)[family][reader] for reader in self._reading(output)]
+            yield self._graph.source[output], max(self._rounded(r, elements) for r in rates)
+
+    def _reading(self, value: int) -> set[int]:
+        """Return the codes of the families of what reads a value."""
+        return {int(self._family[node]) for node in self._flat.readers(value)} or {0}
 
     @cached_property
     def _makers(self) -> Array:
@@ -225,19 +259,22 @@ class RunningTime:
         """By vertex, the code of its node's family; the two behind the last are of none."""
         return np.append(self._family[self._graph.node], (0, 0))
 
+    def _cast_rates(self, to: DType) -> list[list[Rate]]:
+        """Return what a Cast to a type takes, by the families of its maker and of its reader."""
+        names = self._families
+        return [[self._table.cast(to, maker, reader) for reader in names] for maker in names]
+
     def casts(self, to: DType) -> Array:
         """Return, by value of `flows`, what a Cast of it to a type takes; constants cost nothing.
 
         If several read it, it takes what the dearest of them says.
         """
-        flows, names = self.flows, self._families
-        rates = [[self._table.cast(to, maker, reader) for reader in names] for maker in names]
+        flows, rates = self.flows, self._cast_rates(to)
         calls = np.array([[rate.call for rate in row] for row in rates])
         each = np.array([[rate.element for rate in row] for row in rates])
-        family = self._families_of_vertices
-        pair = family[flows.makers], family[flows.readers]
-        elements = np.where(self._is_constant, 0, self._weighing.elements)[flows.values]
-        taken = np.rint((calls[pair] + each[pair] * elements) * UNIT).astype(np.int64)
+        pair = self._families_of_vertices[flows.makers], flows.families
+        taken = calls[pair] + each[pair] * self._weighing.elements[flows.values]
+        taken = np.rint(taken * UNIT).astype(np.int64)
         taken[self._is_constant[flows.values]] = 0
         return np.maximum.reduceat(taken, flows.first) if len(taken) else taken
 
@@ -258,14 +295,17 @@ class RunningTime:
             families = (self._families[self._families_of_vertices[v]] for v in (maker, reader))
             key, elements = tuple(families), int(self._weighing.elements[flows.values[row]])
             saved = [table.joins.get((*key, t.name)) for t in (FLOAT32, self._context.low)]
-            taken = [0 if rate is None else round(rate.takes(elements) * UNIT) for rate in saved]
+            taken = [0 if rate is None else self._rounded(rate, elements) for rate in saved]
             rows.append((maker, reader, *taken))
         return Joins(*np.array(rows, np.int64).reshape(-1, 4).T)
+
+    def _rounded(self, rate: Rate, elements: int) -> int:
+        return round(rate.takes(elements) * UNIT)
 
     def _single_rows(self) -> list[int]:
         """Return the rows of values that one vertex alone reads, of families that are joined."""
         flows, family, width = self.flows, self._families_of_vertices, len(self._families)
-        pairs = family[flows.makers] * width + family[flows.readers]
+        pairs = family[flows.makers] * width + flows.families
         codes = {name: code for code, name in enumerate(self._families)}
         joined = {(maker, reader) for maker, reader, _ in self._table.joins}
         wanted = [codes[m] * width + codes[r] for m, r in joined if m in codes and r in codes]

@@ -55,7 +55,9 @@ def by_networkx(costs: Array, arcs: Arcs) -> int:
             graph.add_edge("s", vertex, capacity=-cost)
         elif cost > 0:
             graph.add_edge(vertex, "t", capacity=cost)
-    for tail, head, cost in zip(arcs.tails.tolist(), arcs.heads.tolist(), arcs.costs.tolist(), strict=True):
+    for tail, head, cost in zip(
+        arcs.tails.tolist(), arcs.heads.tolist(), arcs.costs.tolist(), strict=True
+    ):
         if tail != head:
             known = graph.get_edge_data(tail, head, {"capacity": 0})["capacity"]
             graph.add_edge(tail, head, capacity=known + cost)
