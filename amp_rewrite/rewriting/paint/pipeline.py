@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting
 from amp_rewrite.rewriting.paint.passes.deny_sequences import DenySequences
@@ -140,6 +139,9 @@ def _cheapest(
     What they keep in float32 there, or in the low type, is kept, and the choice made again: at
     most as often as there are vertices, and one; the models of the corpus need one or two.
     """
+    # imported here: most targets have no table of costs
+    from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
+
     regions, wanted = CheapestRegions(context, weighing, painted), set[int]()
     while True:
         painting = painted.with_marks(regions.marks(context.excluded, wanted - {*context.excluded}))
