@@ -23,6 +23,7 @@ from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.weighing import Weighing
 
 _CONSTANT = ("", "Constant")
 
@@ -75,6 +76,7 @@ class PaintContext:
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
             target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
+        weighing: What the regions are chosen by, if the target's costs were measured.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
@@ -94,6 +96,7 @@ class PaintContext:
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
     bytes_per_mac: float | None = None
+    weighing: Weighing | None = None
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
