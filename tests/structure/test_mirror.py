@@ -25,6 +25,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_numerics_commands": "calibrate, localise, tune and verify on one model",
     "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
+    "cli/test_train_data": "train on CSV, images and standard input: train, streams and the data",
     "numerics/emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
     "training/grad/rules/test_elementwise": "arithmetic, activations and trigonometry: one table",
     "training/grad/rules/test_products": "MatMul, Gemm and Einsum: one table",
