@@ -29,7 +29,8 @@ from amp_rewrite.numerics.inputs.stress_inputs import StressInputs
 from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges as parsed_ranges
-from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
+from amp_rewrite.runtimes.engines import check_provider
+from amp_rewrite.runtimes.ort.providers import has_provider
 from amp_rewrite.targets import CUDA
 
 Progress = Callable[[str], None]
@@ -210,17 +211,12 @@ def _device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
     """Return the providers to compare with.
 
     Raises:
-        OptionError: ONNX Runtime lacks one of those asked for.
+        AmpError: One of those asked for cannot be used here.
     """
     if given is None:
         return (CUDA,) if has_provider(CUDA) else ()
     for name in given:
-        if not has_provider(name):
-            raise OptionError(
-                "the execution provider is not available",
-                found=repr(name),
-                expected=", ".join(available_providers()),
-            )
+        check_provider(name)
     return tuple(given)
 
 
