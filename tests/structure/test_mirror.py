@@ -18,7 +18,7 @@ NO_ROOMS = frozenset(
 """Folders that do not test a room: other kinds of tests, and tests of what is not the package."""
 
 OF_MORE_THAN_ONE_MODULE = {
-    "cli/test_first_commands": "what a newcomer types first, to convert, inputs, explain and verify",
+    "cli/test_first_commands": "what a newcomer types first: convert, inputs, explain, verify",
     "cli/test_completion": "what shells are offered: main, command_table and the options",
     "cli/test_commands": "what the commands share, and convert, explain and demo",
     "cli/test_mixed_commands": "train-step and train, one behind the other, in low precision",
