@@ -152,7 +152,7 @@ def painted(model: onnx.ModelProto, table: CostTable, **options: Any) -> Any:
     return context, weighing, paint(replace(context, moves_casts=False)).painting
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
 @given(
     st.lists(
         st.tuples(
