@@ -25,6 +25,10 @@ COREML = "CoreMLExecutionProvider"
 TENSORRT = "TensorRT"
 """What the kernel table of TensorRT calls it: the library, which no provider has to run."""
 
+OPENVINO = "OpenVINO"
+"""What providers and the kernel table of OpenVINO call it: an engine of its own, beside ONNX
+Runtime, which this package uses directly."""
+
 NEEDS_A_DRIVER = "install the driver that it needs, or use another provider"
 
 ONNX_RUNTIME = "onnxruntime_1.31.1"

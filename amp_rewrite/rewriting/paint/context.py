@@ -27,12 +27,14 @@ from amp_rewrite.rewriting.paint.weighing import Weighing
 
 _CONSTANT = ("", "Constant")
 
-# operators: what ONNX Runtime does not load in float16; the function that stands for
-# MeanVarianceNormalization has float32 constants.
-_NOT_LOADED = ("EyeLike", "MeanVarianceNormalization", "MelWeightMatrix")
+# The function that stands for MeanVarianceNormalization has float32 constants, and so
+# has a TreeEnsemble, as attributes.
+_NEVER_LOW = having(Trait.OPAQUE) | {"MeanVarianceNormalization", "TreeEnsemble"}
+"""What stays float32 whatever the schema admits: it would not be valid, or means another thing."""
 
-_NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant", *_NOT_LOADED}
-"""What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
+# operators: what ONNX Runtime does not load in float16.
+_NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS) | {"Constant", "EyeLike", "MelWeightMatrix"}
+"""What UNSAFE_FORCE_ALL leaves alone as well: random numbers, constants and casts."""
 
 
 class _Values(Mapping[str, object]):
@@ -192,7 +194,9 @@ class PaintContext:
         force_all = self.lists.force_all
         return self.type_graph.where(
             lambda k: (
-                force_all and k.operator.domain == "" and k.operator.op_type not in _NEVER_FORCED
+                force_all
+                and k.operator.domain == ""
+                and k.operator.op_type not in _NEVER_FORCED | _NEVER_LOW
             )
         )
 
@@ -241,7 +245,8 @@ class PaintContext:
         flat = self.type_graph.flat
         called, name = flat.called(node), flat.node_names[node]
         pattern = self.rules.allowed_by(name) if self.rules.allow else None
-        if pattern is not None:
+        # A Cast follows its neighbours (RetargetCasts), the ones of an earlier rewrite among them.
+        if pattern is not None and called[:2] != ("", "Cast"):
             why = f"--allow-node {pattern}"
             where = "option allow_nodes"
             return Entry(called.op_type, called.domain, ListName.ALLOW, why, where=where)
@@ -299,6 +304,8 @@ class PaintContext:
             return Reason.FIXED_TYPE
         if kind.schema is None:
             return Reason.UNKNOWN_OPERATOR
+        if kind.operator.op_type in _NEVER_LOW:
+            return Reason.TYPE_UNSUPPORTED
         for variable in kind.variables:
             admitted = kind.schema.variables.get(schema_variable(variable), frozenset())
             if with_element(kind.known[variable], self.low) not in admitted:
