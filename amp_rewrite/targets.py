@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, DType
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 
 CPU = "CPUExecutionProvider"
@@ -53,7 +53,8 @@ class Target:
     Attributes:
         name: What options and errors call it.
         lists: Whose op lists it uses: lists/<precision>_<lists>.yaml, whose `target` is this name.
-        provider: The execution provider of ONNX Runtime that it stands for, or None for any.
+        provider: The execution provider of ONNX Runtime that it stands for, or the engine beside
+            it (OPENVINO), or None for any.
         plugin: The Python package that brings the provider, for ONNX Runtime's
             register_execution_provider_library; None if ONNX Runtime has it built in.
         needs: What the provider needs besides packages, and how to get it, for errors.
@@ -112,7 +113,9 @@ class Target:
             )
 
 
-TargetName = Literal["cuda", "cpu", "webgpu", "tensorrt", "directml", "coreml", "schema"]
+TargetName = Literal[
+    "cuda", "cpu", "webgpu", "tensorrt", "directml", "coreml", "openvino", "schema"
+]
 TargetChoice = TargetName | str
 """A target, the path of a kernel table, or several of both with commas between."""
 
@@ -167,6 +170,13 @@ TARGETS: tuple[Target, ...] = (
         kernels=COREML,
         precisions=(FLOAT16.name,),
         accumulates_in=FLOAT16,
+    ),
+    Target(
+        "openvino",
+        "openvino",
+        OPENVINO,
+        kernels=OPENVINO,
+        precisions=(BFLOAT16.name,),
     ),
     Target("schema", "cuda", tensor_cores=True),
 )

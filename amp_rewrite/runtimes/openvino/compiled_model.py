@@ -170,6 +170,7 @@ class Binding:
         """
         self._request, self._inputs, self._outputs = request, inputs, outputs
         self._written: dict[str, Array] = {}
+        self._memory: dict[str, Array] = {}
 
     def read(self, name: str, value: Any, *, shared: bool = True) -> None:
         """Bind an array that an input is read from; it is not copied.
@@ -191,7 +192,7 @@ class Binding:
             )
         if self._inputs[name]:
             with one_line(f"OpenVINO cannot read the input {name}"):
-                self._request.set_tensor(name, to_tensor(value, shared=shared))
+                self._bind(name, value, shared=shared)
 
     def write(self, name: str, value: Array) -> None:
         """Bind an array that an output is written to: contiguous, writable, of its shape.
@@ -200,7 +201,7 @@ class Binding:
             RunError: The array cannot be bound.
         """
         with one_line(f"OpenVINO cannot write the output {name}"):
-            self._request.set_tensor(name, to_tensor(value, shared=True))
+            self._bind(name, value, shared=True)
         self._written[name] = value
 
     def allocate(self, name: str) -> None:
@@ -226,6 +227,11 @@ class Binding:
         The next run overwrites both.
         """
         return [self._output(name) for name in names]
+
+    def _bind(self, name: str, value: Any, *, shared: bool) -> None:
+        tensor, memory = to_tensor(value, shared=shared)
+        self._request.set_tensor(name, tensor)
+        self._memory[name] = memory  # which the tensor does not keep
 
     def _output(self, name: str) -> Array:
         if name in self._written:
