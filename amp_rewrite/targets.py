@@ -177,6 +177,7 @@ TARGETS: tuple[Target, ...] = (
         OPENVINO,
         kernels=OPENVINO,
         precisions=(BFLOAT16.name,),
+        costs="openvino_2026.4",
     ),
     Target("schema", "cuda", tensor_cores=True),
 )

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Literal
 
 from amp_rewrite.graph.flat import Array, FlatGraph
-from amp_rewrite.graph.io.assumed_shapes import assumed_elements, assumed_shapes
 from amp_rewrite.graph.sizes import Shape, Sizes
 from amp_rewrite.kernels.costs import CostTable
 
@@ -38,11 +37,16 @@ class Weighing:
 
     @cached_property
     def _shapes(self) -> dict[int, Shape]:
+        # Only what is weighed needs onnx's inference, which other rewrites do not import.
+        from amp_rewrite.graph.io.assumed_shapes import assumed_shapes
+
         return assumed_shapes(self.flat)
 
     @cached_property
     def elements(self) -> Array:
         """By value, how many elements it has, as far as shapes tell, or is assumed to have."""
+        from amp_rewrite.graph.io.assumed_shapes import assumed_elements
+
         return assumed_elements(self.flat, self._shapes)
 
     @cached_property
