@@ -140,6 +140,7 @@ def _cheapest(
     kernel, in the low type. Then the choice is made again: at most as often as there are vertices,
     and one. That a group or a factor would rather be low than between low ones is left to the cost.
     """
+    # imported here: most targets have no table of costs
     from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
 
     regions, wanted = CheapestRegions(context, weighing, painted), set[int]()

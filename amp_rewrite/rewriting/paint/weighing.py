@@ -37,7 +37,7 @@ class Weighing:
 
     @cached_property
     def _shapes(self) -> dict[int, Shape]:
-        # Only what is weighed needs onnx's inference, which other rewrites do not import.
+        # imported here: it takes onnx_ir, and targets without a table never need it
         from amp_rewrite.graph.io.assumed_shapes import assumed_shapes
 
         return assumed_shapes(self.flat)
