@@ -63,6 +63,9 @@ class Target:
             or the path of a table, which ends in .json; None admits whatever the ONNX schemas do.
         fusions: Whose table says which groups of nodes it computes as one operator, and in which
             types: lists/fusions/<fusions>.json; None if that is not known, or differs by part.
+        rounding: Whose table says which nodes it computes as one, so that what is between them is
+            not rounded: lists/fusions/rounding_<rounding>.json; None if it rounds every result, or
+            that is not known.
         tensor_cores: Whether float16 products have units of their own, which the levels
             TENSOR_CORES_ONLY and UNSAFE_FORCE_ALL are about.
         precisions: The low types that its kernels compute in.
@@ -85,6 +88,7 @@ class Target:
     device: str = "cpu"
     kernels: str | None = None
     fusions: str | None = None
+    rounding: str | None = None
     tensor_cores: bool = False
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
@@ -176,6 +180,7 @@ TARGETS: tuple[Target, ...] = (
         "openvino",
         OPENVINO,
         kernels=OPENVINO,
+        rounding="openvino_2026.4",
         precisions=(BFLOAT16.name,),
         costs="openvino_2026.4",
     ),
@@ -278,6 +283,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         lists=",".join(dict.fromkeys(part.lists for part in parts)),
         kernels=None,
         fusions=None,
+        rounding=None,
         tensor_cores=all(part.tensor_cores for part in parts),
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),

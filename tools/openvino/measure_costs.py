@@ -201,23 +201,25 @@ CALLS: dict[str, list[Call]] = {
 ENDS = {
     "none": "",
     "product": "MatMul({}, w)",
+    "convolution": "Conv({}, k)",
     "elementwise": "Relu({})",
     "transcendental": "Tanh({})",
     "softmax": "Softmax({})",
     "normalization": "LayerNormalization({}, s, s)",
 }
-"""Family -> an operator that keeps a shape of n x n, of what stands beside a cast or in a join."""
+"""Family -> an operator that keeps the shape of what stands beside a cast or in a join."""
 
 PAIRS = (
     *(("product", "elementwise"), ("product", "transcendental"), ("elementwise", "elementwise")),
+    *(("convolution", "elementwise"), ("convolution", "transcendental")),
     *(("elementwise", "transcendental"), ("transcendental", "elementwise")),
     *(("normalization", "elementwise"), ("elementwise", "normalization")),
     *(("softmax", "elementwise"), ("elementwise", "softmax")),
 )
 """The pairs of families of which it is measured what computing them together saves."""
 
-SIDES = (128, 384)
-"""The lengths n of the sides of values between two operators."""
+SIDES, CHANNELS = (16, 48), 32
+"""What is between two operators has the shape (1, CHANNELS, n, n)."""
 
 
 def model_of(call: Call, dtype: DType) -> onnx.ModelProto:
@@ -328,6 +330,13 @@ def _parts(calls: Sequence[Call], splits: Sequence[int]) -> Iterator[tuple[int, 
         yield least, [i for i, size in enumerate(sizes) if least <= size < end]
 
 
+_FILTER = (CHANNELS, CHANNELS, 1, 1)
+
+
+def _shape(n: int) -> list[int]:
+    return [1, CHANNELS, n, n]
+
+
 def between(first: str, second: str, types: tuple[DType, DType], n: int) -> onnx.ModelProto:
     """Return a model of two operators, with a Cast between them if their types differ."""
     given, made = types
@@ -337,16 +346,17 @@ def between(first: str, second: str, types: tuple[DType, DType], n: int) -> onnx
         nodes.append(f"c = Cast<to = {made.number}>({value})")
         value = "c"
     if second != "none":
-        nodes.append(f"y = {ENDS[second].replace('w', 'v').replace('s,', 't,')}".format(value))
-        nodes[-1] = nodes[-1].replace(", s)", ", t)")
+        nodes.append(f"y = {ENDS[second].format(value)}".replace("w)", "v)").replace("k)", "l)"))
+        nodes[-1] = nodes[-1].replace(", s, s)", ", t, t)")
     else:
         nodes[-1] = "y" + nodes[-1][1:]
     model = parsed(
-        f"g ({given.onnx}[{n},{n}] x) => ({made.onnx}[{n},{n}] y) {{ {' '.join(nodes)} }}"
+        f"g ({given.onnx}{_shape(n)} x) => ({made.onnx}{_shape(n)} y) {{ {' '.join(nodes)} }}"
     )
     reads = {name for node in model.graph.node for name in node.input}
     for name, shape, dtype in (
         *(("w", (n, n), given), ("s", (n,), given), ("v", (n, n), made), ("t", (n,), made)),
+        *(("k", _FILTER, given), ("l", _FILTER, made)),
     ):
         if name in reads:
             model.graph.initializer.append(weight(name, shape, dtype))
@@ -368,16 +378,16 @@ def casts(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     models.append(between(first, second, (given, made), n))
                     *parts, whole = microseconds(models, options)
                     times.append(max(0.0, whole - sum(parts)))
-                row = fitted([(n * n, 0) for n in SIDES], times)
+                row = fitted([(CHANNELS * n * n, 0) for n in SIDES], times)
                 yield {"to": made.name, "producer": first, "consumer": second, **_rate(row)}
     for given, made in (TYPES, TYPES[::-1]):
         times = [microseconds([_cast_alone(given, made, n)], options)[0] for n in SIDES]
-        row = fitted([(n * n, 0) for n in SIDES], times)
+        row = fitted([(CHANNELS * n * n, 0) for n in SIDES], times)
         yield {"to": made.name, "producer": "*", "consumer": "*", **_rate(row)}
 
 
 def _cast_alone(given: DType, made: DType, n: int) -> onnx.ModelProto:
-    types = f"g ({given.onnx}[{n},{n}] x) => ({made.onnx}[{n},{n}] y)"
+    types = f"g ({given.onnx}{_shape(n)} x) => ({made.onnx}{_shape(n)} y)"
     return parsed(f"{types} {{ y = Cast<to = {made.number}>(x) }}")
 
 
@@ -392,7 +402,7 @@ def joins(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 models = [between(a, b, types, n) for a, b in _apart(first, second)]
                 whole, *parts = microseconds(models, options)
                 times.append(max(0.0, sum(parts) - whole))
-            saves[dtype.name] = _rate(fitted([(n * n, 0) for n in SIDES], times))
+            saves[dtype.name] = _rate(fitted([(CHANNELS * n * n, 0) for n in SIDES], times))
         yield {"producer": first, "consumer": second, "saves": saves}
 
 
