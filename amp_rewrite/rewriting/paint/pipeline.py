@@ -136,22 +136,26 @@ def _cheapest(
 ) -> tuple[PaintContext, Painting]:
     """Return the cheapest part of a painting that the keeping passes have nothing to say against.
 
-    What they keep in float32 there, or in the low type, is kept, and the choice made again: at
-    most as often as there are vertices, and one; the models of the corpus need one or two.
+    What they keep in float32 there is kept, and so are tails without which a normalization has no
+    kernel, in the low type. Then the choice is made again: at most as often as there are vertices,
+    and one. That a group or a factor would rather be low than between low ones is left to the cost.
     """
     # imported here: most targets have no table of costs
     from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
 
     regions, wanted = CheapestRegions(context, weighing, painted), set[int]()
+    tails = {v for fused in context.groups for v in fused.tail if painted.is_allow(v)}
     while True:
-        painting = painted.with_marks(regions.marks(context.excluded, wanted - {*context.excluded}))
-        painting = painting.with_marks(context.excluded)
-        kept = _kept(context, painting)
-        joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW and painted.is_allow(v)}
-        excluded = {v: m for v, m in kept.items() if m.color is not Color.ALLOW}
-        if not excluded and joined.keys() <= wanted:
+        marks = regions.marks(context.excluded, wanted - {*context.excluded})
+        painting = painted.with_marks(marks).with_marks(context.excluded)
+        if not marks or not painting.allow.any():
             return context, painting
-        wanted |= joined.keys()
+        kept = _kept(context, painting)
+        joined = {v for v, m in kept.items() if m.color is Color.ALLOW and v in tails}
+        excluded = {v: m for v, m in kept.items() if m.color is not Color.ALLOW}
+        if not excluded and joined <= wanted:
+            return context, painting
+        wanted |= joined
         context = context.excluding(excluded)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, hint
-from amp_rewrite.dtypes import DType, Precision, low_dtype
+from amp_rewrite.dtypes import LOW, DType, Precision, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.kernels.costs import of_target
@@ -233,12 +233,17 @@ class RewriteOptions:
         target = targets.find(self.target)
         if self.prefer == "default" or of_target(target, self.low) is not None:
             return
-        weighed = [t.name for t in targets.TARGETS if of_target(t, self.low) is not None]
+        weighed = [
+            f"target {t.name} in {low.name}"
+            for t in targets.TARGETS
+            for low in LOW.values()
+            if of_target(t, low) is not None
+        ]
         raise OptionError(
             f"it was not measured what operators take on target {target.name} in {self.low.name}, "
             "so that a preference has nothing to weigh",
             found=f"prefer={self.prefer!r}",
-            expected=" or ".join(f"target {name}" for name in weighed) or None,
+            expected=" or ".join(weighed) or None,
             remedy="leave it away",
         )
 
