@@ -24,6 +24,9 @@ PRECISION_KEY = "amp_rewrite.precision"
 REASON_KEY = "amp_rewrite.reason"
 """Why, for viewers."""
 
+GIVEN_KEY = "amp_rewrite.given"
+"""The type variables of a node that are low in the model whose float32 form it belongs to."""
+
 # In the metadata_props of a model.
 STEP_KEY = "amp_rewrite.step"
 """How a step model describes itself, as JSON."""

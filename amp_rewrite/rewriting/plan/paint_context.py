@@ -16,6 +16,7 @@ from amp_rewrite.kernels.accumulation import operators_adding_in
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.given_painting import given_mask
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
 from amp_rewrite.rewriting.paint.ties import kernel_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
@@ -49,6 +50,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
+        given=given_mask(type_graph),
         values=ValueFacts(type_graph, options.low, inputs, variables),
     )
 
