@@ -23,13 +23,21 @@ from amp_rewrite.numerics.safety_check import Progress, compared, judged
 from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import (
     RewriteOptions,
     Weights,
     changed,
     with_option_names,
 )
-from amp_rewrite.rewriting.raise_dangers import Danger, dangers, form_of, low_of, repaired
+from amp_rewrite.rewriting.raise_dangers import (
+    Danger,
+    dangers,
+    form_of,
+    low_of,
+    odd_types,
+    repaired,
+)
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.report.quantities import counted
@@ -121,11 +129,13 @@ class Repair:
         """What was raised and what that costs, in one line."""
         if not self.changed:
             return f"nothing changed: the model is safe in {self.precision} for {self.target}"
+        count = len(self.raised.mended)
+        mended = f"; {counted(count, 'declared type')} mended" if count else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
         return (
             f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
             f"({self.share:.1%} of the arithmetic); {counted(self.casts, 'cast')} added, "
-            f"{len(self.raised.removed)} removed{stored}"
+            f"{len(self.raised.removed)} removed{stored}{mended}"
         )
 
     @property
@@ -248,6 +258,7 @@ def repair(
     verify = arguments.switch("verify", verify)
     progress = arguments.function("progress", progress)
     flat = read_source(model, inline_functions=True)
+    mended = mend_types(flat)
     low = low_of(flat)
     if low is None:
         raise OptionError(
@@ -263,6 +274,7 @@ def repair(
         result.context,
         wide_ends=keep_io == FLOAT32.name,
         weights=weights,
+        mended=mended,
     )
     shown = None
     if verify or data is not None:
@@ -300,6 +312,7 @@ def _repair(
     graph, given = context.type_graph, context.given
     assert given is not None, "the form is noted"
     feared = dangers(context, result.painting, options.target)
+    odd = odd_types(raised.flat, raised.mended)
     lost = given & ~result.painting.allow
     names = dict.fromkeys(graph.node_name(v) for v in np.flatnonzero(lost).tolist())
     known = {danger.node for danger in feared}
@@ -311,7 +324,7 @@ def _repair(
         options.precision,
         options.target,
         raised,
-        feared,
+        (*odd, *feared),
         measured,
         len({form.origins[n] for n in np.unique(graph.node[given]).tolist()} - {ABSENT}),
         1 - low_now if products else 0.0,

@@ -13,13 +13,14 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import (
     Changes,
     RewriteOptions,
     changed,
     with_option_names,
 )
-from amp_rewrite.rewriting.raise_dangers import dangers, form_of, low_of
+from amp_rewrite.rewriting.raise_dangers import dangers, form_of, low_of, odd_types
 from amp_rewrite.rewriting.read_source import read_source
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def check(
     run = arguments.switch("run", run)
     progress = arguments.function("progress", progress)
     flat = read_source(model, inline_functions=True)
+    mended = mend_types(flat)
     low = low_of(flat)
     if low is None:
         return _of_float32(flat, chosen)
@@ -74,7 +76,8 @@ def check(
     shown = None
     if run:
         shown = compared(form, form.given_model, data, chosen, stress=stress, progress=progress)
-    return _report(result, low, low.name, shown)
+    found = _report(result, low, low.name, shown)
+    return replace(found, dangers=(*odd_types(flat, mended), *found.dangers))
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:

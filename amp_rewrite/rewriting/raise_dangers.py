@@ -76,6 +76,27 @@ def low_of(flat: FlatProto) -> DType | None:
     return max(counts, key=lambda dtype: counts[dtype], default=None)
 
 
+DECLARED = "declared-type"
+"""The reason of a danger that is about the file, not about numbers."""
+
+
+def odd_types(flat: FlatProto, mended: Iterable[int]) -> tuple[Danger, ...]:
+    """Return a danger for each value whose declaration was mended."""
+    made = ((flat.producer[value], value) for value in mended)
+    return tuple(
+        Danger(
+            flat.value_names[value] if node == ABSENT else flat.node_names[node],
+            "input" if node == ABSENT else flat.called(node).op_type,
+            (),
+            DECLARED,
+            "is declared with a type that it has not, so that runtimes refuse the file",
+            f"{flat.value_names[value]} is {flat.recorded[value]}",
+            "",
+        )
+        for node, value in made
+    )
+
+
 def form_of(flat: FlatProto, low: DType) -> WideForm:
     """Return the float32 form of a model in 16 bits, with its painting noted.
 
@@ -129,7 +150,13 @@ def _dangers(context: PaintContext, painting: Painting, target: str) -> Iterator
 
 
 def repaired(
-    form: WideForm, painting: Painting, context: PaintContext, *, wide_ends: bool, weights: str
+    form: WideForm,
+    painting: Painting,
+    context: PaintContext,
+    *,
+    wide_ends: bool,
+    weights: str,
+    mended: tuple[int, ...] = (),
 ) -> Raised:
     """Return a model in which what a painting of its float32 form lost is float32.
 
@@ -140,13 +167,14 @@ def repaired(
         wide_ends: Whether graph inputs and outputs become float32.
         weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
             are stored, behind a Cast.
+        mended: The values whose declarations were mended.
     """
     flat, low = form.given, form.context.type_graph.bases
     ends = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
     made = raising_context(flat, low, ends=ends, converts_weights=weights == "convert")
     vertices = set(_lost(form, painting, context))
     plan = plan_casts(made, raised(made, sorted(vertices)))
-    return Raised(flat, made, plan, noop_casts(made.type_graph, plan))
+    return Raised(flat, made, plan, noop_casts(made.type_graph, plan), mended)
 
 
 def _lost(form: WideForm, painting: Painting, context: PaintContext) -> Iterable[int]:

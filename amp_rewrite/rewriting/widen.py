@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT64, DType
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.keys import GIVEN_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.apply.cleanup import noop_casts
 from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
+from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import Names, RewriteOptions
@@ -50,17 +53,19 @@ class Raised:
         context: What the plan knew.
         plan: What changes.
         removed: The model's own Casts that become no-ops.
+        mended: The values whose declarations were at odds with what they are.
     """
 
     flat: FlatProto
     context: PaintContext
     plan: CastPlan
     removed: tuple[int, ...]
+    mended: tuple[int, ...] = ()
 
     @property
     def changed(self) -> bool:
         """Whether the result differs from the input."""
-        return not self.plan.is_empty
+        return bool(self.mended) or not self.plan.is_empty
 
     @property
     def model(self) -> ir.Model:
@@ -142,12 +147,13 @@ def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
     with paused_gc():
         flat = read_source(model, inline_functions=True)
         options.check_names(flat)
+        mended = mend_types(flat)
         types = float_types(flat)
         names, kept_type = flat.value_names, options.keeps_type
         ends = [v for v in (*flat.main.inputs, *flat.main.outputs) if not kept_type(names[v])]
         context = raising_context(flat, OTHERS, ends=ends)
-        vertices = raisable(context)
-        if types and not vertices:
+        vertices = [v for v in raisable(context) if not _ends_a_model(context, v)]
+        if _is_lost(types, flat, vertices):
             raise GraphError(
                 "nothing of the model can become float32",
                 found=", ".join(dtype.name for dtype in types),
@@ -163,7 +169,29 @@ def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
         ]
         kept = {dtype: left.count(dtype) for dtype in types if dtype in left}
         removed = noop_casts(graph, plan)
-        return WideResult(flat, context, plan, removed, types, kept)
+        return WideResult(flat, context, plan, removed, mended, types, kept)
+
+
+def _ends_a_model(context: PaintContext, vertex: int) -> bool:
+    """Tell whether a vertex is what a Cast of float32 gives to an output that keeps its type."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    node = graph.nodes[vertex]
+    if flat.called(node)[:2] != ("", "Cast"):
+        return False
+    value = flat.outputs_of(node)[0]
+    is_end = value in flat.main.outputs and value not in context.low_ends
+    return is_end and not flat.uses(value) and graph.is_float32(flat.inputs_of(node)[0])
+
+
+def _is_lost(types: Mapping[DType, int], flat: FlatProto, vertices: Sequence[int]) -> bool:
+    """Tell whether a model computes in other types, and nothing of that can become float32."""
+    sources = {*flat.nodes_of("Cast", "Constant")}
+    numbers = {dtype.number for dtype in types}
+    found = infer(flat)
+    computes = any(
+        element(found[v] or "") in numbers and flat.producer[v] not in sources for v in flat.outputs
+    )
+    return computes and not vertices
 
 
 def _is_constant(flat: FlatProto, value: int) -> bool:

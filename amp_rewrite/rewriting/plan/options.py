@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, hint
-from amp_rewrite.dtypes import FLOAT32, SHORT, AnyPrecision, DType, Precision, low_dtype
+from amp_rewrite.dtypes import FLOAT32, SHORT, AnyPrecision, DType, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.oplists import Level, OpLists
@@ -323,7 +323,7 @@ class StepChanges(TypedDict, total=False):
 class Changes(StepChanges, total=False):
     """The options of RewriteOptions as keyword arguments; a test holds the two together."""
 
-    precision: Precision
+    precision: AnyPrecision
 
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}

@@ -19,6 +19,7 @@ from amp_rewrite.graph.elements import element, tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.streams import Stream
+from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
@@ -28,6 +29,9 @@ from amp_rewrite.targets import SCHEMA
 
 OTHERS: tuple[DType, ...] = (*LOW.values(), FLOAT64)
 """The float types that are raised, or narrowed, to float32."""
+
+# operators: a constant follows what reads it; the others make their types themselves.
+_UNCHANGED = having(Trait.OPAQUE, Trait.RANDOM) | {"Constant"}
 
 _EXACT = 2 / FLOAT32.epsilon
 """Whole numbers are exact in float32 up to here: 2^24."""
@@ -87,11 +91,11 @@ def raisable(context: PaintContext) -> list[int]:
     """Return the vertices that can become float32; of float64 those that lose nothing by it.
 
     A constant is no vertex of its own: it follows what reads it. Nor is what a Cast reads, which is
-    any type.
+    any type. What draws numbers would draw others.
     """
     graph = context.type_graph
     follows = graph.where(lambda k: k.operator[:2] == ("", "Cast") and k.variables == ("T1",))
-    able = context.supported & ~graph.called(("Constant",)) & ~follows
+    able = context.supported & ~graph.called(_UNCHANGED) & ~follows
     able &= ~graph.mask(_keep_float64(context))
     return list(vertices_in(able))
 
