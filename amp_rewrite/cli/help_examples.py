@@ -13,11 +13,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite convert model.fp16.onnx -o wide.onnx --precision float32",
     ),
     "check": (
-        "amp-rewrite check model.fp16.onnx --target webgpu",
+        "amp-rewrite check model.fp16.onnx",
         "amp-rewrite check model.fp16.onnx --no-run --report safety.json",
     ),
     "repair": (
-        "amp-rewrite repair model.fp16.onnx -o fixed.onnx",
+        "amp-rewrite repair model.fp16.onnx -o fixed.onnx --target webgpu",
         "amp-rewrite repair model.fp16.onnx -o fixed.onnx --data samples/",
     ),
     "explain": (
