@@ -97,6 +97,9 @@ SHORT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "floa
 LOW: dict[str, DType] = {FLOAT16.name: FLOAT16, BFLOAT16.name: BFLOAT16}
 """The types that a rewrite can convert to, by name."""
 
+OTHERS: tuple[DType, ...] = (*LOW.values(), FLOAT64)
+"""The float types that stand for float32, or for more: `widen` makes them float32."""
+
 _BY_NUMBER: dict[int, DType] = {t.number: t for t in (FLOAT32, FLOAT16, BFLOAT16)}
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import onnx
 
 from amp_rewrite.base.printable import one_line
+from amp_rewrite.dtypes import OTHERS, DType
 from amp_rewrite.errors import AmpWarning, InvariantError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.io.model_files import Path, Progress
@@ -33,10 +34,9 @@ from amp_rewrite.rewriting.paint.pipeline import paint
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
-from amp_rewrite.rewriting.read_source import is_object, read_source
+from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
 from amp_rewrite.rewriting.report.likely_overflow import first_likely_overflow
 from amp_rewrite.rewriting.report.unmatched_rules import unmatched_warning
-from amp_rewrite.rewriting.widen import single_precision
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -200,12 +200,21 @@ def rewrite(
     with paused_gc():
         with clock.step("load"):
             flat = read_source(model, inline_functions=chosen.inline_functions)
-            wide = single_precision(flat, chosen.low)
+            wide = _single_precision(flat, chosen.low)
         if wide is not None:
             result = _rewrite(wide, chosen, clock)
             if result.plan.computes_low:
                 return result
         return _rewrite(flat, chosen, clock)
+
+
+def _single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
+    """Return the float32 form of a model in other types; None for most, which are in none."""
+    if not mentions(flat, [dtype for dtype in OTHERS if dtype is not low]):
+        return None
+    from amp_rewrite.rewriting.widen import single_precision
+
+    return single_precision(flat, low)
 
 
 @with_option_names

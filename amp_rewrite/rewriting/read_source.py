@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import onnx
 
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
+
+# operators: those whose attributes say the type of what they make.
+_SOURCES = ("Cast", "Constant", "ConstantOfShape")
 
 
 def read_source(source: Source, *, inline_functions: bool) -> FlatProto:
@@ -38,6 +44,21 @@ def read_source(source: Source, *, inline_functions: bool) -> FlatProto:
     model = read_model(flat)
     inline(model)
     return read_object(model)
+
+
+def mentions(flat: FlatProto, dtypes: Iterable[DType]) -> bool:
+    """Tell whether anything in a model may have one of some types; most models have none.
+
+    Inputs, constants and casts are looked at, from which all types follow; none is inferred.
+    """
+    numbers = {dtype.number for dtype in dtypes}
+    if not {tensor(number) for number in numbers}.isdisjoint(flat.recorded):
+        return True
+    for node in flat.nodes_of(*_SOURCES):
+        for attribute in flat.nodes[node].attribute:
+            if {attribute.i, attribute.t.data_type} & numbers:
+                return True
+    return False
 
 
 def is_object(given: object) -> bool:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.dtypes import FLOAT64, DType
+from amp_rewrite.dtypes import FLOAT64, OTHERS, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
@@ -29,7 +29,6 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import Names, RewriteOptions
 from amp_rewrite.rewriting.plan.raising import (
-    OTHERS,
     computes_in_float32,
     float_types,
     raisable,

@@ -79,7 +79,7 @@ class PaintContext:
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
         given: A mask of the vertices that somebody made low, where that is to be kept as far as it
-            does no harm (given_painting.py); None where the painting is to be found.
+            does no harm; None where the painting is to be found.
         values: What is known of the numbers that values hold.
     """
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.given_painting import given_marks
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.passes.deny_sequences import DenySequences
 from amp_rewrite.rewriting.paint.passes.drop_islands import DropIslands
 from amp_rewrite.rewriting.paint.passes.drop_unprofitable import DropUnprofitable
@@ -164,7 +164,10 @@ def keep_given(context: PaintContext) -> Painting:
     No operator is painted that was not, and none is dropped because it gains nothing.
     """
     painting = SpreadDeny().run(context, Painting.blank(context.type_graph))
-    return painting.with_marks(given_marks(context, painting))
+    if context.given is None:
+        return painting
+    kept = vertices_in(context.given & context.processable & ~painting.deny)
+    return painting.with_marks(dict.fromkeys(kept, Mark(Color.ALLOW, Reason.GIVEN)))
 
 
 def _kept(

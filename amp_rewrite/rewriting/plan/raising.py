@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from amp_rewrite.dtypes import FLOAT32, FLOAT64, LOW, DType
+from amp_rewrite.dtypes import FLOAT32, FLOAT64, OTHERS, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import read_constants, stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
@@ -27,10 +27,7 @@ from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.targets import SCHEMA
 
-OTHERS: tuple[DType, ...] = (*LOW.values(), FLOAT64)
-"""The float types that are raised, or narrowed, to float32."""
-
-# operators: a constant follows what reads it; the others make their types themselves.
+# A constant follows what reads it; the others make their types themselves.
 _UNCHANGED = having(Trait.OPAQUE, Trait.RANDOM) | {"Constant"}
 
 _EXACT = 2 / FLOAT32.epsilon
