@@ -119,11 +119,11 @@ class VerdictError(AmpError):
 
 
 class RunError(AmpError):
-    """ONNX Runtime cannot load or run a model."""
+    """An engine, ONNX Runtime for example, cannot load or run a model."""
 
 
 class RuntimeMissingError(AmpError):
-    """ONNX Runtime is needed for what was asked and is not installed."""
+    """An engine is needed for what was asked and is not installed, or is too old."""
 
 
 class DataError(AmpError):

@@ -25,6 +25,10 @@ COREML = "CoreMLExecutionProvider"
 TENSORRT = "TensorRT"
 """What the kernel table of TensorRT calls it: the library, which no provider has to run."""
 
+OPENVINO = "OpenVINO"
+"""What providers and the kernel table of OpenVINO call it: an engine of its own, beside ONNX
+Runtime, which this package uses directly."""
+
 NEEDS_A_DRIVER = "install the driver that it needs, or use another provider"
 
 ONNX_RUNTIME = "onnxruntime_1.31.1"
@@ -66,6 +70,8 @@ class Target:
         bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
             longer in float32 than in 16 bits: what the largest of its devices saves. None if that
             is not known; no region is then left out for what its casts cost.
+        costs: Whose table says what operators and casts take, lists/costs/<costs>.json, so that
+            least time decides what becomes low; None if nobody measured it.
         parts: The targets that it stands for together, if it is several; then its kernels are
             those that all of them have.
     """
@@ -82,6 +88,7 @@ class Target:
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
     bytes_per_mac: float | None = None
+    costs: str | None = None
     parts: tuple[Target, ...] = ()
 
     @property
@@ -264,6 +271,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),
         bytes_per_mac=None,
+        costs=None,
         parts=parts,
     )
 

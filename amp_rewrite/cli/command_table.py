@@ -18,6 +18,9 @@ COMMANDS: Mapping[str, str] = {
     "repair": "Raise to float32 what is dangerous in MODEL, which is in 16 bits, and no more.",
     "explain": "Print why each NODE of MODEL becomes low precision or stays float32.",
     "report": "Write a page that shows in a browser what a rewrite of MODEL does, and why.",
+    "inputs": (
+        "Make up inputs for MODEL, by what each of them is, for --data; change them as you like."
+    ),
     "verify": (
         "Emulate REWRITTEN in its low precision and compare it with ORIGINAL; exit 1 if it differs."
     ),

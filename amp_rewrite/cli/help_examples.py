@@ -28,6 +28,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite report model.onnx -o report.html",
         "amp-rewrite report model.onnx model.fp16.onnx -o both.html --data inputs.npz",
     ),
+    "inputs": (
+        "amp-rewrite inputs model.onnx -o inputs.npz",
+        "amp-rewrite inputs model.onnx -o made_up/ --batches 8 --input-range image=0:1",
+    ),
     "verify": (
         "amp-rewrite verify model.onnx model.fp16.onnx",
         "amp-rewrite verify model.onnx model.fp16.onnx --data inputs.npz --stress",

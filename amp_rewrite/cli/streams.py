@@ -28,7 +28,7 @@ _SUFFIXES = {
     **dict.fromkeys(("calibrate", "tune"), ".yaml"),
     **dict.fromkeys(("kernels", "doctor"), ".json"),
     "report": ".html",
-    "run": ".npz",
+    **dict.fromkeys(("run", "inputs"), ".npz"),
 }
 """Command -> how the name of what it writes ends; others write models."""
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,30 +14,10 @@ import numpy as np
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
-from amp_rewrite.runtimes.ort.sessions import session_options
+from amp_rewrite.runtimes.session import RanNode
 from amp_rewrite.targets import CPU
 
 VERSION = 1
-
-_RAN = "_kernel_time"
-"""What the profile appends to a node's name where it tells how long its kernel ran."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedNode:
-    """A node as the runtime ran it: after its optimizer, copies between devices included.
-
-    Attributes:
-        name: Its name.
-        op: Its operator.
-        provider: The execution provider that took it.
-        microseconds: How long the host was busy with it in the first run. A device may go on.
-    """
-
-    name: str
-    op: str
-    provider: str
-    microseconds: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +35,11 @@ class DeviceRun:
     provider: str
     first: float
     seconds: tuple[float, ...]
-    nodes: tuple[PlacedNode, ...]
+    nodes: tuple[RanNode, ...]
     outputs: Mapping[str, Any]
 
     @property
-    def elsewhere(self) -> tuple[PlacedNode, ...]:
+    def elsewhere(self) -> tuple[RanNode, ...]:
         """The nodes that another provider took."""
         return tuple(node for node in self.nodes if node.provider != self.provider)
 
@@ -114,13 +92,9 @@ def run_on(
     """
     if repeat < 0:
         raise OptionError("impossible repeat", found=repeat, expected="at least 0")
-    with tempfile.TemporaryDirectory(prefix="amp_rewrite-") as folder:
-        options = session_options(threads=threads)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder, "run"))
-        evaluator = Evaluator(model, emulate=False, providers=[provider], options=options)
-        first, outputs = _timed(evaluator, feeds)
-        nodes = _placed(Path(evaluator.end_profiling()))
+    evaluator = Evaluator(model, emulate=False, providers=[provider], threads=threads, profile=True)
+    first, outputs = _timed(evaluator, feeds)
+    nodes = evaluator.ran_nodes()
     seconds: list[float] = []
     for _ in range(repeat):
         taken, outputs = _timed(evaluator, feeds)
@@ -132,18 +106,3 @@ def _timed(evaluator: Evaluator, feeds: Mapping[str, Any]) -> tuple[float, dict[
     start = time.perf_counter()
     outputs = evaluator.run(feeds)
     return time.perf_counter() - start, outputs
-
-
-def _placed(profile: Path) -> tuple[PlacedNode, ...]:
-    """Return the nodes that a profile tells of."""
-    events = json.loads(profile.read_text("utf-8"))
-    return tuple(
-        PlacedNode(
-            event["name"].removesuffix(_RAN),
-            event["args"]["op_name"],
-            event["args"]["provider"],
-            int(event["dur"]),
-        )
-        for event in events
-        if event.get("cat") == "Node" and event["name"].endswith(_RAN)
-    )

@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.numerics.device_run import DeviceRun, PlacedNode, run_on
+from amp_rewrite.numerics.device_run import DeviceRun, RanNode, run_on
 from amp_rewrite.targets import CPU
 
 MODEL = onnx.parser.parse_model(
@@ -40,9 +40,9 @@ def test_a_model_may_run_once_only() -> None:
 
 def test_a_report_says_what_other_providers_took() -> None:
     nodes = (
-        PlacedNode("a", "Conv", "Gpu", 5),
-        PlacedNode("b", "Conv", "Gpu", 6),
-        PlacedNode("c", "NonZero", CPU, 1),
+        RanNode("a", "Conv", "Gpu", 5),
+        RanNode("b", "Conv", "Gpu", 6),
+        RanNode("c", "NonZero", CPU, 1, "float32", ("c",)),
     )
     found = DeviceRun("Gpu", 1.5, (0.5, 0.25, 1.0), nodes, {})
     assert found.elsewhere == nodes[2:]
@@ -58,6 +58,8 @@ def test_a_report_says_what_other_providers_took() -> None:
         "op": "NonZero",
         "provider": CPU,
         "microseconds": 1,
+        "type": "float32",
+        "covers": ["c"],
     }
 
 

@@ -20,7 +20,10 @@ FLOORS: dict[str, tuple[str, ...]] = {
         *("values", "values.patterns", "values.intervals"),
         *("values.magnitudes", "values.counts"),
     ),
-    "runtimes": ("runtimes.ort",),
+    "runtimes": (
+        *("runtimes.session", "runtimes.model_source", "runtimes.ort", "runtimes.openvino"),
+        "runtimes",
+    ),
     "kernels": ("kernels",),
     "oplists": ("oplists", "oplists.list_check"),
     "rewriting": (

@@ -22,12 +22,13 @@ from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.model import emulate_typed
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.runtimes.ort.sessions import Session, check_options, session_options
+from amp_rewrite.runtimes.engines import open_session
+from amp_rewrite.runtimes.session import Provider, RanNode
 from amp_rewrite.targets import CPU
 
 
 class Evaluator:
-    """Runs one model on ONNX Runtime; the session is built once.
+    """Runs one model on an engine, mostly ONNX Runtime; the session is built once.
 
     Example:
         evaluator = Evaluator("m.fp16.onnx")
@@ -41,9 +42,10 @@ class Evaluator:
         emulate: bool = True,
         outputs: Iterable[str] | None = None,
         accumulate_low: Collection[str] | Sums = (),
-        providers: Sequence[str] = (CPU,),
+        providers: Sequence[Provider] = (CPU,),
         threads: int = 0,
         options: Any = None,
+        profile: bool = False,
     ) -> None:
         """Load a model.
 
@@ -56,16 +58,14 @@ class Evaluator:
             providers: Execution providers, the preferred one first.
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             options: An onnxruntime.SessionOptions instead of the default ones.
+            profile: Time the nodes until `ran_nodes` is asked for them.
 
         Raises:
-            AmpError: The model is not valid, ONNX Runtime cannot load it or is not installed, or
+            AmpError: The model is not valid, the engine cannot load it or is not installed, or
                 `outputs` names no value.
         """
         emulate = arguments.switch("emulate", emulate)
         threads = arguments.threads(threads)
-        if options is None:
-            options = session_options(threads=threads)
-        check_options(options)
         typed = TypedModel.own(model)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
@@ -76,7 +76,9 @@ class Evaluator:
             _widen_boundary(loaded, typed.types)
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
-        self._session = Session(loaded, providers=providers, options=options)
+        self._session = open_session(
+            loaded, providers=providers, options=options, threads=threads, profile=profile
+        )
 
     def run(
         self, feeds: Mapping[str, Any], outputs: Collection[str] | None = None
@@ -103,6 +105,10 @@ class Evaluator:
     def end_profiling(self) -> str:
         """Return the path of the profile that options with `enable_profiling` asked for."""
         return self._session.end_profiling()
+
+    def ran_nodes(self) -> tuple[RanNode, ...]:
+        """Return the nodes of the first run, which `profile` asked for; later runs are faster."""
+        return self._session.ran_nodes()
 
 
 def evaluate(

@@ -48,6 +48,7 @@ from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
 from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import RetargetDequantizers
 from amp_rewrite.rewriting.paint.passes.seed_allow import SeedAllow
 from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
+from amp_rewrite.rewriting.paint.weighing import Weighing
 
 
 class PaintPass(Protocol):
@@ -141,9 +142,35 @@ def paint(context: PaintContext) -> PaintResult:
         excluded = {v: m for v, m in kept.items() if v not in joined}
         context = context.excluding(excluded).joining(joined)
         painting = color(context)
+    if context.given is None and context.weighing is not None and painting.allow.any():
+        context, painting = _cheapest(context, context.weighing, painting)
     for step in saving:
         painting = step.run(context, painting)
     return PaintResult(context, painting.with_marks(context.excluded))
+
+
+def _cheapest(
+    context: PaintContext, weighing: Weighing, painted: Painting
+) -> tuple[PaintContext, Painting]:
+    """Return the cheapest part of a painting that the keeping passes have nothing to say against.
+
+    What they keep in float32 there, or in the low type, is kept, and the choice made again: at
+    most as often as there are vertices, and one; the models of the corpus need one or two.
+    """
+    # imported here: most targets have no table of costs
+    from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
+
+    regions, wanted = CheapestRegions(context, weighing, painted), set[int]()
+    while True:
+        painting = painted.with_marks(regions.marks(context.excluded, wanted - {*context.excluded}))
+        painting = painting.with_marks(context.excluded)
+        kept = _kept(context, painting)
+        joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW and painted.is_allow(v)}
+        excluded = {v: m for v, m in kept.items() if m.color is not Color.ALLOW}
+        if not excluded and joined.keys() <= wanted:
+            return context, painting
+        wanted |= joined.keys()
+        context = context.excluding(excluded)
 
 
 def paint_once(context: PaintContext) -> Painting:

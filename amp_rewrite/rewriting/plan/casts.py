@@ -226,7 +226,7 @@ class _Planner:
         differs = (reads != ABSENT) & (self._wants(reads) != self._has(values))
         for slot in np.flatnonzero(differs).tolist():
             value, node = flat.inputs[slot], flat.reader(slot)
-            if self.is_low[value] and self._reads_any_type(node):
+            if self._casts_by_itself(node, value):
                 continue
             use = Use(node, flat.index(slot), vertex=self.type_graph.reads[slot])
             found.setdefault(value, []).append(use)
@@ -254,12 +254,20 @@ class _Planner:
         yield MAIN, [ABSENT] * len(self.flat.main.outputs)
         yield from self.type_graph.sinks.items()
 
-    def _reads_any_type(self, node: int) -> bool:
-        """Tell whether a node is a Cast of the model: widening first would change nothing."""
-        called, schema = self.flat.called(node), self.type_graph.ports_of(node).schema
+    def _casts_by_itself(self, node: int, value: int) -> bool:
+        """Tell whether a node is a Cast of the model that may read a value in the type it has.
+
+        Widening in front of it would change nothing, nor would narrowing in front of one that
+        narrows.
+        """
+        flat, low = self.flat, tensor_type(self.context.low.number)
+        called, schema = flat.called(node), self.type_graph.ports_of(node).schema
         if called[:2] != ("", "Cast") or schema is None:
             return False
-        return tensor_type(self.context.low.number) in schema.variables.get("T1", frozenset())
+        if self.is_low[value]:
+            return low in schema.variables.get("T1", frozenset())
+        gives_low = attribute_type(flat.attributes(node), "to") == low
+        return gives_low or bool(self.is_low[flat.outputs_of(node)[0]])
 
     def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
         """Return a Cast of the same value, in its own scope, that already gives the type.

@@ -16,9 +16,11 @@ from amp_rewrite.base.name_patterns import NamePattern, hint
 from amp_rewrite.dtypes import FLOAT32, SHORT, AnyPrecision, DType, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
+from amp_rewrite.kernels.costs import of_target
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.weighing import Preference
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ Names = Collection[str]
 Ranges = Mapping[str, tuple[float, float]] | Collection[str]
 Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
+Prefer = Literal["default", "speed", "accuracy", "size"]
 
 _PATTERNS = ("deny_nodes", "allow_nodes")
 _MOST, _LONG = 4, 120
@@ -81,6 +84,9 @@ class RewriteOptions:
             that the runtime folds when it loads the model: "tables", those that Gather reads and
             whose rows end in converted parts; "half", all large ones; "float32", none. What does
             not survive that stays as it is.
+        prefer: What is weighed where the costs of the target were measured: "speed", the least
+            time, which is the default there; "accuracy", the same, but what rounds has to save a
+            third of its time; "size", the smallest file. Other targets take "default" alone.
         infer_after_allow: Whether an infer operator right behind an allow one becomes low.
         inline_functions: Inline model-local functions first; otherwise a call is a boundary.
         move_casts: Whether casts move across operators that change no value, where that saves some.
@@ -155,6 +161,13 @@ class RewriteOptions:
             choices=get_args(Store),
         ),
     )
+    prefer: Prefer = field(
+        default="default",
+        metadata=_shown(
+            "speed, accuracy or size: what is weighed, for targets whose costs were measured.",
+            choices=get_args(Prefer),
+        ),
+    )
     infer_after_allow: bool = field(
         default=True,
         metadata=_shown("Let an infer operator right behind an allow one become low."),
@@ -207,6 +220,8 @@ class RewriteOptions:
             targets.find(self.target).check_precision(self.precision)
         arguments.one_of("weights", self.weights, get_args(Weights))
         arguments.one_of("store", self.store, get_args(Store))
+        arguments.one_of("prefer", self.prefer, get_args(Prefer))
+        self._check_preference()
         if self.store == "half" and self.weights == "cast":
             raise OptionError(
                 "weights that stay float32 in the file cannot be stored in 16 bits",
@@ -214,6 +229,29 @@ class RewriteOptions:
                 remedy="leave one of them away",
             )
         _ = self.rules
+
+    def _check_preference(self) -> None:
+        """Refuse a preference where nothing can be weighed.
+
+        Raises:
+            OptionError: Nobody measured what operators take on the target in this precision.
+        """
+        target = targets.find(self.target)
+        if self.prefer == "default" or of_target(target, self.low) is not None:
+            return
+        weighed = [t.name for t in targets.TARGETS if of_target(t, self.low) is not None]
+        raise OptionError(
+            f"it was not measured what operators take on target {target.name} in {self.low.name}, "
+            "so that a preference has nothing to weigh",
+            found=f"prefer={self.prefer!r}",
+            expected=" or ".join(f"target {name}" for name in weighed) or None,
+            remedy="leave it away",
+        )
+
+    @property
+    def preference(self) -> Preference:
+        """What is weighed where the target's costs are known."""
+        return "speed" if self.prefer == "default" else self.prefer
 
     @property
     def low(self) -> DType:
@@ -312,6 +350,7 @@ class StepChanges(TypedDict, total=False):
     deny_ops: Names
     weights: Weights
     store: Store
+    prefer: Prefer
     infer_after_allow: bool
     inline_functions: bool
     move_casts: bool

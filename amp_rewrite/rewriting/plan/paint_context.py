@@ -14,6 +14,7 @@ from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import Array, FlatGraph
 from amp_rewrite.graph.keys import GIVEN_KEY
 from amp_rewrite.graph.step_metadata import state_names
+from amp_rewrite.kernels import costs as cost_tables
 from amp_rewrite.kernels import fusions
 from amp_rewrite.kernels.accumulation import operators_adding_in
 from amp_rewrite.kernels.kernel_table import table_of
@@ -22,6 +23,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
 from amp_rewrite.rewriting.paint.ties import kernel_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.weighing import Weighing
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.values.patterns import scaled_products
@@ -34,6 +36,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     tie = None if kernels is None else kernel_ties(kernels, options.low)
     type_graph = build_type_graph(model, tie)
     table = fusions.of_target(target)
+    costs = cost_tables.of_target(target, options.low)
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
     inputs = input_intervals(options.ranges, type_graph)
@@ -49,6 +52,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
         bytes_per_mac=target.bytes_per_mac,
+        weighing=None if costs is None else Weighing(costs, options.preference, model),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),

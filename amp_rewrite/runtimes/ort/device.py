@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.runtimes.ort.providers import Provider, check_providers, name_and_options
+from amp_rewrite.runtimes.ort.providers import check_providers
 from amp_rewrite.runtimes.ort.runtime import import_runtime
+from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import of_provider
 
 _DEVICES = {

@@ -9,20 +9,12 @@ from typing import Any
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.runtimes.ort.plugins import add_to_options, devices_of, is_plugin
 from amp_rewrite.runtimes.ort.runtime import import_runtime
+from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, CUDA, NEEDS_A_DRIVER, of_provider
-
-Provider = str | tuple[str, Mapping[str, Any]]
-"""The name of an execution provider, or its name and options."""
-
 
 _NOT_MADE = "Error creating execution provider"
 _FAILED_CHECK = "was false."
 """What ONNX Runtime's errors say of a provider, and what stands before the reason."""
-
-
-def name_and_options(provider: Provider) -> tuple[str, Mapping[str, Any]]:
-    """Return the two parts of a provider."""
-    return (provider, {}) if isinstance(provider, str) else provider
 
 
 def available_providers() -> tuple[str, ...]:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
+import json
 import tempfile
-import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.datafile import all_tensors, source_file
-from amp_rewrite.graph.io.save import save, to_proto
+from amp_rewrite.graph import elements
+from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.device import device_of, load_libraries
-from amp_rewrite.runtimes.ort.providers import Provider, check_started, starting, use_plugins
+from amp_rewrite.runtimes.ort.providers import check_started, starting, use_plugins
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
+from amp_rewrite.runtimes.session import Provider, RanNode, threads_of_environment
 from amp_rewrite.targets import CPU
 
-_IN_MEMORY = 1 << 28
-"""Up to this many bytes of weights go to the session as one message, which is copied twice."""
-
 _FATAL = 4
+
+_RAN = "_kernel_time"
+"""What the profile appends to a node's name where it tells how long its kernel ran."""
 
 
 def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: bool = False) -> Any:
@@ -39,23 +39,12 @@ def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: boo
     runtime = import_runtime()
     options = runtime.SessionOptions()
     options.log_severity_level = _FATAL  # errors come as exceptions
-    options.intra_op_num_threads = threads or _threads_of_environment()
+    options.intra_op_num_threads = threads or threads_of_environment()
     options.enable_mem_pattern = memory_patterns
     if lean:
         options.enable_cpu_mem_arena = False
         options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
     return options
-
-
-def _threads_of_environment() -> int:
-    """Return the first number of OMP_NUM_THREADS; 0 without one, or with an impossible one.
-
-    ONNX Runtime does not read it. Whoever starts several processes on one machine sets it, as
-    torchrun does: threads that wait for work spin, and two processes with a thread for each core
-    take twice the time of two with one thread.
-    """
-    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(first) if re.fullmatch("[0-9]{1,4}", first) else 0
 
 
 def check_options(options: object) -> None:
@@ -88,6 +77,7 @@ class Session:
         *,
         providers: Sequence[Provider] = (CPU,),
         options: Any = None,
+        profile: bool = False,
         what: str = "the model",
     ) -> None:
         """Load a model; it is not changed and not needed any more afterwards.
@@ -96,6 +86,7 @@ class Session:
             model: Any model.
             providers: Execution providers, the preferred one first.
             options: What `session_options` returns by default, or a user's own.
+            profile: Time the nodes until `ran_nodes` is asked for them.
             what: The model as errors call it.
 
         Raises:
@@ -105,10 +96,11 @@ class Session:
         runtime = import_runtime()
         load_libraries(device_of(providers))
         options = session_options() if options is None else options
-        folder = tempfile.mkdtemp(prefix="amp_rewrite-") if _is_large(model) else None
-        if folder is not None:
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        source = _source(model, folder)
+        if profile:
+            self._folder = tempfile.TemporaryDirectory(prefix="amp_rewrite-")
+            options.enable_profiling = True
+            options.profile_file_prefix = str(Path(self._folder.name, "run"))
+        source = model_source(model, self)
         self._what = what
         plugins = use_plugins(options, providers)
         named = None if plugins else list(providers)
@@ -141,16 +133,25 @@ class Session:
         """End profiling, which the options began; return the path of the profile."""
         return self._session.end_profiling()
 
+    def ran_nodes(self) -> tuple[RanNode, ...]:
+        """Return the nodes that ran until now, in order, and end profiling.
 
-def _is_large(model: ir.Model) -> bool:
-    tensors = list(all_tensors(model))
-    external = any(source_file(t) is not None for t in tensors)
-    return external or sum(t.nbytes for t in tensors) > _IN_MEMORY
+        Those inside subgraphs are there once a run.
+        """
+        events = json.loads(Path(self.end_profiling()).read_text("utf-8"))
+        self._folder.cleanup()
+        return tuple(_ran(e) for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
 
 
-def _source(model: ir.Model, folder: str | None) -> bytes | str:
-    if folder is None:
-        return to_proto(model).SerializeToString()
-    path = os.path.join(folder, "model.onnx")
-    save(model, path)
-    return path
+def _ran(event: Mapping[str, Any]) -> RanNode:
+    name, told = event["name"].removesuffix(_RAN), event["args"]
+    return RanNode(name, told["op_name"], told["provider"], int(event["dur"]), _type(told), (name,))
+
+
+def _type(told: Mapping[str, Any]) -> str:
+    """Return the element type of the first output of a node, as the profile tells it."""
+    for shaped in told.get("output_type_shape", []):
+        for spelled in shaped:
+            number = elements.element(f"tensor({spelled})")
+            return spelled if number is None else dtype_name(number)
+    return ""

@@ -14,7 +14,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.ort_values import empty, is_ort_value, to_array
-from amp_rewrite.runtimes.ort.providers import Provider, name_and_options
+from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CUDA
 from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.step.step_info import StepInfo

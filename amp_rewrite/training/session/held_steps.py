@@ -16,7 +16,7 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import RunError
 from amp_rewrite.runtimes.ort.device import HOST
-from amp_rewrite.runtimes.ort.providers import Provider, name_and_options
+from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target, of_provider
 from amp_rewrite.training.session.programs import Programs, default_options
 from amp_rewrite.training.session.states import States

@@ -16,8 +16,8 @@ from amp_rewrite.numerics.emulate.low_sums import Sums, kept_low
 from amp_rewrite.numerics.emulate.model import emulate_typed
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.runtimes.ort.providers import Provider
 from amp_rewrite.runtimes.ort.sessions import session_options
+from amp_rewrite.runtimes.session import Provider
 from amp_rewrite.targets import Target
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums

@@ -19,8 +19,8 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.rewriting.plan.options import changed
 from amp_rewrite.runtimes.ort.device import Device, device_of, load_libraries
-from amp_rewrite.runtimes.ort.providers import Provider, name_and_options
 from amp_rewrite.runtimes.ort.sessions import check_options
+from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.merge_adapters import merge

@@ -36,8 +36,11 @@ def steps(text: str, holds: bool | None = True, **options: str) -> list[str]:
     return [step.command for step in next_steps(report, NAMES, holds)]
 
 
-def test_what_was_not_verified_is_to_be_verified_first() -> None:
-    assert steps(CONV, None)[0] == ("amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz")
+def test_what_was_not_verified_is_to_be_verified_first_on_inputs_that_can_be_made() -> None:
+    assert steps(CONV, None)[:2] == [
+        "amp-rewrite inputs 'my model.onnx' -o inputs.npz",
+        "amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz",
+    ]
     assert not any("verify" in step for step in steps(CONV))
 
 
@@ -67,7 +70,8 @@ def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
     model.graph.node.append(onnx.helper.make_node("Relu", ["y"], ["z"], name="it's"))
     report = amp.rewrite(model, **GIVEN).report
     report = replace(report, opset_raised=RaisedOpset(18, 0.5, None))
-    [verify, *_] = next_steps(report, NAMES, None)
+    [made, verify, *_] = next_steps(report, NAMES, None)
+    assert made.command.endswith(" -o inputs.npz --input-range x=0:255")
     assert verify.command == (
         "amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz --target webgpu "
         "--input-range x=0:255"

@@ -3,12 +3,8 @@
 import pytest
 
 from amp_rewrite.errors import OptionError, RunError
-from amp_rewrite.runtimes.ort.providers import (
-    available_providers,
-    check_providers,
-    check_started,
-    name_and_options,
-)
+from amp_rewrite.runtimes.ort.providers import available_providers, check_providers, check_started
+from amp_rewrite.runtimes.session import name_and_options
 from amp_rewrite.targets import CPU, CUDA
 
 

@@ -10,6 +10,7 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.runtimes import model_source
 from amp_rewrite.runtimes.ort import providers, sessions
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.sessions import Session, check_options, session_options
@@ -54,7 +55,7 @@ def folders() -> set[str]:
 def test_a_large_model_goes_through_a_folder_that_ends_with_the_session(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(sessions, "_IN_MEMORY", limit)
+    monkeypatch.setattr(model_source, "_IN_MEMORY", limit)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     model, weight = scaled(1000)
     session = Session(amp.load(model))
@@ -70,7 +71,7 @@ def test_weights_in_files_are_not_read_into_the_message(
 ):
     model, weight = scaled(1000)
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
-    monkeypatch.setattr(sessions, "to_proto", None)
+    monkeypatch.setattr(model_source, "to_proto", None)
     session = Session(amp.load(tmp_path / "m.onnx"))
     np.testing.assert_array_equal(session.run({"x": np.ones(1000, np.float32)})[0], weight)
 

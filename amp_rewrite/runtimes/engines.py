@@ -1,0 +1,78 @@
+"""Which engine runs what: a provider of ONNX Runtime, or one that is an engine of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
+from amp_rewrite.runtimes.openvino.package import core
+from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
+from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
+from amp_rewrite.runtimes.ort.sessions import check_options, session_options
+from amp_rewrite.runtimes.session import Provider, Session, name_and_options
+from amp_rewrite.targets import CPU, OPENVINO
+
+
+def check_provider(name: str) -> None:
+    """Refuse a provider that cannot run anything here.
+
+    Args:
+        name: An execution provider of ONNX Runtime, or OpenVINO.
+
+    Raises:
+        RuntimeMissingError: The engine is not installed, or too old.
+        OptionError: It has no such provider.
+        RunError: It has no device for it.
+    """
+    if name == OPENVINO:
+        core()
+    elif not has_provider(name):
+        raise OptionError(
+            "the execution provider is not available",
+            found=repr(name),
+            expected=", ".join((*available_providers(), OPENVINO)),
+        )
+
+
+def open_session(
+    model: ir.Model,
+    *,
+    providers: Sequence[Provider] = (CPU,),
+    options: Any = None,
+    threads: int = 0,
+    profile: bool = False,
+    what: str = "the model",
+) -> Session:
+    """Load a model on the engine of the preferred provider.
+
+    Args:
+        model: Any model; it is not changed and not needed any more afterwards.
+        providers: The preferred one first: execution providers of ONNX Runtime, or OpenVINO,
+            whose options are properties of its compile_model.
+        options: An onnxruntime.SessionOptions instead of the default ones.
+        threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or the engine's choice.
+        profile: Time the nodes until `ran_nodes` is asked for them.
+        what: The model as errors call it.
+
+    Raises:
+        OptionError: A provider is not available, or the options are not for it.
+        RuntimeMissingError: The engine is not installed, or too old.
+        RunError: It cannot load the model, or has no device.
+    """
+    name, properties = name_and_options(providers[0])
+    if name != OPENVINO:
+        options = session_options(threads=threads) if options is None else options
+        check_options(options)
+        return OrtSession(model, providers=providers, options=options, profile=profile, what=what)
+    if options is not None:
+        raise OptionError(
+            "OpenVINO does not take the options of a session of ONNX Runtime",
+            remedy="leave options out, or pass providers=[('OpenVINO', {property: value})]",
+        )
+    return OpenVinoSession(
+        model, properties=properties, threads=threads, profile=profile, what=what
+    )

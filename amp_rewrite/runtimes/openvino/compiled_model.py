@@ -1,0 +1,277 @@
+"""Sessions of OpenVINO: models that compute in the types that they say, on a CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.runtimes.model_source import model_source
+from amp_rewrite.runtimes.openvino.package import DEVICE, core, one_line
+from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
+from amp_rewrite.runtimes.session import RanNode, threads_of_environment
+from amp_rewrite.targets import OPENVINO
+
+HINT = "INFERENCE_PRECISION_HINT"
+"""The property that says what float32 nodes are computed in."""
+
+AS_TYPED = "f32"
+"""The hint with which each node computes in its own type; OpenVINO's default is bf16, which makes
+float32 nodes bfloat16 on a processor that has it, whatever the file says."""
+
+_PRODUCER = "unknown"
+"""For files without one: OpenVINO takes a file for a model by its first three fields, which it
+wants to be different ones; two opsets in a row are not."""
+
+_TYPES = {"f32": FLOAT32.name, "f16": FLOAT16.name, "bf16": BFLOAT16.name}
+_KEYS = (_ORDER, _TIME, _OP, _TYPE, _COVERS) = (
+    *("execOrder", "execTimeMcs", "layerType", "runtimePrecision", "originalLayersNames"),
+)
+"""What the runtime model tells of each node; the time is no number if it is 0."""
+
+
+class Session:
+    """A model that OpenVINO has loaded.
+
+    Integers of 64 bits are computed in 32, and float64 in float32. An input with a default is a
+    constant, which can be folded into what reads it, unless the session is told that it is fed.
+
+    Attributes:
+        inputs: The names of the inputs that must be fed.
+        overridable: The names of those that have a default and can be fed.
+        outputs: The names of the outputs.
+    """
+
+    def __init__(
+        self,
+        model: Source,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        fed: Collection[str] = (),
+        threads: int = 0,
+        profile: bool = False,
+        what: str = "the model",
+    ) -> None:
+        """Load a model; it is not changed and not needed any more afterwards.
+
+        Args:
+            model: Any model: a path, bytes, an onnx_ir model or a ModelProto.
+            properties: Of OpenVINO, for its compile_model; by default nodes compute as typed.
+            fed: Inputs with a default that are to be fed, too.
+            threads: Threads; 0 is OMP_NUM_THREADS, or OpenVINO's choice.
+            profile: Time the nodes until `ran_nodes` is asked for them.
+            what: The model as errors call it.
+
+        Raises:
+            RuntimeMissingError: OpenVINO is not installed, or too old.
+            RunError: It cannot load the model, or has no device.
+            AmpError: The model cannot be read.
+        """
+        self._what = what
+        self._properties: dict[str, Any] = {HINT: AS_TYPED, **(properties or {})}
+        if threads := threads or threads_of_environment():
+            self._properties["INFERENCE_NUM_THREADS"] = threads
+        device = core()
+        plain, self._defaults = _plain(model, fed)
+        given, wanted = plain.graph.inputs, plain.graph.outputs
+        self.overridable: tuple[str, ...] = tuple(self._defaults)
+        self.inputs: tuple[str, ...] = tuple(
+            v.name or "" for v in given if not v.is_initializer() and v.name not in self._defaults
+        )
+        self.outputs: tuple[str, ...] = tuple(v.name or "" for v in wanted)
+        self._dtypes = {v.name or "": None if v.dtype is None else v.dtype.numpy() for v in wanted}
+        source = model_source(plain, self)
+        try:
+            with one_line(f"OpenVINO cannot load {what}"):
+                self._read = device.read_model(source)
+            self._compile(profile=profile)
+        except RunError as error:
+            raise _placed(error, plain) from error.__cause__
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Array]:
+        """Return outputs in order, all of them by default, as copies.
+
+        Raises:
+            OptionError: What is fed is no input, or its default is a constant.
+            RunError: OpenVINO reports an error.
+        """
+        failure = f"OpenVINO cannot run {self._what} on these inputs"
+        missing = [name for name in self.inputs if name not in feeds]
+        if missing:  # it would read whatever is there
+            raise RunError(failure, found=f"no {missing[0]!r}", expected=", ".join(self.inputs))
+        with one_line(failure):
+            for name, value in {**self._defaults, **feeds}.items():
+                self._binding.read(name, value, shared=False)
+        self._binding.run(failure)
+        return [np.array(array) for array in self._binding.outputs(outputs or self.outputs)]
+
+    def bind(self) -> Binding:
+        """Return a new binding of the inputs and outputs; there may be several.
+
+        Inputs with a default begin with that.
+        """
+        binding = Binding(self._compiled.create_infer_request(), self._inputs, self._dtypes)
+        for name, value in self._defaults.items():
+            binding.read(name, value, shared=False)
+        return binding
+
+    def ran_nodes(self) -> tuple[RanNode, ...]:
+        """Return the nodes that ran, in order, and load the model again without profiling.
+
+        A node inside a subgraph is part of the one that holds it; one that took less than a
+        microsecond is not told of. A time is the mean of all runs.
+        """
+        infos = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
+        told = [{key: _text(info, key) for key in _KEYS} for info in infos]
+        ran = [info for info in told if info[_TIME].isdigit()]
+        self._compile(profile=False)
+        return tuple(_ran(info) for info in sorted(ran, key=lambda info: int(info[_ORDER])))
+
+    def end_profiling(self) -> str:
+        """Refuse: OpenVINO writes no profile.
+
+        Raises:
+            OptionError: Always.
+        """
+        raise OptionError("OpenVINO writes no profile", remedy="ask for profile and ran_nodes")
+
+    def _compile(self, *, profile: bool) -> None:
+        """Compile the model that was read; earlier bindings are of the compiled one before."""
+        properties = {**self._properties, "PERF_COUNT": profile}
+        with one_line(f"OpenVINO cannot load {self._what}"):
+            self._compiled = core().compile_model(self._read, DEVICE, properties)
+        ports = {name for port in self._compiled.inputs for name in port.get_names()}
+        self._inputs = {name: name in ports for name in (*self.inputs, *self.overridable)}
+        self._binding = self.bind()
+
+
+class Binding:
+    """The arrays that are a session's inputs and outputs; they stay bound from run to run."""
+
+    def __init__(
+        self,
+        request: Any,
+        inputs: Mapping[str, bool],
+        outputs: Mapping[str, np.dtype[Any] | None],
+    ) -> None:
+        """Begin with nothing bound.
+
+        Args:
+            request: An openvino.InferRequest.
+            inputs: The names of inputs, and whether the compiled model reads them.
+            outputs: The names of outputs, and their element types.
+        """
+        self._request, self._inputs, self._outputs = request, inputs, outputs
+        self._written: dict[str, Array] = {}
+
+    def read(self, name: str, value: Any, *, shared: bool = True) -> None:
+        """Bind an array that an input is read from; it is not copied.
+
+        Args:
+            name: The input.
+            value: The array, contiguous and writable if it is shared.
+            shared: Whether later runs must see what is written into the array meanwhile.
+
+        Raises:
+            OptionError: There is no such input, or its default is a constant.
+            RunError: The array cannot be bound.
+        """
+        if name not in self._inputs:
+            raise OptionError(
+                "the session has no such input to feed",
+                where=name,
+                expected=", ".join(self._inputs) or "no input",
+            )
+        if self._inputs[name]:
+            with one_line(f"OpenVINO cannot read the input {name}"):
+                self._request.set_tensor(name, to_tensor(value, shared=shared))
+
+    def write(self, name: str, value: Array) -> None:
+        """Bind an array that an output is written to: contiguous, writable, of its shape.
+
+        Raises:
+            RunError: The array cannot be bound.
+        """
+        with one_line(f"OpenVINO cannot write the output {name}"):
+            self._request.set_tensor(name, to_tensor(value, shared=True))
+        self._written[name] = value
+
+    def allocate(self, name: str) -> None:
+        """Let every run allocate an output, as it does unless one is bound."""
+        if self._written.pop(name, None) is not None:
+            raise OptionError("the output is bound already", where=name, remedy="bind it anew")
+
+    def run(self, failure: str) -> None:
+        """Run the session.
+
+        Args:
+            failure: What an error says went wrong.
+
+        Raises:
+            RunError: OpenVINO reports an error.
+        """
+        with one_line(failure):
+            self._request.infer()
+
+    def outputs(self, names: Iterable[str]) -> list[Array]:
+        """Return outputs, as the last run left them: bound arrays, or views of OpenVINO's memory.
+
+        The next run overwrites both.
+        """
+        return [self._output(name) for name in names]
+
+    def _output(self, name: str) -> Array:
+        if name in self._written:
+            return self._written[name]
+        return to_array(self._request.get_tensor(name), self._outputs[name])
+
+
+def _plain(source: Source, fed: Collection[str]) -> tuple[ir.Model, dict[str, Array]]:
+    """Return a model without what OpenVINO does not take, and the defaults that it had.
+
+    Model-local functions are inlined: it has no rule for them. A default makes a constant of an
+    input, so that of an input that is fed comes off.
+    """
+    model = load(source)
+    inline(model)
+    model.producer_name = model.producer_name or _PRODUCER
+    defaults: dict[str, Array] = {}
+    for value in model.graph.inputs:
+        name = value.name or ""
+        if name in fed and value.is_initializer() and value.const_value is not None:
+            defaults[name] = value.const_value.numpy()
+            del model.graph.initializers[name]
+    return model, defaults
+
+
+def _placed(error: RunError, model: ir.Model) -> RunError:
+    """Return an error with the first node of an operator that it names."""
+    for node in model.graph.all_nodes():
+        operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        if re.search(rf"(?<![\w.]){re.escape(operator)}(-\d+)?(?![\w.])", error.found or ""):
+            name = node.name or next((v.name for v in node.outputs if v.name), "")
+            return RunError(
+                error.what,
+                where=f"node {name!r} ({operator})",
+                found=error.found,
+                remedy="run it on ONNX Runtime, or keep the node in float32 if that one loads",
+            )
+    return error
+
+
+def _text(info: Any, key: str) -> str:
+    return str(info[key].astype(str)) if key in info else ""
+
+
+def _ran(info: Mapping[str, str]) -> RanNode:
+    covers = tuple(name for name in info[_COVERS].split(",") if name)
+    type_ = _TYPES.get(info[_TYPE], info[_TYPE])
+    name = covers[0] if covers else ""
+    return RanNode(name, info[_OP], OPENVINO, int(info[_TIME]), type_, covers)

@@ -1,0 +1,111 @@
+"""OpenVINO itself, imported when it is needed, and its errors in one line.
+
+Whatever needs it raises RuntimeMissingError where it is not installed, or is too old.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.errors import RunError, RuntimeMissingError
+
+DEVICE = "CPU"
+"""The device that models run on. Of others nothing is known: their plugins choose types."""
+
+OLDEST = (2026, 0)
+"""The oldest release that the tests passed with."""
+
+_CAPABILITIES = {FLOAT16.name: "FP16", BFLOAT16.name: "BF16"}
+_UNCONVERTED = "Model wasn't fully converted"
+_LONGEST = 500
+"""Characters of a message that an error shows."""
+
+_INSTALL = "pip install 'amp-rewrite[openvino]'"
+
+
+@cache
+def import_runtime() -> Any:
+    """Return the openvino module.
+
+    Raises:
+        RuntimeMissingError: It is not installed, or older than OLDEST.
+    """
+    try:
+        runtime = __import__("openvino")
+    except ImportError as error:
+        raise RuntimeMissingError(
+            "this needs OpenVINO, which is not installed", remedy=_INSTALL
+        ) from error
+    version = runtime_version(runtime)
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers < OLDEST:
+        raise RuntimeMissingError(
+            "the installed OpenVINO is too old",
+            found=version,
+            expected=f"at least {OLDEST[0]}.{OLDEST[1]}",
+            remedy=_INSTALL,
+        )
+    return runtime
+
+
+def runtime_version(runtime: Any) -> str:
+    """Return the release of the openvino module, without its build: "2026.4.1"."""
+    return str(runtime.__version__).partition("-")[0]
+
+
+@cache
+def core() -> Any:
+    """Return the one openvino.Core, which has a CPU.
+
+    Raises:
+        RunError: It has none: its plugin cannot be loaded.
+    """
+    found = import_runtime().Core()
+    devices = found.available_devices
+    if DEVICE not in devices:
+        raise RunError(
+            "OpenVINO has no device to run on",
+            found=", ".join(devices) or "none",
+            expected=DEVICE,
+            remedy=f"install it again with its {DEVICE} plugin: {_INSTALL}",
+        )
+    return found
+
+
+def runtime_in_words() -> str:
+    """Return the name and version of the installed runtime."""
+    return f"openvino {runtime_version(import_runtime())}"
+
+
+def computes_in(precision: str) -> bool:
+    """Return whether the processor has instructions for a low type, and OpenVINO uses them."""
+    capabilities = core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+    return _CAPABILITIES[precision] in capabilities
+
+
+@contextmanager
+def one_line(what: str) -> Generator[None]:
+    """Turn the errors of OpenVINO into a RunError."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise RunError(what, found=reason(str(error))[:_LONGEST]) from error
+
+
+def reason(said: str) -> str:
+    """Return what a message says went wrong, without the places in OpenVINO's own code.
+
+    Of nested messages the last line has the cause. Of a model that it cannot convert, a summary
+    in lines that begin with dashes follows it.
+    """
+    before, _, summary = said.partition("Summary:")
+    lines = [line.strip() for line in before.splitlines() if line.strip()]
+    listed = [line.strip().removeprefix("-- ") for line in summary.splitlines() if "-- " in line]
+    own = [line for line in lines if not re.match(r"Exception from |Check '|While valid", line)]
+    cause = (own or lines or ["no reason given"])[-1]
+    return "; ".join([*listed, *([] if cause.startswith(_UNCONVERTED) else [cause])])
