@@ -164,7 +164,7 @@ def _cheapest(
     while True:
         painting = painted.with_marks(regions.marks(context.excluded, wanted - {*context.excluded}))
         painting = painting.with_marks(context.excluded)
-        kept = _kept(context, painting)
+        kept = _kept(context, painting, KEEPING)
         joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW and painted.is_allow(v)}
         excluded = {v: m for v, m in kept.items() if m.color is not Color.ALLOW}
         if not excluded and joined.keys() <= wanted:
