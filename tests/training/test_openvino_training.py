@@ -293,10 +293,13 @@ def test_a_trainer_trains_on_it(tmp_path: Path) -> None:
 def test_steps_in_real_bfloat16_follow_float32() -> None:
     build = FEATURES["adam with a schedule"]
     with (
-        TrainingSession(build(), [OPENVINO], precision="bfloat16") as low,
+        TrainingSession(build(), [OPENVINO], precision="bfloat16", target="openvino,schema") as low,
         TrainingSession(build()) as expected,
     ):
         assert low.info.precision == "bfloat16"
+        rewriting = low._step.rewriting  # pyright: ignore[reportPrivateUsage]
+        assert rewriting is not None
+        assert rewriting.report.summary.compute_converted == 1.0
         for step in range(20):
             losses = [float(session.run(batch(step))["loss"]) for session in (low, expected)]
             assert losses[0] != losses[1], "the products are rounded"
