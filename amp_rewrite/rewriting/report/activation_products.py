@@ -77,6 +77,7 @@ class _Sizes:
         self._graph, self._intervals = context.type_graph, context.values.intervals
         self._flat, self._known = context.type_graph.flat, dict[int, _Size]()
         self._painting = painting
+        self._known |= dict.fromkeys(self._flat.main.inputs, _BOUNDED)  # as estimates take them
 
     def __getitem__(self, value: int) -> _Size:
         """Return the size of a value; what nobody says anything of is one activation."""
