@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, DType
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 
 CPU = "CPUExecutionProvider"
@@ -53,7 +53,8 @@ class Target:
     Attributes:
         name: What options and errors call it.
         lists: Whose op lists it uses: lists/<precision>_<lists>.yaml, whose `target` is this name.
-        provider: The execution provider of ONNX Runtime that it stands for, or None for any.
+        provider: The execution provider of ONNX Runtime that it stands for, or the engine beside
+            it (OPENVINO), or None for any.
         plugin: The Python package that brings the provider, for ONNX Runtime's
             register_execution_provider_library; None if ONNX Runtime has it built in.
         needs: What the provider needs besides packages, and how to get it, for errors.
@@ -62,6 +63,9 @@ class Target:
             or the path of a table, which ends in .json; None admits whatever the ONNX schemas do.
         fusions: Whose table says which groups of nodes it computes as one operator, and in which
             types: lists/fusions/<fusions>.json; None if that is not known, or differs by part.
+        rounding: Whose table says which nodes it computes as one, so that what is between them is
+            not rounded: lists/fusions/rounding_<rounding>.json; None if it rounds every result, or
+            that is not known.
         tensor_cores: Whether float16 products have units of their own, which the levels
             TENSOR_CORES_ONLY and UNSAFE_FORCE_ALL are about.
         precisions: The low types that its kernels compute in.
@@ -84,6 +88,7 @@ class Target:
     device: str = "cpu"
     kernels: str | None = None
     fusions: str | None = None
+    rounding: str | None = None
     tensor_cores: bool = False
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
@@ -112,7 +117,9 @@ class Target:
             )
 
 
-TargetName = Literal["cuda", "cpu", "webgpu", "tensorrt", "directml", "coreml", "schema"]
+TargetName = Literal[
+    "cuda", "cpu", "webgpu", "tensorrt", "directml", "coreml", "openvino", "schema"
+]
 TargetChoice = TargetName | str
 """A target, the path of a kernel table, or several of both with commas between."""
 
@@ -167,6 +174,15 @@ TARGETS: tuple[Target, ...] = (
         kernels=COREML,
         precisions=(FLOAT16.name,),
         accumulates_in=FLOAT16,
+    ),
+    Target(
+        "openvino",
+        "openvino",
+        OPENVINO,
+        kernels=OPENVINO,
+        rounding="openvino_2026.4",
+        precisions=(BFLOAT16.name,),
+        costs="openvino_2026.4",
     ),
     Target("schema", "cuda", tensor_cores=True),
 )
@@ -267,6 +283,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         lists=",".join(dict.fromkeys(part.lists for part in parts)),
         kernels=None,
         fusions=None,
+        rounding=None,
         tensor_cores=all(part.tensor_cores for part in parts),
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),

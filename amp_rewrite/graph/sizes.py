@@ -82,6 +82,8 @@ class Sizes:
             return None
         if at is None:
             return _product(shape[1:])
+        if self._flat.called(node).op_type == "MatMul":
+            return shape[at]
         transposed = self._flat.attributes(node).get("transA")
         return shape[-2 if transposed is not None and transposed.value else at]
 

@@ -74,5 +74,5 @@ def open_session(
             remedy="leave options out, or pass providers=[('OpenVINO', {property: value})]",
         )
     return OpenVinoSession(
-        model, properties=properties, threads=threads, profile=profile, what=what
+        model, properties=properties, threads=threads, profile=profile, static=True, what=what
     )

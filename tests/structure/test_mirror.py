@@ -69,6 +69,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_long_runs": "what training holds, loses and keeps in the long run",
     "training/test_mixed_training": "whole trainings in low precision",
     "training/test_real_training": "whole trainings in float32",
+    "training/test_openvino_training": "whole trainings on OpenVINO",
     "training/test_webgpu_training": "whole trainings in real float16",
     "training/test_wrong_arguments": "what a user may pass by mistake, in every part of training",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",

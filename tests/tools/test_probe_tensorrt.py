@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx
+import probe_tensorrt
 import pytest
-import tensorrt_judge
+from kernel_probe import DEFAULT_OUTPUT, choices, of_text, variables_of
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.kernels.kernel_table import KernelTable
@@ -42,19 +41,11 @@ def test_the_table_says_what_the_parser_and_the_builder_take(
     assert KernelTable.load(TENSORRT).has_kernel("", op, 24, types) is taken
 
 
-@pytest.fixture
-def probe(tensorrt: tensorrt_judge.Judge) -> Any:
-    import probe_tensorrt
-
-    return probe_tensorrt
-
-
-@pytest.mark.tensorrt
-def test_every_combination_of_types_is_tried(probe) -> None:
-    model = probe.of_text(
+def test_every_combination_of_types_is_tried() -> None:
+    model = of_text(
         "g (float[2,3] x, float[3] s) => (float[2,3] y) { y = LayerNormalization(x, s) }"
     )
-    tried = dict(probe.choices(model, probe.variables_of(model)))
+    tried = dict(choices(model, variables_of(model)))
     assert list(tried) == [(("T", F32),), (("T", F16),), (("T", BF16),)]
     low = tried[("T", F16),]
     assert {v.type.tensor_type.elem_type for v in low.graph.input} == {FLOAT16.number}
@@ -62,10 +53,10 @@ def test_every_combination_of_types_is_tried(probe) -> None:
 
 
 @pytest.mark.tensorrt
-def test_what_is_refused_once_has_no_kernel(probe) -> None:
-    found = probe.Probe()
+def test_what_is_refused_once_has_no_kernel(tensorrt) -> None:
+    found = probe_tensorrt.probe_of(tensorrt)
     for body in ("Relu(x)", "Celu(x)"):
-        found.call(probe.of_text(f"g (float[1,3,4] x) => (float[1,3,4] y) {{ y = {body} }}"))
+        found.call(of_text(f"g (float[1,3,4] x) => (float[1,3,4] y) {{ y = {body} }}"))
     taken = {(row["op"], *row["types"]["T"]) for row in found.rows()}
     assert taken == {("Relu", F32), ("Relu", F16), ("Relu", BF16), ("Celu", F32)}
 
@@ -73,12 +64,12 @@ def test_what_is_refused_once_has_no_kernel(probe) -> None:
 @pytest.mark.tensorrt
 @pytest.mark.slow  # 90 s
 def test_the_shipped_table_is_that_of_the_installed_version(
-    probe, tensorrt, tmp_path, monkeypatch
+    tensorrt, tmp_path, monkeypatch
 ) -> None:
     version = tensorrt.version
-    shipped = probe.DEFAULT_OUTPUT / f"{TENSORRT}_{version}.json"
+    shipped = DEFAULT_OUTPUT / f"{TENSORRT}_{version}.json"
     if not shipped.exists():
         pytest.skip(f"the table is of another version than {version}")
     monkeypatch.setattr("sys.argv", ["probe_tensorrt.py", "--output", str(tmp_path)])
-    probe.main()
+    probe_tensorrt.main()
     assert (tmp_path / shipped.name).read_text("utf-8") == shipped.read_text("utf-8")

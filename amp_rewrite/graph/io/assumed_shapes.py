@@ -25,8 +25,9 @@ from amp_rewrite.graph.sizes import Shape
 BATCH, LENGTH = 1, 128
 """What a free dimension counts: the first one of an input, and any other."""
 
-_INLINE_BYTES = 1 << 12
-"""Larger initializers give inference no numbers: shapes and indices are small."""
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_MOST_NUMBERS = 64
+"""What inference reads of initializers: shapes, axes and indices."""
 
 
 def assumed_shapes(flat: FlatGraph) -> dict[int, Shape]:
@@ -74,7 +75,7 @@ def assumed_elements(flat: FlatGraph, shapes: Mapping[int, Shape]) -> Array:
 def _slim(flat: FlatGraph) -> onnx.ModelProto:
     """Return the model without its weights and without shapes that have a free dimension."""
     if isinstance(flat, FlatProto):
-        proto = _without_weights(flat.proto)
+        proto = _without_weights(flat)
     else:
         proto = slim_proto(cast("FlatModel", flat).model)
     del proto.graph.value_info[:]
@@ -86,19 +87,22 @@ def _slim(flat: FlatGraph) -> onnx.ModelProto:
     return proto
 
 
-def _without_weights(given: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model of which large initializers are inputs; the message given is not changed."""
+def _without_weights(flat: FlatProto) -> onnx.ModelProto:
+    """Return a model of which all initializers but short ones of integers are inputs."""
+    given = flat.proto
     proto = onnx.ModelProto(ir_version=given.ir_version, opset_import=given.opset_import)
     proto.functions.extend(given.functions)
     graph, known = proto.graph, set[str]()
     graph.node.extend(given.graph.node)
-    for tensor in given.graph.initializer:
-        known.add(tensor.name)
-        if tensor.ByteSize() <= _INLINE_BYTES and not tensor.external_data:
-            graph.initializer.append(tensor)
+    for value in flat.main.initializers:
+        name, tensor = flat.value_names[value], flat.tensors.get(value)
+        if tensor is None:
+            continue
+        known.add(name)
+        if tensor.dtype in _INTEGERS and tensor.size <= _MOST_NUMBERS:
+            graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
         else:
-            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            graph.input.append(info)
+            graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.dtype, tensor.dims))
     graph.input.extend(info for info in given.graph.input if info.name not in known)
     graph.output.extend(given.graph.output)
     return proto

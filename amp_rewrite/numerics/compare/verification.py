@@ -18,6 +18,7 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.names import names_in
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.sizes import Shape
+from amp_rewrite.kernels.rounding import of_target as rounding_of
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.distance import (
     Comparer,
@@ -97,6 +98,7 @@ class Verification:
                 target, self.low, emulated.model.graph.opset_imports.get("", 0)
             ),
             threads=threads,
+            rounding=rounding_of(target),
         )
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None

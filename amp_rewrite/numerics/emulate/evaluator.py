@@ -16,11 +16,13 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.load import Source
+from amp_rewrite.kernels.rounding import RoundingTable
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
+from amp_rewrite.numerics.emulate.fused_groups import Fused, find_fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums
-from amp_rewrite.numerics.emulate.model import emulate_typed
+from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.session import Provider, RanNode
@@ -46,6 +48,7 @@ class Evaluator:
         threads: int = 0,
         options: Any = None,
         profile: bool = False,
+        rounding: RoundingTable | None = None,
     ) -> None:
         """Load a model.
 
@@ -59,6 +62,7 @@ class Evaluator:
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             options: An onnxruntime.SessionOptions instead of the default ones.
             profile: Time the nodes until `ran_nodes` is asked for them.
+            rounding: What the emulated runtime rounds once; None rounds behind every node.
 
         Raises:
             AmpError: The model is not valid, the engine cannot load it or is not installed, or
@@ -69,9 +73,10 @@ class Evaluator:
         typed = TypedModel.own(model)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
+        fused = _fused(typed, rounding) if emulate and rounding is not None else None
         self._fetches = choose_outputs(loaded, typed.types, outputs)
         if emulate:
-            emulate_typed(typed, accumulate_low=accumulate_low, keep_io_types=False)
+            emulate_typed(typed, accumulate_low=accumulate_low, keep_io_types=False, fused=fused)
         else:
             _widen_boundary(loaded, typed.types)
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
@@ -138,6 +143,11 @@ def evaluate(
     """
     evaluator = Evaluator(model, emulate=emulate, outputs=outputs, accumulate_low=accumulate_low)
     return evaluator.run(feeds)
+
+
+def _fused(typed: TypedModel, rounding: RoundingTable) -> Fused:
+    """Return what is not rounded, of a model before more of it is made an output."""
+    return find_fused(typed.model, low_values(typed.types), rounding)
 
 
 def _widen_boundary(model: ir.Model, types: Types) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -34,15 +34,25 @@ class Inserter:
         node_name = self.names.part(name, "Cast")
         return ir.Node("", "Cast", [value], [attribute], outputs=[output], name=node_name)
 
-    def round(self, value: ir.Value, dtype: DType) -> ir.Value:
-        """Round a node's output: whoever read it reads the rounded value, which takes its name."""
-        uses = tuple(value.uses())
+    def round(self, value: ir.Value, dtype: DType, but: Collection[ir.Node] = ()) -> ir.Value:
+        """Round a node's output: whoever read it reads the rounded value, which takes its name.
+
+        Args:
+            value: The output.
+            dtype: The low type.
+            but: Nodes that go on reading it as it was computed.
+        """
+        uses = tuple(use for use in value.uses() if use[0] not in but)
         low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
         back = self.cast(low.outputs[0], FLOAT32, value.name or "")
         self._redirect(value, uses, back.outputs[0])
         value.name = self.names.inner(value.name or "", FLOAT32)
         self._after(value, low, back)
         return back.outputs[0]
+
+    def is_end(self, value: ir.Value) -> bool:
+        """Tell whether a graph returns a value."""
+        return bool(self._ends.get(value))
 
     def replace_node(self, node: ir.Node, nodes: Sequence[ir.Node], result: ir.Value) -> None:
         """Put nodes in place of one with a single output; `result` takes over the output's name."""

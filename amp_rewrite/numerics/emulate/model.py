@@ -17,6 +17,8 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
 from amp_rewrite.numerics.emulate.exact import is_exact
+from amp_rewrite.numerics.emulate.folded_weights import alone, folded
+from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
@@ -59,20 +61,32 @@ def emulate_model(
 
 
 def emulate_typed(
-    typed: TypedModel, *, accumulate_low: Collection[str] | Sums = (), keep_io_types: bool = True
+    typed: TypedModel,
+    *,
+    accumulate_low: Collection[str] | Sums = (),
+    keep_io_types: bool = True,
+    fused: Fused | None = None,
 ) -> None:
-    """Do what `emulate_model` does to the model itself."""
+    """Do what `emulate_model` does to the model itself.
+
+    Args:
+        typed: The model, which is changed.
+        accumulate_low: See `emulate_model`.
+        keep_io_types: See `emulate_model`.
+        fused: What is not rounded since several nodes are computed as one.
+    """
     sums, model = sums_of(accumulate_low), typed.model
     if model.functions:
         inline(model)
         typed = TypedModel(model)  # the functions' bodies have types now
     types = typed.types
-    low = _low_values(types)
+    low = low_values(types)
     if low:
-        _Emulator(model, types, low, sums, keep_io_types).run()
+        _Emulator(model, types, low, sums, keep_io_types, fused or Fused()).run()
 
 
-def _low_values(types: Types) -> dict[ir.Value | None, DType]:
+def low_values(types: Types) -> dict[ir.Value | None, DType]:
+    """Return the values of a low type, and which it is."""
     known = {value: dtypes.of(elements.element(t) or FLOAT32.number) for value, t in types.items()}
     return {value: t for value, t in known.items() if t is not None and t is not FLOAT32}
 
@@ -86,11 +100,15 @@ class _Emulator:
     low: dict[ir.Value | None, DType]
     sums: Sums
     keep_io_types: bool
+    fused: Fused
     kept: set[ir.Value] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Look at the graphs before anything is changed."""
         self.insert = Inserter(self.model)
+        self.ends = {
+            v for g in (self.model.graph, *self.model.graph.subgraphs()) for v in g.outputs
+        }
         self.read = {node: tuple(node.inputs) for node in self.model.graph.all_nodes()}
 
     def run(self) -> None:
@@ -128,8 +146,27 @@ class _Emulator:
             opset = opset_of(node, self.model.graph.opset_imports)
             lower_accumulation(node, self.low[outputs[0]], opset, self.insert, self.sums)
             return
+        if node in self.fused.folded and (made := self._folded(node)) is not None:
+            nodes, result = made
+            fused = self.fused.unrounded.get(outputs[0], frozenset())
+            self.insert.replace_node(node, nodes, result)
+            self._round(result, self.low[outputs[0]], fused)
+            return
         for value in outputs:
-            self.insert.round(value, self.low[value])
+            self._round(value, self.low[value], self.fused.unrounded.get(value, frozenset()))
+
+    def _folded(self, node: ir.Node) -> tuple[list[ir.Node], ir.Value] | None:
+        """Return what computes a node whose constants went into weights before it."""
+        chain = self.fused.folded[node]
+        if len(chain) == 1:
+            return alone(node, self.insert.names)
+        return folded(chain, self.insert.names)
+
+    def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:
+        """Round an output for all that do not get it as it was computed."""
+        is_end = self.insert.is_end(value)
+        if not fused or is_end or any(node not in fused for node, _ in value.uses()):
+            self.insert.round(value, dtype, but=fused)
 
     def _must_stay_low(self, node: ir.Node) -> bool:
         """Tell whether an operator cannot be given float32 instead of the low type.

@@ -100,11 +100,7 @@ class CheapestRegions:
     @cached_property
     def _time_costs(self) -> Array:
         """By vertex, what it takes low more than in float32."""
-        painted = vertices_in(self._painting.allow)
-        own = np.zeros(len(self._graph), np.int64)
-        times = (self._time.times(t, painted) for t in (self._context.low, FLOAT32))
-        low, float32 = times
-        own[painted] = low - float32
+        own = self._time.times(self._context.low) - self._time.times(FLOAT32)
         for vertex, saved in self._time.raised():
             own[vertex] -= saved
         joins = self._time.joins
@@ -118,10 +114,9 @@ class CheapestRegions:
         """By vertex, what it costs low, with what rounding counts where accuracy is preferred."""
         if self._weighing.prefer != "accuracy":
             return self._time_costs
-        own = self._time_costs.copy()
-        rounding = vertices_in(self._painting.allow & ~self._context.on(ListName.CLEAR))
-        own[rounding] += (self._time.times(FLOAT32, rounding) * LEAST_SAVED).astype(np.int64)
-        return own
+        rounds = self._painting.allow & ~self._context.on(ListName.CLEAR)
+        saves = np.rint(self._time.times(FLOAT32) * LEAST_SAVED).astype(np.int64)
+        return self._time_costs + np.where(rounds, saves, 0)
 
     @cached_property
     def _cast_costs(self) -> tuple[Array, Array]:

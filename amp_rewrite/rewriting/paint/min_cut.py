@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.flat import Array
 from amp_rewrite.rewriting.paint.region_costs import connected_regions
 
 MOST_ROUNDS = 64
@@ -52,25 +52,20 @@ def cheapest_set(costs: Array, arcs: Arcs) -> Array:
     costs = costs.astype(np.int64)
     chosen, open_ = _certain(costs, arcs)
     arcs = arcs.among(open_)
-    ends = np.stack((arcs.tails, arcs.heads), axis=1)
-    labels = connected_regions(open_, ends)
+    labels = connected_regions(open_, np.stack((arcs.tails, arcs.heads), axis=1))
     vertices = np.flatnonzero(open_)
     vertices = vertices[np.argsort(labels[vertices], kind="stable")]
-    arcs_by_label = np.argsort(labels[arcs.tails], kind="stable")
-    arcs = Arcs(*(column[arcs_by_label] for column in (arcs.tails, arcs.heads, arcs.costs)))
-    starts = np.flatnonzero(np.diff(labels[vertices], prepend=ABSENT))
+    parts, starts = np.unique(labels[vertices], return_index=True)
     place = np.zeros(len(costs), np.int64)
-    for part in np.split(vertices, starts[1:]) if len(vertices) else ():
-        place[part] = np.arange(len(part))
-        label = labels[part[0]]
-        first, last = np.searchsorted(labels[arcs.tails], (label, label + 1))
+    place[vertices] = np.arange(len(vertices)) - np.repeat(
+        starts, np.diff((*starts, len(vertices)))
+    )
+    order = np.argsort(labels[arcs.tails], kind="stable")
+    rows = np.stack((place[arcs.tails], place[arcs.heads], arcs.costs), axis=1)[order].tolist()
+    bounds = np.searchsorted(labels[arcs.tails][order], (*parts, len(costs))).tolist()
+    for part, first, last in zip(np.split(vertices, starts[1:]), bounds, bounds[1:], strict=False):
         flow = _Flow((-costs[part]).tolist())
-        for tail, head, cost in zip(
-            place[arcs.tails[first:last]].tolist(),
-            place[arcs.heads[first:last]].tolist(),
-            arcs.costs[first:last].tolist(),
-            strict=True,
-        ):
+        for tail, head, cost in rows[first:last]:
             flow.add(tail, head, cost)
         chosen[part[flow.source_side()]] = True
     return chosen

@@ -8,7 +8,7 @@ cost what that saves if they differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.kernels.costs import NONE, CostTable, Rate
+from amp_rewrite.kernels.costs import NONE, NOTHING, CostTable, Rate
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.weighing import Weighing
 
@@ -153,35 +153,45 @@ class RunningTime:
                 moved[result] = sum(int(elements[value]) for value in ends)
         return moved
 
-    def times(self, dtype: DType, vertices: Sequence[int]) -> Array:
-        """Return, for each of some vertices, what its node takes in a type.
+    @cached_property
+    def _counted(self) -> Array:
+        """A mask of the vertices for which what their node takes counts: one for each node.
 
-        What a node takes counts once, for the vertex that makes its first result; nothing counts of
-        families that were not measured in both types, and of the inner nodes of a fused group.
+        It is the one that makes the first result, or the first one. Nothing counts of families that
+        were not measured in both types.
         """
-        graph, sizes = self._graph, self._weighing.sizes
-        known: dict[tuple[int, int, int], int] = {}
-        family, moved = self._family.tolist(), self._moved.tolist()
-        weighed = [self._table.is_weighed(name, self._context.low) for name in self._families]
-        found = [0] * len(vertices)
-        for place, vertex in enumerate(vertices):
-            node = graph.nodes[vertex]
-            code = family[node]
-            if not weighed[code] or vertex != self._counted(node):
-                continue
-            macs = sizes.multiply_accumulates(node) or 0
-            key = code, moved[node], macs
-            if key not in known:
-                taken = self._table.node(self._families[code], dtype, moved[node], macs)
-                known[key] = round(taken * UNIT)
-            found[place] = known[key]
-        return np.array(found, np.int64)
+        graph, starts = self._graph, np.array(self._flat.output_start, np.int64)
+        writes = np.append(np.array(graph.writes, np.int64), ABSENT)
+        makers = np.where(np.diff(starts) > 0, writes[starts[:-1]], ABSENT)
+        makers = np.where(makers == ABSENT, graph.first[:-1], makers)
+        low = self._context.low
+        weighed = np.array([self._table.is_weighed(name, low) for name in self._families], np.bool_)
+        return (makers[graph.node] == np.arange(len(graph))) & weighed[self._family[graph.node]]
 
-    def _counted(self, node: int) -> int:
-        """Return the vertex for which what a node takes counts."""
-        start = self._flat.output_start
-        vertex = self._graph.writes[start[node]] if start[node] < start[node + 1] else ABSENT
-        return int(self._graph.first[node]) if vertex == ABSENT else vertex
+    @cached_property
+    def _macs(self) -> Array:
+        """By node, its multiply-accumulates, of families for which they count."""
+        table, sizes = self._table, self._weighing.sizes
+        rated = {f for (f, _), rates in table.rates.items() if any(rate.mac for rate in rates)}
+        counts = np.array([family in rated for family in self._families], np.bool_)
+        found = np.zeros(self._flat.n_nodes, np.int64)
+        for node in np.flatnonzero(counts[self._family]).tolist():
+            found[node] = sizes.multiply_accumulates(node) or 0
+        return found
+
+    def times(self, dtype: DType) -> Array:
+        """Return, by vertex, what its node takes in a type, of those for which that counts."""
+        vertices = np.flatnonzero(self._counted)
+        nodes = self._graph.node[vertices]
+        keys = np.stack((self._family[nodes], self._moved[nodes], self._macs[nodes]), axis=1)
+        rows, which = np.unique(keys, axis=0, return_inverse=True)
+        taken = [
+            round(self._table.node(self._families[code], dtype, moved, macs) * UNIT)
+            for code, moved, macs in rows.tolist()
+        ]
+        found = np.zeros(len(self._graph), np.int64)
+        found[vertices] = np.array(taken, np.int64)[which.ravel()] if taken else 0
+        return found
 
     @cached_property
     def flows(self) -> Flows:
@@ -239,7 +249,7 @@ class RunningTime:
             family = 0 if maker == ABSENT else int(self._family[maker])
             elements = int(self._weighing.elements[value])
             rates = [self._cast_rates(FLOAT32)[family][reader] for reader in self._reading(output)]
-            yield self._graph.source[output], max(self._rounded(r, elements) for r in rates)
+            yield self._graph.source[output], max(round(r.takes(elements) * UNIT) for r in rates)
 
     def _reading(self, value: int) -> set[int]:
         """Return the codes of the families of what reads a value."""
@@ -284,30 +294,28 @@ class RunningTime:
 
         A node is computed together with one of those in front at most, the first that fits.
         """
-        flows, table = self.flows, self._table
-        rows: list[tuple[int, ...]] = []
-        seen: set[int] = set()
-        for row in self._single_rows():
-            maker, reader = int(flows.makers[row]), int(flows.readers[row])
-            if reader in seen:
-                continue
-            seen.add(reader)
-            families = (self._families[self._families_of_vertices[v]] for v in (maker, reader))
-            key, elements = tuple(families), int(self._weighing.elements[flows.values[row]])
-            saved = [table.joins.get((*key, t.name)) for t in (FLOAT32, self._context.low)]
-            taken = [0 if rate is None else self._rounded(rate, elements) for rate in saved]
-            rows.append((maker, reader, *taken))
-        return Joins(*np.array(rows, np.int64).reshape(-1, 4).T)
+        flows, width = self.flows, len(self._families)
+        rows = self._single_rows()
+        _, once = np.unique(flows.readers[rows], return_index=True)
+        rows = rows[once]
+        makers, readers, values = flows.makers[rows], flows.readers[rows], flows.values[rows]
+        pairs = self._families_of_vertices[makers] * width + flows.families[rows]
+        saved = [np.zeros(len(rows), np.int64) for _ in range(2)]
+        for pair in np.unique(pairs).tolist():
+            key = tuple(self._families[code] for code in divmod(pair, width))
+            of_pair = pairs == pair
+            for found, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
+                rate = self._table.joins.get((*key, dtype.name), NOTHING)
+                taken = rate.call + rate.element * self._weighing.elements[values[of_pair]]
+                found[of_pair] = np.rint(taken * UNIT).astype(np.int64)
+        return Joins(makers, readers, *saved)
 
-    def _rounded(self, rate: Rate, elements: int) -> int:
-        return round(rate.takes(elements) * UNIT)
-
-    def _single_rows(self) -> list[int]:
+    def _single_rows(self) -> Array:
         """Return the rows of values that one vertex alone reads, of families that are joined."""
-        flows, family, width = self.flows, self._families_of_vertices, len(self._families)
-        pairs = family[flows.makers] * width + flows.families
+        flows, width = self.flows, len(self._families)
+        pairs = self._families_of_vertices[flows.makers] * width + flows.families
         codes = {name: code for code, name in enumerate(self._families)}
         joined = {(maker, reader) for maker, reader, _ in self._table.joins}
         wanted = [codes[m] * width + codes[r] for m, r in joined if m in codes and r in codes]
-        alone = np.bincount(flows.group)[flows.group] == 1 if len(flows.values) else pairs == 0
-        return np.flatnonzero(alone & np.isin(pairs, wanted)).tolist()
+        fit = np.isin(pairs, wanted) & (np.maximum(flows.makers, flows.readers) < self.float32)
+        return np.flatnonzero(fit & (np.bincount(flows.group)[flows.group] == 1))

@@ -16,6 +16,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.openvino.package import DEVICE, core, one_line
 from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
+from amp_rewrite.runtimes.openvino.wide_arithmetic import warn_of_wide_arithmetic
 from amp_rewrite.runtimes.session import RanNode, threads_of_environment
 from amp_rewrite.targets import OPENVINO
 
@@ -57,6 +58,7 @@ class Session:
         fed: Collection[str] = (),
         threads: int = 0,
         profile: bool = False,
+        static: bool = False,
         what: str = "the model",
     ) -> None:
         """Load a model; it is not changed and not needed any more afterwards.
@@ -67,6 +69,9 @@ class Session:
             fed: Inputs with a default that are to be fed, too.
             threads: Threads; 0 is OMP_NUM_THREADS, or OpenVINO's choice.
             profile: Time the nodes until `ran_nodes` is asked for them.
+            static: Compile anew for the shapes that `run` is given, if they change. With free
+                shapes fewer nodes are computed together, and a Cast to bfloat16 is not rounded to
+                nearest: 2026.4.1 cuts off half of what it should round up.
             what: The model as errors call it.
 
         Raises:
@@ -74,12 +79,14 @@ class Session:
             RunError: It cannot load the model, or has no device.
             AmpError: The model cannot be read.
         """
-        self._what = what
+        self._what, self._static, self._profile = what, static, profile
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._properties: dict[str, Any] = {HINT: AS_TYPED, **(properties or {})}
         if threads := threads or threads_of_environment():
             self._properties["INFERENCE_NUM_THREADS"] = threads
         device = core()
         plain, self._defaults = _plain(model, fed)
+        warn_of_wide_arithmetic(plain.graph, what)
         given, wanted = plain.graph.inputs, plain.graph.outputs
         self.overridable: tuple[str, ...] = tuple(self._defaults)
         self.inputs: tuple[str, ...] = tuple(
@@ -91,7 +98,7 @@ class Session:
         try:
             with one_line(f"OpenVINO cannot load {what}"):
                 self._read = device.read_model(source)
-            self._compile(profile=profile)
+            self._compile()
         except RunError as error:
             raise _placed(error, plain) from error.__cause__
 
@@ -106,6 +113,8 @@ class Session:
         missing = [name for name in self.inputs if name not in feeds]
         if missing:  # it would read whatever is there
             raise RunError(failure, found=f"no {missing[0]!r}", expected=", ".join(self.inputs))
+        if self._static:
+            self._compile_for({name: np.shape(value) for name, value in feeds.items()})
         with one_line(failure):
             for name, value in {**self._defaults, **feeds}.items():
                 self._binding.read(name, value, shared=False)
@@ -131,7 +140,8 @@ class Session:
         infos = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
         told = [{key: _text(info, key) for key in _KEYS} for info in infos]
         ran = [info for info in told if info[_TIME].isdigit()]
-        self._compile(profile=False)
+        self._profile = False
+        self._compile()
         return tuple(_ran(info) for info in sorted(ran, key=lambda info: int(info[_ORDER])))
 
     def end_profiling(self) -> str:
@@ -142,11 +152,27 @@ class Session:
         """
         raise OptionError("OpenVINO writes no profile", remedy="ask for profile and ran_nodes")
 
-    def _compile(self, *, profile: bool) -> None:
+    def _compile_for(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """Compile for shapes, or for free ones if OpenVINO cannot compile the model for these."""
+        if not self._read.is_dynamic() or shapes == self._shapes:
+            return
+        self._shapes = shapes
+        try:
+            self._compile()
+        except RunError:
+            self._static = False
+            self._compile()
+
+    def _compile(self) -> None:
         """Compile the model that was read; earlier bindings are of the compiled one before."""
-        properties = {**self._properties, "PERF_COUNT": profile}
+        properties = {**self._properties, "PERF_COUNT": self._profile}
         with one_line(f"OpenVINO cannot load {self._what}"):
-            self._compiled = core().compile_model(self._read, DEVICE, properties)
+            model = self._read
+            if self._static and self._shapes:
+                model = model.clone()
+                known = {name for port in model.inputs for name in port.get_names()}
+                model.reshape({n: list(shape) for n, shape in self._shapes.items() if n in known})
+            self._compiled = core().compile_model(model, DEVICE, properties)
         ports = {name for port in self._compiled.inputs for name in port.get_names()}
         self._inputs = {name: name in ports for name in (*self.inputs, *self.overridable)}
         self._binding = self.bind()
@@ -170,6 +196,7 @@ class Binding:
         """
         self._request, self._inputs, self._outputs = request, inputs, outputs
         self._written: dict[str, Array] = {}
+        self._memory: dict[str, Array] = {}
 
     def read(self, name: str, value: Any, *, shared: bool = True) -> None:
         """Bind an array that an input is read from; it is not copied.
@@ -191,7 +218,7 @@ class Binding:
             )
         if self._inputs[name]:
             with one_line(f"OpenVINO cannot read the input {name}"):
-                self._request.set_tensor(name, to_tensor(value, shared=shared))
+                self._bind(name, value, shared=shared)
 
     def write(self, name: str, value: Array) -> None:
         """Bind an array that an output is written to: contiguous, writable, of its shape.
@@ -200,7 +227,7 @@ class Binding:
             RunError: The array cannot be bound.
         """
         with one_line(f"OpenVINO cannot write the output {name}"):
-            self._request.set_tensor(name, to_tensor(value, shared=True))
+            self._bind(name, value, shared=True)
         self._written[name] = value
 
     def allocate(self, name: str) -> None:
@@ -226,6 +253,11 @@ class Binding:
         The next run overwrites both.
         """
         return [self._output(name) for name in names]
+
+    def _bind(self, name: str, value: Any, *, shared: bool) -> None:
+        tensor, memory = to_tensor(value, shared=shared)
+        self._request.set_tensor(name, tensor)
+        self._memory[name] = memory  # which the tensor does not keep
 
     def _output(self, name: str) -> Array:
         if name in self._written:

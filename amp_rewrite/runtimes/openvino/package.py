@@ -13,6 +13,7 @@ from typing import Any
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.errors import RunError, RuntimeMissingError
+from amp_rewrite.targets import OPENVINO
 
 DEVICE = "CPU"
 """The device that models run on. Of others nothing is known: their plugins choose types."""
@@ -36,7 +37,7 @@ def import_runtime() -> Any:
         RuntimeMissingError: It is not installed, or older than OLDEST.
     """
     try:
-        runtime = __import__("openvino")
+        runtime = __import__(OPENVINO.lower())
     except ImportError as error:
         raise RuntimeMissingError(
             "this needs OpenVINO, which is not installed", remedy=_INSTALL

@@ -14,8 +14,10 @@ _FOREIGN = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m
 """Types that numpy has from ml_dtypes, and what openvino.Type calls them."""
 
 
-def to_tensor(value: Any, *, shared: bool = False) -> Any:
-    """Return an openvino.Tensor with the content of an array.
+def to_tensor(value: Any, *, shared: bool = False) -> tuple[Any, Array]:
+    """Return an openvino.Tensor with the content of an array, and the array whose memory it has.
+
+    The tensor does not keep that: whoever uses it must, as long as a request may read it.
 
     Args:
         value: An array, or what numpy makes one of; never changed unless `shared`.
@@ -37,9 +39,9 @@ def to_tensor(value: Any, *, shared: bool = False) -> Any:
         raise ValueError("texts, with which OpenVINO may end the process")
     foreign = _FOREIGN.get(array.dtype.name)
     if foreign is None:
-        return runtime.Tensor(array, shared_memory=True)
+        return runtime.Tensor(array, shared_memory=True), array
     raw = array.view(f"u{array.dtype.itemsize}")
-    return runtime.Tensor(raw, list(array.shape), getattr(runtime.Type, foreign))
+    return runtime.Tensor(raw, list(array.shape), getattr(runtime.Type, foreign)), raw
 
 
 def to_array(tensor: Any, dtype: np.dtype[Any] | None = None) -> Array:

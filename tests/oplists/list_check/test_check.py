@@ -69,6 +69,7 @@ def test_the_built_in_lists_hold() -> None:
     assert report.lists == (
         "lists/bfloat16_cpu.yaml",
         "lists/bfloat16_cuda.yaml",
+        "lists/bfloat16_openvino.yaml",
         "lists/bfloat16_tensorrt.yaml",
         "lists/float16_cpu.yaml",
         "lists/float16_cuda.yaml",
@@ -77,7 +78,7 @@ def test_the_built_in_lists_hold() -> None:
         "lists/float16_webgpu.yaml",
     )
     assert report.exit_status == 0
-    assert report.to_text() == "8 lists and no models checked: no errors, no warnings"
+    assert report.to_text() == "9 lists and no models checked: no errors, no warnings"
     assert report.to_github() == ""
 
 

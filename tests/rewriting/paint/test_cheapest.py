@@ -7,15 +7,19 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import random_models
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from rewrite_text import lists_of, rewritten
+from onnx import numpy_helper
+from rewrite_text import lists_of, parse, reasons, rewritten
 
+import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.io.read_flat import read_flat
@@ -152,7 +156,7 @@ def painted(model: onnx.ModelProto, table: CostTable, **options: Any) -> Any:
     return context, weighing, paint(replace(context, moves_casts=False)).painting
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
 @given(
     st.lists(
         st.tuples(
@@ -197,3 +201,128 @@ def test_every_choice_keeps_the_invariants_and_a_second_one_changes_nothing(
         patch.setattr(costs, "load", lambda _name: table)
         lists = random_models.lists_from(assigned)
         rewritten(model, target="fast", lists=lists, keep_io_types=keep)
+
+
+def flat_table(**takes: tuple[float, float]) -> dict[str, Any]:
+    """Return a table of families that take so long a call in float32 and in float16; casts: 1."""
+    texts = {"version": 1, "runtime": "none", "device": "none", "source": "this test"}
+    rows = [
+        {"family": family, "type": type_, "call": call}
+        for family, calls in takes.items()
+        for type_, call in zip(("float32", "float16"), calls, strict=True)
+    ]
+    casts = [
+        {"to": type_, "producer": "*", "consumer": "*", "call": 1}
+        for type_ in ("float32", "float16")
+    ]
+    families = {family: FAMILIES[family] for family in takes}
+    return {**texts, "families": families, "costs": rows, "casts": casts, "joins": []}
+
+
+CHAIN = """g (float[4,4] x, float[4,4] w) => (float[4,4] y) {
+  a = Exp(x) b = MatMul(a, w) c = Relu(b) d = MatMul(c, w) y = Exp(d) }"""
+
+
+def low_operators(result: amp.RewriteResult) -> list[str]:
+    return [n.op for n in result.report.nodes for v in n.variables.values() if v.dtype != "float32"]
+
+
+def test_a_node_between_two_that_gain_is_low_where_its_casts_would_cost_more(use: Any) -> None:
+    # Products gain 4 each. Relu loses 1.5 and is low all the same: float32, it needs two casts.
+    use(flat_table(product=(10, 6), elementwise=(2, 3.5)))
+    assert low_operators(rewritten(CHAIN, target="fast")) == ["MatMul", "Relu", "MatMul"]
+
+
+def test_a_node_that_loses_more_than_two_casts_is_float32_between_them(use: Any) -> None:
+    use(flat_table(product=(10, 6), elementwise=(2, 4.5)))
+    result = rewritten(CHAIN, target="fast")
+    assert low_operators(result) == ["MatMul", "MatMul"]
+    assert amp.explain(result, "Relu_2").endswith(
+        "computing it in float16 would cost 0.0005 ms more than it saves"
+    )
+
+
+def test_a_model_that_gains_nothing_is_left_as_it_is(use: Any) -> None:
+    # The products gain 1.5 together; casts of w and a on the way in and of d on the way out cost 3.
+    use(flat_table(product=(10, 9.25)))
+    result = rewritten(CHAIN, target="fast")
+    assert not result.changed
+    assert reasons(result)["Relu"] == "no-gain"
+    record = next(n for n in result.report.nodes if n.op == "Relu").variables["T"]
+    assert record.detail == (
+        "computing it and 2 more with it in float16 would cost 0.0015 ms more than it saves"
+    )
+
+
+def test_what_costs_as_much_as_it_saves_stays_float32(use: Any) -> None:
+    use(flat_table(product=(10, 8.5)))
+    assert low_operators(rewritten(CHAIN, target="fast")) == []
+
+
+def test_what_the_user_allows_by_name_stays_low(use: Any) -> None:
+    use(flat_table(product=(10, 12)))
+    result = rewritten(CHAIN, target="fast", allow_nodes=["MatMul_1"])
+    assert low_operators(result) == ["MatMul"]
+
+
+def test_accuracy_asks_for_a_third_of_the_time_of_what_rounds(use: Any) -> None:
+    table = flat_table(product=(30, 15), elementwise=(20, 14))
+    model = CHAIN.replace("y = Exp(d)", "e = Tanh(d) f = Tanh(e) y = Exp(f)")
+    use(table)
+    assert low_operators(rewritten(model, target="fast")).count("Tanh") == 2
+    low = low_operators(rewritten(model, target="fast", prefer="accuracy"))
+    # Relu, which would save 6 of the 6.67 that are asked for, saves two casts as well.
+    assert low == ["MatMul", "Relu", "MatMul"]
+
+
+def test_size_takes_low_what_halves_the_file_and_is_slower(use: Any) -> None:
+    use(flat_table(product=(10, 40)))
+    model = parse(CHAIN)
+    weight = model.graph.input.pop()
+    assert weight.name == "w"
+    values = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    model.graph.initializer.append(numpy_helper.from_array(values, "w"))
+    assert low_operators(rewritten(model, target="fast")) == []
+    # 32 bytes less than 64; the products lose 60 together, and of a weight in both types 32 more.
+    assert low_operators(rewritten(model, target="fast", prefer="size")) == []
+    use(flat_table(product=(10, 20)))
+    assert low_operators(rewritten(model, target="fast", prefer="size")).count("MatMul") == 2
+
+
+def test_a_target_without_a_table_refuses_a_preference() -> None:
+    with pytest.raises(OptionError, match="not measured what operators take on target cuda in fl"):
+        amp.RewriteOptions(prefer="speed")
+    with pytest.raises(OptionError, match="expected target openvino in bfloat16"):
+        amp.RewriteOptions(prefer="size", target="schema")
+    with pytest.raises(OptionError, match="prefer"):
+        amp.RewriteOptions(target="openvino", precision="bfloat16", prefer="fast")  # type: ignore[arg-type]
+
+
+def test_a_fused_group_has_one_type(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Erf alone would pay; the group as a whole does not.
+    table = flat_table(product=(10, 5))
+    rows = [{"family": "erf", "type": t, "call": c} for t, c in (("float32", 9), ("float16", 1))]
+    slow = [{"family": "slow", "type": t, "call": c} for t, c in (("float32", 1), ("float16", 30))]
+    families = {**table["families"], "erf": ["Erf"], "slow": ["Mul", "Div", "Add"]}
+    use({**table, "families": families, "costs": [*table["costs"], *rows, *slow]})
+    cuda = replace(targets.find("cuda"), name="fast", costs="fast", bytes_per_mac=None)
+    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS[:-1], cuda))
+    result = rewritten(
+        """g (float[4,4] x, float[4,4] w) => (float[4,4] y)
+        <float one = {1}, float half = {0.5}, float root = {1.4142135}> {
+          h = MatMul(x, w) a = Div(h, root) e = Erf(a) s = Add(e, one) m = Mul(h, s)
+          g = Mul(m, half) y = MatMul(g, w) }""",
+        target="fast",
+    )
+    assert low_operators(result) == ["MatMul", "MatMul"]
+
+
+def test_the_shipped_table_of_openvino_decides() -> None:
+    model = parse(
+        """g (float[64,128,384] x, float[384] s) => (float[64,128,384] y) {
+        a = LayerNormalization(x, s) h = MatMul(a, w) y = LayerNormalization(h, s) }"""
+    )
+    weight = np.full((384, 384), 0.01, np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    result = amp.rewrite(model, precision="bfloat16", target="openvino")
+    assert low_operators(result) == ["MatMul"]

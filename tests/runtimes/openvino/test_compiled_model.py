@@ -114,6 +114,15 @@ def test_bound_arrays_are_read_and_written_in_place() -> None:
     np.testing.assert_array_equal(new, 2 + 2 * (X + 1))
 
 
+def test_what_is_bound_lives_as_long_as_the_binding() -> None:
+    session = Session(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    binding = session.bind()
+    binding.read("x", np.full(1 << 20, 3, np.float32))
+    others = [np.zeros(1 << 20, np.float32) for _ in range(8)]  # take the memory that is free
+    binding.run("it failed")
+    np.testing.assert_array_equal(binding.outputs(["y"])[0], np.full(others[0].shape, -3))
+
+
 def test_bfloat16_goes_in_and_out_and_shares_its_memory() -> None:
     session = Session(parse("g (bfloat16[N] x) => (bfloat16[N] y) { y = Neg(x) }"))
     x = X.astype(ml_dtypes.bfloat16)

@@ -1,0 +1,182 @@
+"""Constant factors that a runtime multiplies into bfloat16 weights when it loads a model.
+
+OpenVINO's CPU plugin makes one Conv of a Conv and the Mul, Div or BatchNormalization of constants
+behind it, one product of a MatMul and a Mul; an Add goes into the bias. It computes these constants
+in bfloat16, and not to nearest: a result is rounded up only where the digit that is kept last is
+odd. Measured with 2026.4.1, whose results are these to the bit but for the order of sums:
+
+    w' = r(w * s), b' = r(b * s)                               for a factor s, r(1 / s) of a Div
+    k = r(scale / r(sqrt(r(var + epsilon))))                   of a BatchNormalization
+    w' = r(w * k), b' = r(r(r(b - mean) * k) + bias)           behind a product
+    x * k + r(bias - r(mean * k))                              alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.added import AddedNames
+
+Array = np.ndarray[Any, Any]
+
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_FACTORS = ("Mul", "Div")
+_TERMS = ("Add", "Sub")
+
+
+def cut_half(numbers: Array) -> Array:
+    """Return float32 numbers as OpenVINO rounds constants to bfloat16."""
+    bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
+    return ((bits + ((bits & 0x10000) >> 1)) & 0xFFFF0000).view(np.float32)
+
+
+def constant_of(value: ir.Value | None) -> Array | None:
+    """Return the numbers of an initializer or of a Constant in float32, or None."""
+    if value is None:
+        return None
+    tensor = value.const_value
+    maker = value.producer()
+    if tensor is None and maker is not None and maker.op_type == "Constant":
+        tensor = maker.attributes["value"].as_tensor() if "value" in maker.attributes else None
+    return None if tensor is None else np.asarray(tensor.numpy(), np.float32)
+
+
+def folded(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
+    """Return nodes that compute a product and what is folded into it, and their result.
+
+    Args:
+        chain: The product, and behind it operators of constants: the last one is a factor.
+        names: The names in use in the model.
+
+    Returns:
+        None if the constants are not one number for each output channel, or for all.
+    """
+    head = chain[0]
+    weights, bias = constant_of(head.inputs[1]), None
+    if weights is None:
+        return None
+    if len(head.inputs) > 2 and head.inputs[2] is not None:
+        bias = constant_of(head.inputs[2])
+        if bias is None:
+            return None
+    channels = _channels(head, weights)
+    for node in chain[1:]:
+        step = _step(node, head, weights, bias, channels)
+        if step is None:
+            return None
+        weights, bias = step
+    stem = chain[-1].outputs[0].name or ""
+    return _product(head, weights, bias, stem, names)
+
+
+def alone(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
+    """Return nodes that compute a BatchNormalization of constants by itself, and their result."""
+    numbers = _statistics(node)
+    if numbers is None or node.inputs[0] is None or node.inputs[0].shape is None:
+        return None
+    scale, mean, bias = numbers
+    rest = (1,) * (len(node.inputs[0].shape) - 2)
+    stem = node.outputs[0].name or ""
+    factor = _constant(scale.reshape(-1, *rest), names.part(stem, "scale"))
+    term = _constant(
+        cut_half(bias - cut_half(mean * scale)).reshape(-1, *rest), names.part(stem, "bias")
+    )
+    scaled = _node("Mul", [node.inputs[0], factor.outputs[0]], names.part(stem, "Mul"))
+    moved = _node("Add", [scaled.outputs[0], term.outputs[0]], names.part(stem, "Add"))
+    return [factor, term, scaled, moved], moved.outputs[0]
+
+
+def _channels(head: ir.Node, weights: Array) -> int:
+    """Return how many output channels a product has."""
+    if head.op_type == "Conv":
+        return weights.shape[0]
+    if head.op_type == "ConvTranspose":
+        return weights.shape[1] * head.attributes.get_int("group", 1)
+    return weights.shape[0 if head.attributes.get_int("transB", 0) else -1]
+
+
+def _step(
+    node: ir.Node, head: ir.Node, weights: Array, bias: Array | None, channels: int
+) -> tuple[Array, Array | None] | None:
+    """Return weights and bias with one more operator in them."""
+    if node.op_type == "BatchNormalization":
+        numbers = _statistics(node)
+        if numbers is None:
+            return None
+        scale, mean, term = numbers
+        before = 0.0 if bias is None else bias
+        made = cut_half(cut_half(cut_half(before - mean) * scale) + term)
+        return _scaled(head, weights, scale), made
+    other = next((c for v in node.inputs if (c := constant_of(v)) is not None), None)
+    if other is None or other.size not in (1, channels):
+        return None
+    flat = other.reshape(-1)
+    if node.op_type in _TERMS:
+        term = flat if node.op_type == "Add" else -flat
+        made = np.broadcast_to(term, (channels,)) if bias is None else cut_half(bias + term)
+        return weights, made
+    if node.op_type not in _FACTORS or constant_of(node.inputs[0]) is not None:
+        return None
+    factor = flat if node.op_type == "Mul" else cut_half(1 / flat)
+    return _scaled(head, weights, factor), None if bias is None else cut_half(bias * factor)
+
+
+def _scaled(head: ir.Node, weights: Array, factor: Array) -> Array:
+    """Return weights times a number for each output channel, or for all."""
+    if factor.size > 1 and head.op_type == "Conv":
+        factor = factor.reshape(-1, *(1,) * (weights.ndim - 1))
+    elif factor.size > 1 and head.op_type == "ConvTranspose":
+        if head.attributes.get_int("group", 1) == 1:
+            factor = factor.reshape(1, -1, *(1,) * (weights.ndim - 2))
+        else:
+            groups = factor.reshape(head.attributes.get_int("group", 1), 1, -1)
+            per = weights.shape[0] // len(groups)
+            factor = np.repeat(groups[:, 0], per, 0).reshape(
+                weights.shape[0], -1, *(1,) * (weights.ndim - 2)
+            )
+    elif factor.size > 1 and head.attributes.get_int("transB", 0):
+        factor = factor.reshape(-1, 1)
+    return cut_half(weights * factor)
+
+
+def _statistics(node: ir.Node) -> tuple[Array, Array, Array] | None:
+    """Return the factor of a BatchNormalization, its mean and its bias."""
+    scale, bias, mean, variance = (constant_of(value) for value in node.inputs[1:5])
+    if scale is None or bias is None or mean is None or variance is None:
+        return None
+    epsilon = cut_half(np.float32([node.attributes.get_float("epsilon", 1e-5)]))
+    deviation = cut_half(np.sqrt(cut_half(variance + epsilon)))
+    return cut_half(scale / deviation), mean, bias
+
+
+def _product(
+    head: ir.Node, weights: Array, bias: Array | None, stem: str, names: AddedNames
+) -> tuple[list[ir.Node], ir.Value]:
+    """Return a product with other weights, and the bias behind it."""
+    constant = _constant(weights, names.part(stem, "weights"))
+    inputs = [head.inputs[0], constant.outputs[0]]
+    attributes = [a for a in head.attributes.values() if a.name not in ("alpha", "beta")]
+    made = _node(head.op_type, inputs, names.part(stem, head.op_type), attributes)
+    if bias is None:
+        return [constant, made], made.outputs[0]
+    rest = (1,) * (weights.ndim - 2) if head.op_type in _CONVOLUTIONS else ()
+    term = _constant(np.asarray(bias).reshape(-1, *rest), names.part(stem, "bias"))
+    moved = _node("Add", [made.outputs[0], term.outputs[0]], names.part(stem, "Add"))
+    return [constant, made, term, moved], moved.outputs[0]
+
+
+def _constant(numbers: Array, name: str) -> ir.Node:
+    tensor = ir.tensor(np.ascontiguousarray(numbers, np.float32), name=name)
+    return _node("Constant", [], name, [ir.AttrTensor("value", tensor)])
+
+
+def _node(
+    op: str, inputs: Sequence[ir.Value | None], name: str, attributes: Sequence[ir.Attr] = ()
+) -> ir.Node:
+    made = ir.Value(name=name, type=ir.TensorType(FLOAT32.ir))
+    return ir.Node("", op, inputs, attributes, outputs=[made], name=name)

@@ -1,0 +1,218 @@
+"""Which values of a low type a runtime never rounds, since it computes several nodes as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.kernels.rounding import Followers, RoundingTable
+
+BATCH_NORM = "BatchNormalization"
+
+Low = Mapping[ir.Value | None, DType]
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """What is computed as one.
+
+    Attributes:
+        unrounded: Value of a low type -> its readers that get it as it was computed.
+        folded: Node whose constant goes into weights -> what it goes into: the product, what
+            stands between, and itself. Of a product the last such node is there.
+    """
+
+    unrounded: Mapping[ir.Value, frozenset[ir.Node]] = field(
+        default_factory=dict[ir.Value, frozenset[ir.Node]]
+    )
+    folded: Mapping[ir.Node, tuple[ir.Node, ...]] = field(
+        default_factory=dict[ir.Node, tuple[ir.Node, ...]]
+    )
+
+
+_FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)
+_FACTORS = ("Mul", "Div", BATCH_NORM)
+_SWISH = "Sigmoid", "Mul"
+"""x * Sigmoid(x), which is one function of x to runtimes that have products with activations."""
+
+
+def find_fused(model: ir.Model, low: Low, table: RoundingTable) -> Fused:
+    """Return the values inside groups of nodes that are computed as one.
+
+    A chain behind a product ends where a value is read twice, or is an output. Operators of
+    one element each are one group with those that they read, unless something outside needs to
+    come between, or a value of the group is read elsewhere besides.
+
+    Args:
+        model: The model, without model-local functions.
+        low: Value -> its low type.
+        table: What the runtime computes as one.
+    """
+    values: dict[ir.Value, frozenset[ir.Node]] = {}
+    folded: dict[ir.Node, tuple[ir.Node, ...]] = {}
+    for graph in (model.graph, *model.graph.subgraphs()):
+        finder = _Finder(graph, _defaults(model), low, table)
+        finder.find()
+        values |= finder.inside
+        folded |= finder.folded
+    return Fused(values, folded)
+
+
+def _defaults(model: ir.Model) -> set[ir.Value]:
+    """Return the inputs with a default, which may be fed something else."""
+    if model.ir_version < FIRST_IR_WITH_OVERRIDES:
+        return set()
+    return {value for value in model.graph.inputs if value.is_initializer()}
+
+
+@dataclass
+class _Finder:
+    """The groups of one graph."""
+
+    graph: ir.Graph
+    defaults: set[ir.Value]
+    low: Low
+    table: RoundingTable
+    inside: dict[ir.Value, frozenset[ir.Node]] = field(default_factory=dict)
+    folded: dict[ir.Node, tuple[ir.Node, ...]] = field(default_factory=dict)
+    group_of: dict[ir.Node, int] = field(default_factory=dict)
+    members: dict[int, list[ir.Node]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.order = {node: index for index, node in enumerate(self.graph)}
+        self.ends = set(self.graph.outputs)
+
+    def find(self) -> None:
+        """Find values and readers, of chains first."""
+        chained: set[ir.Node] = set()
+        for node in self.graph:
+            if node not in chained and (followers := self._followers(node)) is not None:
+                chained |= set(self._chain(node, followers))
+        for node in self.graph:
+            if node not in chained and node.domain == "" and node.op_type in self.table.together:
+                self._join(node)
+        for number, nodes in self.members.items():
+            for node in nodes:
+                readers = self._users(node.outputs[0])
+                together = frozenset(n for n in readers if self.group_of.get(n) == number)
+                if together:
+                    self.inside[node.outputs[0]] = together
+                if node.op_type == BATCH_NORM:
+                    self.folded[node] = (node,)
+
+    def _followers(self, node: ir.Node) -> Followers | None:
+        """Return what is computed together with a node, if its weights are constant."""
+        if node.domain != "" or node.outputs[0] not in self.low:
+            return None
+        weights = node.inputs[1] if len(node.inputs) > 1 else None
+        return self.table.behind.get(node.op_type) if self._is_constant(weights) else None
+
+    def _chain(self, node: ir.Node, followers: Followers) -> Iterator[ir.Node]:
+        """Yield a node and what is computed together with it; note the values between."""
+        yield node
+        value, added, constants = node.outputs[0], False, [node]
+        while value not in self.ends:
+            users = self._users(value)
+            step = self._swish(value, users)
+            if step is None:
+                if len(users) != 1:
+                    return
+                kind = self._kind(value, users[0], followers)
+                if kind is None or (added and kind == "tensor"):
+                    return
+                added |= kind == "tensor"
+                step = users
+                if constants and kind == "constant" and users[0].op_type in _FOLDED:
+                    constants.append(users[0])
+                    if users[0].op_type in _FACTORS:
+                        self.folded.pop(constants[-2], None)
+                        self.folded[users[0]] = tuple(constants)
+                else:
+                    constants = []
+            else:
+                constants = []
+            yield from step
+            self.inside[value] = frozenset(users)
+            if len(step) > 1:
+                self.inside[step[0].outputs[0]] = frozenset(step[1:])
+            value = step[-1].outputs[0]
+
+    def _kind(self, value: ir.Value, user: ir.Node, followers: Followers) -> str | None:
+        """Return how a node may stand behind a product: by what else it reads."""
+        if user.domain != "" or user.outputs[0] not in self.low:
+            return None
+        others = [v for v in user.inputs if v is not None and v is not value]
+        if all(map(self._is_constant, others)):
+            kind = "constant" if others else "alone"
+        else:
+            kind = "tensor"
+        return kind if user.op_type in getattr(followers, kind) else None
+
+    def _swish(self, value: ir.Value, users: list[ir.Node]) -> list[ir.Node] | None:
+        """Return the two nodes of x * Sigmoid(x), if they alone read x."""
+        named = {node.op_type: node for node in users}
+        if len(users) != len(_SWISH) or set(named) != set(_SWISH):
+            return None
+        inner, outer = (named[op] for op in _SWISH)
+        made = inner.outputs[0]
+        is_product = set(outer.inputs) == {value, made} and outer.outputs[0] in self.low
+        return [inner, outer] if is_product and self._users(made) == [outer] else None
+
+    def _join(self, node: ir.Node) -> None:
+        """Put an operator of one element into the groups of what it reads, or into a new one."""
+        if node.outputs[0] not in self.low:
+            return
+        makers = [v.producer() for v in node.inputs if v is not None and v in self.low]
+        groups = {self.group_of[m] for m in makers if m is not None and m in self.group_of}
+        chosen = [g for g in sorted(groups) if self._admits(g, node)]
+        number = chosen[0] if chosen else len(self.order) + self.order[node]
+        for other in chosen[1:]:
+            for member in self.members.pop(other):
+                self.group_of[member] = number
+                self.members[number].append(member)
+        self.group_of[node] = number
+        self.members.setdefault(number, []).append(node)
+
+    def _admits(self, number: int, node: ir.Node) -> bool:
+        """Tell whether a node can join a group: nothing outside comes between, nor reads it."""
+        members = set(self.members[number])
+        first = min(self.order[member] for member in members)
+        for member in members:
+            value = member.outputs[0]
+            outside = [user for user in self._users(value) if user not in members]
+            if node in outside:
+                continue
+            if value in self.ends or not all(self._is_together(user) for user in outside):
+                return False
+        return not any(self._comes_from(v, members, first) for v in node.inputs)
+
+    def _comes_from(self, value: ir.Value | None, members: set[ir.Node], first: int) -> bool:
+        """Tell whether a value needs a group by way of nodes outside of it."""
+        pending, seen = [value], set[ir.Node]()
+        while pending:
+            maker = (found := pending.pop()) and found.producer()
+            if maker is None or maker in seen or self.order.get(maker, -1) < first:
+                continue
+            if maker in members:
+                if found is not value:
+                    return True
+                continue
+            seen.add(maker)
+            pending.extend(maker.inputs)
+        return False
+
+    def _is_together(self, node: ir.Node) -> bool:
+        return node.domain == "" and node.op_type in self.table.together
+
+    def _users(self, value: ir.Value) -> list[ir.Node]:
+        return list(dict.fromkeys(node for node, _ in value.uses()))
+
+    def _is_constant(self, value: ir.Value | None) -> bool:
+        if value is None or value in self.defaults:
+            return False
+        maker = value.producer()
+        return value.is_initializer() or (maker is not None and maker.op_type == "Constant")
