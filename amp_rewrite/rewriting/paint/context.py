@@ -82,6 +82,8 @@ class PaintContext:
         scaled_operands: The factors that it takes into low matrix products.
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
+        given: A mask of the vertices that somebody made low, where that is to be kept as far as it
+            does no harm; None where the painting is to be found.
         values: What is known of the numbers that values hold.
     """
 
@@ -102,6 +104,7 @@ class PaintContext:
     scaled_operands: tuple[FusedScale, ...] = ()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
+    given: Array | None = field(default=None, repr=False)
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)

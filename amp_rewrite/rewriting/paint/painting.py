@@ -41,6 +41,7 @@ class Reason(StrEnum):
     CONVERTED = "converted-constant"
     FUSED = "fused-group"
     STORED = "stored-constant"
+    GIVEN = "given"
 
     FLOAT32_PART = "float32-part"
     COUNT = "count"

@@ -177,7 +177,7 @@ class _Planner:
             weights.append(self._stored(constant, low_uses, name))
             casts.append(self._read_back(constant.value, low_uses, name))
         for value, uses in mismatches.items():
-            to = FLOAT32 if self.is_low[value] else low
+            to = self.type_graph.base(value) if self.is_low[value] else low
             tensor = None
             if self.context.converts_weights and to is low:
                 tensor = constant_tensor(self.type_graph, value)
@@ -189,16 +189,24 @@ class _Planner:
                 weights.append(self._weight(value, tensor, uses, name))
         copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]
         inner = {
-            value: names.inner(flat.value_names[value], low if to is FLOAT32 else FLOAT32)
+            value: names.inner(flat.value_names[value], self._type_inside(value, to))
             for value, uses, to in (*copies, *((c.value, c.uses, c.to) for c in casts))
             if flat.producer[value] != ABSENT and any(use.body == MAIN for use in uses)
         }
         vertices = tuple(vertices_in(self.allowed))
         fillers = [v for n in flat.nodes_of("ConstantOfShape") for v in self._vertices_of(n)]
-        fills = {v: fill_saturation(self.context, v) for v in fillers if self.allowed[v]}
+        fills = {
+            v: 0.0 if low is FLOAT32 else fill_saturation(self.context, v)
+            for v in fillers
+            if self.allowed[v]
+        }
         return CastPlan(
             low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner
         )
+
+    def _type_inside(self, value: int, to: DType) -> DType:
+        """Return the type of what gives its place as an output to something of another type."""
+        return self.type_graph.base(value) if to is self.context.low else self.context.low
 
     def _vertices_of(self, node: int) -> range:
         return self.type_graph.vertices_of(node)
@@ -206,7 +214,7 @@ class _Planner:
     def _converted_ends(self) -> tuple[int, ...]:
         """Return the graph inputs and outputs that give up their type; none in a float32 model."""
         main, ends = self.flat.main, self.context.low_ends
-        if not self.allowed.any():
+        if not self.allowed.any() and self.context.low is not FLOAT32:
             return ()
         return tuple(dict.fromkeys(v for v in (*main.inputs, *main.outputs) if v in ends))
 
@@ -229,7 +237,7 @@ class _Planner:
                 wants_low = value in self.ends if number == MAIN else self._is_allowed(vertex)
                 if wants_low != self.is_low[value]:
                     found.setdefault(value, []).append(Use(ABSENT, index, number, vertex))
-        return {v: uses for v, uses in found.items() if self.type_graph.is_float32(v)}
+        return {v: uses for v, uses in found.items() if self.type_graph.is_retyped(v)}
 
     def _wants(self, vertices: Array) -> Array:
         """Return whether each of some vertices wants the low type; ABSENT does not."""
@@ -280,14 +288,18 @@ class _Planner:
     def _weight(self, value: int, tensor: Tensor, uses: list[Use], name: str) -> PlannedWeight:
         total = len(self.flat.uses(value)) + self.outputs[value]
         vertices = [use.vertex for use in uses if use.vertex != ABSENT]
-        stats = self.context.values.stats(value, tensor)
+        low = self.context.low
+        magnitude = 0.0
+        if low is not FLOAT32:
+            stats = self.context.values.stats(value, tensor)
+            magnitude = saturation(self.type_graph, stats, vertices, low)
         return PlannedWeight(
             value,
             tensor,
-            self.context.low,
+            low,
             tuple(uses),
             keep_float32=len(uses) < total,
-            saturate=saturation(self.type_graph, stats, vertices, self.context.low),
+            saturate=magnitude,
             name=name,
         )
 

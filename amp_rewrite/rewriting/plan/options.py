@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, hint
-from amp_rewrite.dtypes import LOW, DType, Precision, low_dtype
+from amp_rewrite.dtypes import FLOAT32, LOW, SHORT, AnyPrecision, DType, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.kernels.costs import of_target
@@ -62,7 +62,8 @@ class RewriteOptions:
     """What a rewrite is asked to do.
 
     Attributes:
-        precision: "float16" or "bfloat16".
+        precision: "float16" or "bfloat16". "float32" asks `convert` on the command line for the
+            float32 form of a model in other types, as `widen` gives it; nothing else takes it.
         target: What the result is for: a target with an execution provider makes low only what
             that has kernels for; "schema" whatever the ONNX schemas admit. The path of a kernel
             table (.json), or several targets with commas between: what all of them support.
@@ -97,8 +98,12 @@ class RewriteOptions:
             operator on no list, or lacks a kernel.
     """
 
-    precision: Precision = field(
-        default="float16", metadata=_shown("float16 or bfloat16.", choices=get_args(Precision))
+    precision: AnyPrecision = field(
+        default="float16",
+        metadata=_shown(
+            "float16 or bfloat16; float32 for the float32 form of a model in other types.",
+            choices=get_args(AnyPrecision),
+        ),
     )
     target: targets.TargetChoice = field(
         default=targets.DEFAULT,
@@ -209,9 +214,10 @@ class RewriteOptions:
         for name in ("infer_after_allow", "inline_functions", "move_casts", "strict"):
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
-        object.__setattr__(self, "precision", low_dtype(self.precision).name)
+        object.__setattr__(self, "precision", _spelled(self.precision))
         object.__setattr__(self, "target", targets.spelled(self.target))
-        targets.find(self.target).check_precision(self.precision)
+        if self.makes_low:
+            targets.find(self.target).check_precision(self.precision)
         arguments.one_of("weights", self.weights, get_args(Weights))
         arguments.one_of("store", self.store, get_args(Store))
         arguments.one_of("prefer", self.prefer, get_args(Prefer))
@@ -254,8 +260,23 @@ class RewriteOptions:
 
     @property
     def low(self) -> DType:
-        """The low-precision type."""
+        """The low-precision type.
+
+        Raises:
+            OptionError: The precision is float32.
+        """
+        if not self.makes_low:
+            raise OptionError(
+                "a rewrite to float32 makes nothing low",
+                remedy="for the float32 form of a model in other types: amp_rewrite.widen(model), "
+                "or `amp-rewrite convert --precision float32`",
+            )
         return low_dtype(self.precision)
+
+    @property
+    def makes_low(self) -> bool:
+        """Whether the precision is a 16-bit one."""
+        return self.precision != FLOAT32.name
 
     @property
     def ranges(self) -> InputRanges:
@@ -346,7 +367,7 @@ class StepChanges(TypedDict, total=False):
 class Changes(StepChanges, total=False):
     """The options of RewriteOptions as keyword arguments; a test holds the two together."""
 
-    precision: Precision
+    precision: AnyPrecision
 
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
@@ -379,6 +400,19 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
             raise OptionError("unknown option", found=name, expected=expected)
     # Editors complete the names of options where they can follow them to the class.
     return RewriteOptions(**changes) if options is None else replace(options, **changes)
+
+
+def _spelled(precision: str) -> str:
+    """Return a precision as options hold it.
+
+    Raises:
+        OptionError: There is no such one.
+    """
+    given: Any = precision
+    spelled = given.lower() if isinstance(given, str) else ""
+    if SHORT.get(spelled, spelled) == FLOAT32.name:
+        return FLOAT32.name
+    return low_dtype(precision).name
 
 
 def _kept(given: Names) -> list[NamePattern]:

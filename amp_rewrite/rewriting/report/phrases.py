@@ -48,6 +48,7 @@ PHRASES: dict[str, str] = {
     Reason.NOT_NEXT: "a clear operator that is not next to an allow one",
     Reason.CONVERTED: "every consumer is low, so it is stored in {precision}",
     Reason.STORED: "it computes as float32 and is stored in 16 bits, behind a Cast",
+    Reason.GIVEN: "the model computes it in {precision}",
     Reason.CONSTANT: "a constant that something reads as float32",
     Reason.NO_ALLOW: "the model has no allow operator to be next to",
 }
@@ -99,6 +100,7 @@ PLAIN: dict[str, str] = {
     Reason.NO_ALLOW: "is in a model without any operator that is fast in {precision}",
     Reason.CONVERTED: "is a constant that is stored in {precision}",
     Reason.STORED: "is a constant that is stored in 16 bits and read as float32",
+    Reason.GIVEN: "was in {precision} already",
     Reason.CONSTANT: "is a constant that something reads as float32",
 }
 """What a node with each reason does, for who knows nothing of lists and passes; after "it"."""

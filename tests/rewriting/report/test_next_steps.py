@@ -84,7 +84,15 @@ def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
     ]
 
 
-def test_files_of_lists_and_names_that_are_kept_are_repeated_and_lists_of_python_left_out() -> None:
+def test_lists_of_python_are_named_by_their_files(tmp_path: Path) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n")
+    options = RewriteOptions(lists=amp.load_lists([overlay]))
+    assert option_words(options) == (("--lists", "float16_cuda"), ("--lists", str(overlay)))
+    assert amp.load_lists(["float16_cuda", overlay]) == options.lists
+
+
+def test_files_of_lists_and_names_that_are_kept_are_repeated_and_own_lists_only() -> None:
     lists = amp.load_lists()
     asked = option_words(RewriteOptions(keep_io_types=["a", "b"], lists=["x.yaml", Path("y.yaml")]))
     assert asked == (
