@@ -95,7 +95,7 @@ def alone(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value] | 
 
 def _leaky(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value]:
     """Return a LeakyRelu with the slope in bfloat16."""
-    slope = cut_half(np.float32([node.attributes.get_float("alpha", 0.01)]))
+    slope = cut_half(np.array([node.attributes.get_float("alpha", 0.01)], np.float32))
     name = names.part(node.outputs[0].name or "", "LeakyRelu")
     made = _node("LeakyRelu", node.inputs, name, [ir.AttrFloat32("alpha", float(slope[0]))])
     return [made], made.outputs[0]
@@ -159,7 +159,7 @@ def _statistics(node: ir.Node) -> tuple[Array, Array, Array] | None:
     scale, bias, mean, variance = (constant_of(value) for value in node.inputs[1:5])
     if scale is None or bias is None or mean is None or variance is None:
         return None
-    epsilon = cut_half(np.float32([node.attributes.get_float("epsilon", 1e-5)]))
+    epsilon = cut_half(np.array([node.attributes.get_float("epsilon", 1e-5)], np.float32))
     deviation = cut_half(np.sqrt(cut_half(variance + epsilon)))
     return cut_half(scale / deviation), mean, bias
 
