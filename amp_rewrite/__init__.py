@@ -40,6 +40,10 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.numerics.raise_opset import raise_opset as raise_opset
     from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
     from amp_rewrite.numerics.ranges.calibrate import calibrate as calibrate
+    from amp_rewrite.numerics.repair import Repair as Repair
+    from amp_rewrite.numerics.repair import repair as repair
+    from amp_rewrite.numerics.safety_check import check as check
+    from amp_rewrite.numerics.safety_report import SafetyReport as SafetyReport
     from amp_rewrite.numerics.search.localise import localise as localise
     from amp_rewrite.numerics.search.tune import tune as tune
     from amp_rewrite.oplists import OpLists as OpLists
@@ -52,6 +56,8 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.rewriting.api import rewrite as rewrite
     from amp_rewrite.rewriting.plan.options import RewriteOptions as RewriteOptions
     from amp_rewrite.rewriting.report.rewrite_report import Report as Report
+    from amp_rewrite.rewriting.widen import WideResult as WideResult
+    from amp_rewrite.rewriting.widen import widen as widen
     from amp_rewrite.training.diagnosis.diagnosis import Diagnosis as Diagnosis
     from amp_rewrite.training.global_state import (
         disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
@@ -112,12 +118,15 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
             " MixedPrecisionLossScaleOptimizer MultiLossScaleOptimizer"
         ),
         "training.loss_scaling.get": "get_loss_scale",
+        "numerics.safety_check": "check",
         "numerics.compare.verify": "verify",
         "numerics.compare.verify_report": "VerifyReport",
         "numerics.conversion": "Conversion",
         "numerics.convert": "convert",
         "numerics.raise_opset": "RaisedModel raise_opset",
         "numerics.ranges.calibrate": "Calibration calibrate",
+        "numerics.repair": "Repair repair",
+        "numerics.safety_report": "SafetyReport",
         "numerics.search.localise": "localise",
         "numerics.search.tune": "tune",
         "oplists": "OpLists load_lists",
@@ -125,6 +134,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "base.progress": "progress_bar",
         "rewriting.report.rewrite_report": "Report",
         "rewriting.plan.options": "RewriteOptions",
+        "rewriting.widen": "WideResult widen",
         "training.session.training_session": "TrainingSession",
         "training.step.build_step": "build_step",
         "training.diagnosis.diagnosis": "Diagnosis",

@@ -85,14 +85,20 @@ def _dtype(name: str, onnx: str, number: int, numpy: Any, label: str) -> DType:
 FLOAT32 = _dtype("float32", "float", TensorProto.FLOAT, np.float32, "Fp32")
 FLOAT16 = _dtype("float16", "float16", TensorProto.FLOAT16, np.float16, "Fp16")
 BFLOAT16 = _dtype("bfloat16", "bfloat16", TensorProto.BFLOAT16, ml_dtypes.bfloat16, "Bf16")
+FLOAT64 = _dtype("float64", "double", TensorProto.DOUBLE, np.float64, "Fp64")
 
 Precision = Literal["float16", "bfloat16"]
+AnyPrecision = Literal["float16", "bfloat16", "float32"]
+"""What a model may be asked to compute in; float32 is what `widen` makes of a low one."""
 
 SHORT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32"}
 """What types are called for short -> their names here."""
 
 LOW: dict[str, DType] = {FLOAT16.name: FLOAT16, BFLOAT16.name: BFLOAT16}
 """The types that a rewrite can convert to, by name."""
+
+OTHERS: tuple[DType, ...] = (*LOW.values(), FLOAT64)
+"""The float types that stand for float32, or for more: `widen` makes them float32."""
 
 _BY_NUMBER: dict[int, DType] = {t.number: t for t in (FLOAT32, FLOAT16, BFLOAT16)}
 

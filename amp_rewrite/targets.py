@@ -74,6 +74,8 @@ class Target:
         bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
             longer in float32 than in 16 bits: what the largest of its devices saves. None if that
             is not known; no region is then left out for what its casts cost.
+        costs: Whose table says what operators and casts take, lists/costs/<costs>.json, so that
+            least time decides what becomes low; None if nobody measured it.
         parts: The targets that it stands for together, if it is several; then its kernels are
             those that all of them have.
     """
@@ -91,6 +93,7 @@ class Target:
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
     bytes_per_mac: float | None = None
+    costs: str | None = None
     parts: tuple[Target, ...] = ()
 
     @property
@@ -179,6 +182,7 @@ TARGETS: tuple[Target, ...] = (
         kernels=OPENVINO,
         rounding="openvino_2026.4",
         precisions=(BFLOAT16.name,),
+        costs="openvino_2026.4",
     ),
     Target("schema", "cuda", tensor_cores=True),
 )
@@ -284,6 +288,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),
         bytes_per_mac=None,
+        costs=None,
         parts=parts,
     )
 

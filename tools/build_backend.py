@@ -1,13 +1,12 @@
 """Setuptools, and the op lists parsed before: what pip calls to build this project.
 
-A wheel brings the built-in lists as they are parsed (`oplists.compiled`); an editable installation
-needs nothing of it, for a checkout keeps what it has parsed.
+A wheel brings the built-in lists as they are parsed (`oplists.compiled`), which takes PyYAML and
+nothing else; an editable installation needs nothing of it, for a checkout keeps what it has parsed.
 """
 
 from __future__ import annotations
 
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from setuptools.build_meta import (
     build_sdist,
     get_requires_for_build_editable,
     get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
@@ -33,15 +33,6 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
-PARSING = {"ml-dtypes", "numpy", "onnx", "pyyaml"}
-"""What parsing a list takes of what the package depends on."""
-
-
-def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """Return what setuptools asks for, and what parses lists, in the versions of pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    parsing = [line for line in project["dependencies"] if line.partition(">")[0] in PARSING]
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *parsing]
 
 
 def build_wheel(

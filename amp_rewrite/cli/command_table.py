@@ -14,8 +14,13 @@ from amp_rewrite.cli.streams import with_streams
 
 COMMANDS: Mapping[str, str] = {
     "convert": "Rewrite MODEL to mixed precision.",
+    "check": "Tell whether MODEL, in 16 bits, is safe in the types that it has.",
+    "repair": "Raise to float32 what is dangerous in MODEL, which is in 16 bits, and no more.",
     "explain": "Print why each NODE of MODEL becomes low precision or stays float32.",
     "report": "Write a page that shows in a browser what a rewrite of MODEL does, and why.",
+    "inputs": (
+        "Make up inputs for MODEL, by what each of them is, for --data; change them as you like."
+    ),
     "verify": (
         "Emulate REWRITTEN in its low precision and compare it with ORIGINAL; exit 1 if it differs."
     ),

@@ -98,6 +98,12 @@ MaxSkips = Annotated[
 ]
 
 
+NOT_OF_GIVEN = (
+    *("keep_io_types", "preserve", "weights", "store", "infer_after_allow", "inline_functions"),
+    *("move_casts", "variables", "strict"),
+)
+"""Options that say how to make a model low, and nothing of one that is: for check and repair."""
+
 AUTO = "auto"
 Opset = Annotated[
     str,

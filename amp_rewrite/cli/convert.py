@@ -12,13 +12,14 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.convert_output import print_next, print_outcome, print_rewrite
+from amp_rewrite.cli.convert_wide import widen_file
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.file_conversion import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.api import RewriteResult
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.write_text import write_text
 
@@ -85,11 +86,28 @@ def convert(
 ) -> None:
     """Rewrite MODEL to mixed precision.
 
+    A MODEL in other float types is read as the float32 model that it stands for.
     With --data, --verify, --stress or --strict the result is verified, and written only if it
     holds; a training step only with one of the first three.
     """
     output = _output(model, output, options, dry_run=dry_run)
     _check_paths(model, output, report, html)
+    if not options.makes_low:
+        beside = {
+            "--data": data,
+            "--rtol": rtol,
+            "--verify": verify,
+            "--stress": stress,
+            "--write-failed": write_failed,
+            "--report": report,
+            "--html": html,
+            "--annotate": annotate,
+            "--explain-casts": explain_casts,
+            "--dim": dim,
+            "--opset": opset not in (common.AUTO, KEEP),
+        }
+        widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
+        return
     lengths = common.lengths(dim, explain_casts=explain_casts)
     asked = Asked(
         data=data or (),

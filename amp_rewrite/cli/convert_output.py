@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from amp_rewrite.numerics.conversion import Conversion
 
 _VERIFY = "amp-rewrite verify "
-_STEPS = 2
+_STEPS = 3
 """How many next steps are printed; the page has all of them."""
 
 

@@ -10,6 +10,15 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite convert model.onnx -o model.bf16.onnx --precision bfloat16",
         "amp-rewrite convert model.onnx -o model.fp16.onnx --data samples/ --rtol 0.01",
         "amp-rewrite convert model.onnx -o kept.fp16.onnx --deny-node 'classifier*'",
+        "amp-rewrite convert model.fp16.onnx -o wide.onnx --precision float32",
+    ),
+    "check": (
+        "amp-rewrite check model.fp16.onnx",
+        "amp-rewrite check model.fp16.onnx --no-run --report safety.json",
+    ),
+    "repair": (
+        "amp-rewrite repair model.fp16.onnx -o fixed.onnx --target webgpu",
+        "amp-rewrite repair model.fp16.onnx -o fixed.onnx --data samples/",
     ),
     "explain": (
         "amp-rewrite explain model.onnx attention.softmax",
@@ -18,6 +27,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "report": (
         "amp-rewrite report model.onnx -o report.html",
         "amp-rewrite report model.onnx model.fp16.onnx -o both.html --data inputs.npz",
+    ),
+    "inputs": (
+        "amp-rewrite inputs model.onnx -o inputs.npz",
+        "amp-rewrite inputs model.onnx -o made_up/ --batches 8 --input-range image=0:1",
     ),
     "verify": (
         "amp-rewrite verify model.onnx model.fp16.onnx",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.cli.common import completing
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
@@ -31,6 +32,10 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {option.name: _value(option, given) for option in chosen}
+            if "precision" in without:  # a step's own, which may be float32
+                from amp_rewrite.training.step.precision import low_of
+
+                values |= low_of(given["precision"], targets.find(values["target"]))
             command(**given, options=RewriteOptions(**values))
 
         parameters: list[inspect.Parameter] = []

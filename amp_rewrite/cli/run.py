@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.device_run import run_on
-from amp_rewrite.numerics.inputs.batches import read_batch
+from amp_rewrite.numerics.inputs.batches import npz_bytes, read_batch
 from amp_rewrite.rewriting.report.write_text import write_bytes, write_text
 from amp_rewrite.targets import CPU
 
@@ -55,7 +52,7 @@ def run(
             model, read_batch(data), named, repeat=repeat, threads=threads, original=original
         )
     if output is not None:
-        write_bytes(output, _npz(found.outputs))
+        write_bytes(output, npz_bytes(_named(found.outputs)))
     if report is not None:
         write_text(report, found.to_json())
     if not quiet:
@@ -77,18 +74,12 @@ def _check_paths(read: list[Path], written: list[Path | None]) -> None:
             raise OptionError("two files have one name", found=path, remedy="name different files")
 
 
-def _npz(outputs: Mapping[str, Any]) -> bytes:
-    """Return outputs as an .npz file: bfloat16 as float32, and what is a list item by item."""
+def _named(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays by name: what is a list item by item."""
     arrays: dict[str, Any] = {}
     for name, value in outputs.items():
         if isinstance(value, list):
-            arrays |= {f"{name}.{i}": _plain(item) for i, item in enumerate(value)}
+            arrays |= {f"{name}.{i}": item for i, item in enumerate(value)}
         else:
-            arrays[name] = _plain(value)
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
-
-
-def _plain(array: Any) -> Any:
-    return array.astype(FLOAT32.numpy) if array.dtype.kind == "V" else array
+            arrays[name] = value
+    return arrays

@@ -1,4 +1,4 @@
-"""`-` in place of a file: a model from standard input, a result to standard output.
+"""`-` in place of a file: a model or data from standard input, a result to standard output.
 
 Commands know files alone, so that what is checked and written whole is so here, too: a stream is a
 file in a folder of its own, which is read before the command and written out behind it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typer.core import TyperArgument, TyperOption
 from amp_rewrite.errors import OptionError, SaveError
 
 STREAM = "-"
+_DATA = ("data", "held_out")
 _MODELS = ("model", "original", "rewritten", "forward", "graph", "step")
 _RESULTS = ("output", "report")
 _OPEN: ContextVar[Mapping[str, str]] = ContextVar("streams", default={})  # noqa: B039 never changed
@@ -28,16 +29,28 @@ _SUFFIXES = {
     **dict.fromkeys(("calibrate", "tune"), ".yaml"),
     **dict.fromkeys(("kernels", "doctor"), ".json"),
     "report": ".html",
-    "run": ".npz",
+    **dict.fromkeys(("run", "inputs"), ".npz"),
 }
 """Command -> how the name of what it writes ends; others write models."""
+
+
+_KINDS = {
+    b"PK": ".npz",
+    b"PAR1": ".parquet",
+    b"ARROW1": ".arrow",
+    b"\xff\xff\xff\xff": ".arrow",
+    b"": ".csv",
+}
+"""How data begin -> how the name of their file ends; what begins otherwise is text."""
 
 
 def with_streams(command: Any) -> Any:
     """Let the models and results of a command be streams; return the command."""
     for parameter in command.params:
         if parameter.name in _MODELS and isinstance(parameter, TyperArgument):
-            parameter.callback = _from_stdin
+            parameter.callback = _model_from_stdin
+        elif parameter.name in _DATA and isinstance(parameter, TyperOption):
+            parameter.callback = _data_from_stdin
         elif parameter.name in _RESULTS and isinstance(parameter, TyperOption):
             parameter.callback = _to_stdout
     return command
@@ -65,13 +78,27 @@ def _folder(context: Any, option: str) -> Path:
     return Path(folder)
 
 
-def _from_stdin(context: Any, parameter: Any, value: Any) -> Any:
-    if value is None or str(value) != STREAM:
-        return value
+def _model_from_stdin(context: Any, parameter: Any, value: Any) -> Any:
+    is_stream = value is not None and str(value) == STREAM
+    return _from_stdin(context, {b"": ".onnx"}) if is_stream else value
+
+
+def _data_from_stdin(context: Any, parameter: Any, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        given: Iterable[Any] = value
+        return [_data_from_stdin(context, parameter, item) for item in given]
+    is_stream = value is not None and str(value) == STREAM
+    return _from_stdin(context, _KINDS) if is_stream else value
+
+
+def _from_stdin(context: Any, kinds: Mapping[bytes, str]) -> Path:
+    """Return a file with what standard input holds, whose name ends as such files' do."""
     if "" in _OPEN.get().values():
         raise OptionError("two arguments read standard input", found=STREAM)
-    path = _folder(context, "") / "stdin.onnx"
-    path.write_bytes(sys.stdin.buffer.read())
+    content = sys.stdin.buffer.read()
+    suffix = next(suffix for begins, suffix in kinds.items() if content.startswith(begins))
+    path = _folder(context, "") / f"stdin{suffix}"
+    path.write_bytes(content)
     return path
 
 

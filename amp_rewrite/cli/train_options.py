@@ -22,7 +22,8 @@ OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
     ),
     "data": typer.Option(
         help="An .npz file or a folder of .npy files, an array per input, the first axis over "
-        "examples; or Parquet or Arrow files, a column per input."
+        "examples; CSV, Parquet or Arrow files, a column per input; a folder of images by class; "
+        "- is standard input."
     ),
     "epochs": typer.Option(help="How often every example is seen, in all."),
     "batch": typer.Option(help="Examples in a step, of all shards."),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from amp_rewrite.dtypes import FLOAT32, LOW, DType
+from amp_rewrite.dtypes import FLOAT32, FLOAT64, LOW, DType
 from amp_rewrite.graph.names import FreeNames, names_in
 from amp_rewrite.graph.traverse import graphs_in
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SUFFIX = "-AutoMixedPrecision"
 
-_LABELS = "|".join(t.label for t in (*LOW.values(), FLOAT32))
+_LABELS = "|".join(t.label for t in (*LOW.values(), FLOAT32, FLOAT64))
 _ADDED = re.compile(rf"(?P<value>.*)-(?:CastTo)?(?:{_LABELS})-\d+{SUFFIX}", re.DOTALL)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.dataflow import Call, TypeGraph, VertexKind
-from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.elements import retypable
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Operator
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import Ports, opaque_ports, ports_of
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 Tie = Callable[[Operator, int, Mapping[str, str]], Sequence[frozenset[str]]]
 """(operator, opset, variable -> type) -> groups of variables that a target retypes together."""
 
-_TENSOR = "tensor(float)"
+_TENSOR = "tensor("
 _ENDS = tuple[Sequence[int], Sequence[int]]
 
 
 def build_type_graph(
-    model: ir.Model | FlatGraph, tie: Tie | None = None, types: FlatTypes | None = None
+    model: ir.Model | FlatGraph,
+    tie: Tie | None = None,
+    types: FlatTypes | None = None,
+    bases: tuple[DType, ...] = (FLOAT32,),
 ) -> TypeGraph:
     """Return the type graph of a model.
 
@@ -34,14 +38,16 @@ def build_type_graph(
         model: The model; not modified.
         tie: Which variables a target ties together; none by default.
         types: The types of its values if they are known, as those of a function's body are.
+        bases: The types whose variables are vertices: float32 where a model becomes lower, others
+            where one becomes float32.
     """
     if not isinstance(model, FlatGraph):
         from amp_rewrite.graph.flat_model import FlatModel
 
         model = FlatModel.of(model)
     types = infer(model) if types is None else types
-    calls, call = _Calls(model, types, tie).of_all_nodes()
-    graph = _with_vertices(model, types, calls, np.array(call, np.int64))
+    calls, call = _Calls(model, types, tie, retypable(*bases)).of_all_nodes()
+    graph = _with_vertices(model, types, calls, np.array(call, np.int64), bases)
     _add_ends(graph)
     _add_edges(graph)
     graph.opaque_ends = frozenset(_opaque_ends(graph))
@@ -69,8 +75,10 @@ def called_body(type_graph: TypeGraph, node: int) -> TypeGraph:
 class _Calls:
     """The distinct calls of operators: by operator, by the types of inputs and outputs."""
 
-    def __init__(self, flat: FlatGraph, types: FlatTypes, tie: Tie | None) -> None:
-        self._flat, self._types, self._tie = flat, types, tie
+    def __init__(
+        self, flat: FlatGraph, types: FlatTypes, tie: Tie | None, retyped: frozenset[str]
+    ) -> None:
+        self._flat, self._types, self._tie, self._retyped = flat, types, tie, retyped
 
     def of_all_nodes(self) -> tuple[list[Call], list[int]]:
         """Return the calls, and by node the number of its call."""
@@ -120,35 +128,36 @@ class _Calls:
         return Call(
             ports,
             kinds,
-            _indices(ports.inputs, inputs, index),
-            _indices(ports.outputs, outputs, index),
+            self._indices(ports.inputs, inputs, index),
+            self._indices(ports.outputs, outputs, index),
         )
 
     def _groups(
         self, called: Operator, opset: int, known: Mapping[str, str]
     ) -> list[tuple[str, ...]]:
-        """Return the float32 variables, those that the target ties together in one group."""
-        float32 = [name for name, type_ in known.items() if type_ in FLOAT32_TYPES]
-        tied = self._tie(called, opset, known) if self._tie and float32 else ()
+        """Return the variables to retype, those that the target ties together in one group."""
+        retyped = [name for name, type_ in known.items() if type_ in self._retyped]
+        tied = self._tie(called, opset, known) if self._tie and retyped else ()
         groups: list[tuple[str, ...]] = []
-        for name in float32:
+        for name in retyped:
             group = next((g for g in tied if name in g), frozenset((name,)))
-            members = tuple(n for n in float32 if n in group)
+            members = tuple(n for n in retyped if n in group)
             if members not in groups:
                 groups.append(members)
         return groups
 
+    def _indices(
+        self, names: Sequence[str], types: Sequence[str | None], index: Mapping[str, int]
+    ) -> tuple[int, ...]:
+        return tuple(
+            index.get(name, ABSENT) if type_ in self._retyped else ABSENT
+            for name, type_ in zip(names, types, strict=True)
+        )
 
-def _indices(
-    names: Sequence[str], types: Sequence[str | None], index: Mapping[str, int]
-) -> tuple[int, ...]:
-    return tuple(
-        index.get(name, ABSENT) if type_ in FLOAT32_TYPES else ABSENT
-        for name, type_ in zip(names, types, strict=True)
-    )
 
-
-def _with_vertices(flat: FlatGraph, types: FlatTypes, calls: list[Call], call: Array) -> TypeGraph:
+def _with_vertices(
+    flat: FlatGraph, types: FlatTypes, calls: list[Call], call: Array, bases: tuple[DType, ...]
+) -> TypeGraph:
     """Number the vertices: those of a node follow those of the node before."""
     counts = np.array([len(c.kinds) for c in calls], np.int64)[call]
     first = np.concatenate(([0], np.cumsum(counts)))
@@ -171,6 +180,7 @@ def _with_vertices(flat: FlatGraph, types: FlatTypes, calls: list[Call], call: A
         writes=writes.tolist(),
         source=source.tolist(),
         edges=np.empty((0, 2), np.int64),
+        bases=bases,
     )
 
 
@@ -242,10 +252,10 @@ def _add_ends(graph: TypeGraph) -> None:
         body = graph.flat.bodies[number]
         entering, leaving = _joins(graph, body.owner)
         for value, vertex in zip(body.inputs, entering, strict=False):
-            if vertex != ABSENT and graph.is_float32(value):
+            if vertex != ABSENT and graph.is_retyped(value):
                 graph.source[value] = vertex
         graph.sinks[number] = [
-            leaving[i] if i < len(leaving) and graph.is_float32(value) else ABSENT
+            leaving[i] if i < len(leaving) and graph.is_retyped(value) else ABSENT
             for i, value in enumerate(body.outputs)
         ]
 
@@ -254,7 +264,9 @@ def _add_edges(graph: TypeGraph) -> None:
     """Join what makes a value to what reads it, and the ends of what runs through a sequence."""
     fed = np.concatenate((_fed_by_nodes(graph), _fed_by_bodies(graph)))
     _, source, target, value = fed[np.argsort(fed[:, 0], kind="stable")].T
-    carries = np.array([t != _TENSOR for t in graph.types], np.bool_)[value]
+    carries = np.array([t is None or not t.startswith(_TENSOR) for t in graph.types], np.bool_)[
+        value
+    ]
     pairs = np.stack((source, target), axis=1)
     graph.handles = list(dict.fromkeys((a, b) for a, b in pairs[carries].tolist()))
     through = np.array(list(_through_sequences(graph)), np.int64).reshape(-1, 2)

@@ -6,7 +6,6 @@ import numpy as np
 from onnx import TensorProto
 
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Tensor
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has, row_of
@@ -24,14 +23,16 @@ _NO_NUMBERS = (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128
 
 
 def constant_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
-    """Return the tensor behind a constant float32 value, or None if it is not a constant.
+    """Return the tensor behind a constant value to retype, or None if it is not a constant.
 
     An initializer that a caller may override (IR version 4 and later) is an input, not a constant;
     one that training_info binds is a training variable.
     """
-    if type_graph.types[value] not in FLOAT32_TYPES:
+    if not type_graph.is_retyped(value):
         return None
-    return _float32(stored_tensor(type_graph.flat, value))
+    tensor = stored_tensor(type_graph.flat, value)
+    dtypes = [base.number for base in type_graph.bases]
+    return tensor if tensor is not None and tensor.dtype in dtypes else None
 
 
 def stored_tensor(flat: FlatGraph, value: int) -> Tensor | None:

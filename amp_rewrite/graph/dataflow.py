@@ -1,6 +1,7 @@
 """The type graph: one vertex per type variable of a node, one edge per value flowing between two.
 
-Only float32 is materialised. An edge joins two ports of one value, hence of one element type, so a
+Only the types to retype are materialised: float32, or, where a model is made float32, the others
+(`bases`). An edge joins two ports of one value, hence of one element type, so a
 vertex of another type can neither be retyped nor be reached from one that can; leaving those out
 changes no result and makes shape arithmetic free (painting.md, section 1).
 
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.elements import FLOAT32_TYPES, element, retypable
 from amp_rewrite.graph.flat import Array, FlatGraph, Operator
 from amp_rewrite.graph.infer import FlatTypes
 from amp_rewrite.graph.ports import Ports, is_fixed
@@ -108,6 +110,7 @@ class TypeGraph:
         opaque_ends: Values of sequence type that enter or leave through something opaque.
         inside: The type graphs of functions that were called so far, by the call; those of the
             functions that they call are among them.
+        bases: The types whose variables are vertices.
     """
 
     flat: FlatGraph
@@ -128,6 +131,7 @@ class TypeGraph:
     inside: dict[tuple[object, ...], TypeGraph] = field(
         default_factory=dict[tuple[object, ...], "TypeGraph"]
     )
+    bases: tuple[DType, ...] = (FLOAT32,)
 
     def __len__(self) -> int:
         """Return how many vertices there are."""
@@ -175,6 +179,19 @@ class TypeGraph:
     def is_float32(self, value: int) -> bool:
         """Tell whether a value's element type is float32 and may be retyped."""
         return self.types[value] in FLOAT32_TYPES
+
+    def is_retyped(self, value: int) -> bool:
+        """Tell whether a value's element type is one of those whose variables are vertices."""
+        return self.types[value] in self._retyped
+
+    def base(self, value: int) -> DType:
+        """Return the element type that a value has; it is one of `bases`."""
+        number = element(self.types[value] or "")
+        return next(base for base in self.bases if base.number == number)
+
+    @cached_property
+    def _retyped(self) -> frozenset[str]:
+        return retypable(*self.bases)
 
     def readers(self, value: int) -> list[int]:
         """Return the vertices that read a value, once for each input; ABSENT for other types."""

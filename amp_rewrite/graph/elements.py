@@ -27,7 +27,14 @@ NUMBERS: frozenset[int] = frozenset(TensorProto.DataType.values())
 """The numbers of all element types; that of UNDEFINED is one, too."""
 
 _RETYPABLE = ("tensor({})", "seq(tensor({}))", "optional(tensor({}))", "optional(seq(tensor({})))")
-FLOAT32_TYPES: frozenset[str] = frozenset(p.format(FLOAT32.onnx) for p in _RETYPABLE)
+
+
+def retypable(*dtypes: DType) -> frozenset[str]:
+    """Return every type whose element is one of some types and that a rewrite may retype."""
+    return frozenset(p.format(dtype.onnx) for p in _RETYPABLE for dtype in dtypes)
+
+
+FLOAT32_TYPES: frozenset[str] = retypable(FLOAT32)
 """Every type whose element is float32 and that a rewrite may retype."""
 
 

@@ -57,3 +57,7 @@ NORM_KEY = "amp_rewrite.norm"
 """On a gradient: its global norm before clipping, and the unclipped gradient."""
 NORM_OF_KEY = "amp_rewrite.norm_of"
 """On a global norm: the gradients that it is the norm of."""
+
+# In the metadata_props of a node, and in no file.
+GIVEN_KEY = "amp_rewrite.given"
+"""The type variables of a node that are low in the model whose float32 form it belongs to."""

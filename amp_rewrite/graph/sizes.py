@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 
 Shape = Sequence[int | None]
 
@@ -13,14 +13,21 @@ Shape = Sequence[int | None]
 class Sizes:
     """Shapes and numbers of elements of a model's values, and of the arithmetic on them."""
 
-    def __init__(self, flat: FlatGraph, inferred: Mapping[int, Shape] | None = None) -> None:
+    def __init__(
+        self,
+        flat: FlatGraph,
+        inferred: Mapping[int, Shape] | None = None,
+        assumed: Array | None = None,
+    ) -> None:
         """Take the shapes that the file records.
 
         Args:
             flat: The model.
             inferred: By value, shapes that are known besides, which count instead.
+            assumed: By value, how many elements it is taken to have where no shape tells; None
+                where nothing is to be guessed.
         """
-        self._flat, self._inferred = flat, inferred or {}
+        self._flat, self._inferred, self._assumed = flat, inferred or {}, assumed
         self._elements: dict[int, int | None] = {}
 
     def shape(self, value: int) -> Shape | None:
@@ -41,6 +48,8 @@ class Sizes:
         if shape is None:
             node = ABSENT if value == ABSENT else self._flat.producer[value]
             held = None if node == ABSENT else self._flat.held(node)
+            if held is None and value != ABSENT and self._assumed is not None:
+                return int(self._assumed[value])
             return None if held is None else held.size
         return _product(shape)
 
@@ -73,6 +82,8 @@ class Sizes:
             return None
         if at is None:
             return _product(shape[1:])
+        if self._flat.called(node).op_type == "MatMul":
+            return shape[at]
         transposed = self._flat.attributes(node).get("transA")
         return shape[-2 if transposed is not None and transposed.value else at]
 

@@ -8,9 +8,6 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-import onnx.defs
-import onnx.helper
-
 from amp_rewrite.errors import ListError
 
 
@@ -170,6 +167,9 @@ def _plain(value: object) -> object:
 @cache
 def _default(domain: str, op: str, opset: int, attribute: str) -> tuple[bool, object]:
     """Return (the operator has the attribute at `opset`, its default value or None)."""
+    import onnx.defs  # a wheel is built without it
+    import onnx.helper
+
     try:
         schema: Any = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:

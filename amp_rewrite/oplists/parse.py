@@ -25,12 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import combinations
+from types import ModuleType
 from typing import Any
 
-from amp_rewrite import targets
-from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import ListError
-from amp_rewrite.oplists import located, validate
+from amp_rewrite.oplists import located
 from amp_rewrite.oplists.entries import (
     Condition,
     Entry,
@@ -43,7 +42,6 @@ from amp_rewrite.oplists.entries import (
 from amp_rewrite.oplists.located import Located
 
 FORMAT_VERSION = 1
-PRECISIONS = (*LOW, "any")
 
 _TOP = frozenset({"version", "precision", "target", "extend", "remove", "no_kernel", "nodes"})
 _OPERATOR = frozenset({"op", "ops", "domain"})
@@ -51,25 +49,32 @@ _ENTRY = _OPERATOR | {"since", "until", "when", "no_kernel", "why"}
 
 
 @lru_cache(maxsize=32)
-def parse(text: str, name: str) -> ListFile:
+def parse(text: str, name: str, *, checked: bool = True) -> ListFile:
     """Return what a list file says; the result is shared between calls and must not be changed.
 
     Args:
         text: The YAML text.
         name: The file as errors show it.
+        checked: Hold what it names against schemas, types and targets, which takes onnx and numpy.
+            A wheel is built without them, of lists that tools/check_lists.py has passed.
     """
     try:
         document = located.load(text, name)
     except ListError as error:
         return ListFile(name, problems=[error])
-    return _Parser(name).run(document)
+    if not checked:
+        return _Parser(name, None).run(document)
+    from amp_rewrite.oplists import validate
+
+    return _Parser(name, validate).run(document)
 
 
 class _Parser:
     """Reads one document into one ListFile."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, checks: ModuleType | None) -> None:
         self.file = ListFile(name)
+        self.checks = checks
 
     def run(self, document: Located) -> ListFile:
         if not isinstance(document.value, dict):
@@ -104,12 +109,13 @@ class _Parser:
             self.problem(
                 version.line, "unknown version", version.kind, f"version: {FORMAT_VERSION}"
             )
-        self.file.precision = self.word(top, "precision", PRECISIONS, line)
-        self.file.target = self.word(top, "target", (*targets.list_targets(), "any"), line)
+        self.file.precision = self.word(top, "precision", line)
+        self.file.target = self.word(top, "target", line)
         self.file.extend = self.text(top, "extend", line)
 
-    def word(self, top: dict[str, Located], key: str, known: tuple[str, ...], line: int) -> str:
+    def word(self, top: dict[str, Located], key: str, line: int) -> str:
         found = top.get(key, Located(None, line))
+        known = (found.value,) if self.checks is None else self.checks.words(key)
         if found.value in known:
             return found.value
         self.problem(found.line, f"unknown {key}", found.kind, " or ".join(known))
@@ -159,7 +165,7 @@ class _Parser:
             return
         names = named[0].value if isinstance(named[0].value, list) else [named[0]]
         for name in names:
-            trouble = validate.operator(domain, name.value, foreign=foreign)
+            trouble = self.checks and self.checks.operator(domain, name.value, foreign=foreign)
             if trouble:
                 self.problem(name.line, *trouble)
             else:
@@ -184,7 +190,7 @@ class _Parser:
         for domain, op, at in self.operators(item, line, foreign=name == ListName.UNLISTED):
             where = f"{self.file.name}:{at}"
             entry = Entry(op, domain, name, why, since, until, when, no_kernel, where)
-            for trouble in validate.entry(entry):
+            for trouble in () if self.checks is None else self.checks.entry(entry):
                 self.problem(at, *trouble)
             self.file.entries.append(entry)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import onnx.defs
 
+from amp_rewrite import targets
+from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.schemas import Schema
@@ -25,6 +27,11 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "FLOAT": (int, float),
     "FLOATS": (int, float),
 }
+
+
+def words(key: str) -> tuple[str, ...]:
+    """Return what may stand behind `precision` or `target`."""
+    return (*(LOW if key == "precision" else targets.list_targets()), "any")
 
 
 def operator(domain: str, name: object, *, foreign: bool) -> Trouble | None:

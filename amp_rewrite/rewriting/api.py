@@ -7,7 +7,6 @@ tensors, and objects are made of what was rewritten when somebody asks for the m
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Generator, Mapping
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 import onnx
 
 from amp_rewrite.base.printable import one_line
+from amp_rewrite.dtypes import OTHERS, DType
 from amp_rewrite.errors import AmpWarning, InvariantError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.io.model_files import Path, Progress
-from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape, Sizes
@@ -35,6 +34,7 @@ from amp_rewrite.rewriting.paint.pipeline import paint
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
+from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
 from amp_rewrite.rewriting.report.likely_overflow import first_likely_overflow
 from amp_rewrite.rewriting.report.unmatched_rules import unmatched_warning
 
@@ -199,8 +199,22 @@ def rewrite(
     chosen, clock = changed(options, **changes), _Clock()
     with paused_gc():
         with clock.step("load"):
-            flat = _read(model, chosen)
+            flat = read_source(model, inline_functions=chosen.inline_functions)
+            wide = _single_precision(flat, chosen.low)
+        if wide is not None:
+            result = _rewrite(wide, chosen, clock)
+            if result.plan.computes_low:
+                return result
         return _rewrite(flat, chosen, clock)
+
+
+def _single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
+    """Return the float32 form of a model in other types; None for most, which are in none."""
+    if not mentions(flat, [dtype for dtype in OTHERS if dtype is not low]):
+        return None
+    from amp_rewrite.rewriting.widen import single_precision
+
+    return single_precision(flat, low)
 
 
 @with_option_names
@@ -221,7 +235,7 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
     from amp_rewrite.rewriting.report.explain import explain as told
 
     given: Any = result
-    if isinstance(given, str | os.PathLike | bytes | onnx.ModelProto) or _is_model(given):
+    if isinstance(given, str | os.PathLike | bytes | onnx.ModelProto) or is_object(given):
         given = rewrite(given, **changes)
     elif changes:
         raise OptionError(
@@ -230,32 +244,6 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
             remedy="explain the model instead, or give them to rewrite",
         )
     return told(given, node)
-
-
-def _is_model(given: object) -> bool:
-    loaded = sys.modules.get("onnx_ir")
-    return loaded is not None and isinstance(given, loaded.Model)
-
-
-def _read(source: Source, options: RewriteOptions) -> FlatProto:
-    """Read a model, and inline its functions if they are to be."""
-    if isinstance(source, str | os.PathLike | bytes | onnx.ModelProto):
-        flat = read_flat(source)
-    else:
-        from amp_rewrite.graph.io.load import unwrapped
-        from amp_rewrite.graph.io.read_object import read_object
-
-        given = unwrapped(source)
-        flat = read_object(given) if _is_model(given) else read_flat(given)
-    if not (options.inline_functions and flat.functions):
-        return flat
-    from amp_rewrite.graph.io.functions import inline
-    from amp_rewrite.graph.io.read import read_model
-    from amp_rewrite.graph.io.read_object import read_object
-
-    model = read_model(flat)
-    inline(model)
-    return read_object(model)
 
 
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
@@ -280,15 +268,15 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
 def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise.
 
-    That is rules about nodes that match nothing, and the first node that an estimate keeps float32:
-    a range or data may know better.
+    That is rules about nodes that match nothing, and the first node that an estimate keeps float32,
+    or that may overflow: a range or data may know better.
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=4)
-    found = first_likely_overflow(result.context)
+    found = first_likely_overflow(result.context, result.painting)
     if found is not None:
-        remedy = "an input range (--input-range NAME=LOW:HIGH) or calibrate knows better"
+        remedy = "an input range (--input-range NAME=LOW:HIGH), calibrate or verify knows better"
         warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=4)
 
 

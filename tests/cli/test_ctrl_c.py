@@ -27,6 +27,7 @@ COMMANDS = {
     "tune": "tune m.onnx --data data -o list.yaml --rtol 1e-9",
     "verify": "verify m.onnx low.onnx --report r.json",
     "report": "report m.onnx low.onnx -o page.html",
+    "inputs": "inputs m.onnx -o made/",
     "run": "run m.onnx --data data/0.npz -o out.npz --report r.json",
 }
 

@@ -247,3 +247,16 @@ def test_a_report_has_the_bytes_of_casts_for_lengths_and_for_data(
         assert run(capsys, "report", tmp_path / "m.onnx", "-o", page, *given)[0] == 0
         [casts] = [f["more"] for f in data_of(page)["overview"]["facts"] if f["name"] == "Casts"]
         assert casts == "they move 384 bytes a run"
+
+
+def test_a_page_that_cannot_be_written_leaves_the_model_and_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = folder / f"{'p' * 249}.html"  # a name as long as may be: there is no room for a longer
+    output = folder / "out.onnx"
+    status, _, err = run(capsys, "convert", folder / "model.onnx", "-o", output, "--html", page)
+    assert status == 1
+    assert err.splitlines()[0] == f"wrote {output}"
+    assert "the file cannot be written" in err.splitlines()[1]
+    onnx.checker.check_model(str(output))
+    assert not list(folder.glob("*.html"))

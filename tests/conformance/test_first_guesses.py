@@ -240,6 +240,10 @@ WORKS: dict[str, tuple[Guess, Callable[[Any], bool]]] = {
         lambda g: g.trainer.train(Dataset(**g.batch), batch=4),
         lambda history: len(history.losses) == 2,
     ),
+    "float64 for a step": (
+        lambda g: g.session.run({n: a.astype(np.float64) for n, a in g.batch.items()}),
+        lambda found: found["loss"] > 0,
+    ),
     "tensors for a step": (
         lambda g: g.session.run({name: Tensor(array) for name, array in g.batch.items()}),
         lambda found: found["loss"] > 0,
@@ -300,10 +304,10 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         amp.AmpError,
         "the name ends as a model's, which export writes",
     ),
-    "float64 for a step": (
-        lambda g: g.session.run({**g.batch, "x": g.batch["x"].astype(np.float64)}),
+    "bools for a step": (
+        lambda g: g.session.run({**g.batch, "x": g.batch["x"] > 0}),
         amp.AmpError,
-        r"the feed 'x' .*found float64.*\.astype\('float32'\)",
+        r"the feed 'x' .*found bool.*\.astype\('float32'\)",
     ),
     "labels besides for a step": (
         lambda g: g.session.run({**g.batch, "labels": g.X}),

@@ -23,7 +23,7 @@ from amp_rewrite.oplists import OpLists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.pipeline import paint_once
-from amp_rewrite.rewriting.paint.ties import kernel_ties
+from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 
 CASES = {c["name"]: c for c in painting_cases.document()["cases"] if "expect_error" not in c}
@@ -34,7 +34,7 @@ def differences(model: Any, lists: OpLists, precision: str, target: str, **optio
     """Return the vertices that only one of the two painters paints."""
     low = low_dtype(precision)
     kernels = KernelTable.load() if target == "cuda" else None
-    tie = None if kernels is None else kernel_ties(kernels, low)
+    tie = variable_ties(kernels, low)
     type_graph = build_type_graph(amp.load(model), tie)
     variables = options.pop("variables", ())
     flat = type_graph.flat

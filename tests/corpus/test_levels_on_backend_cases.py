@@ -1,5 +1,7 @@
 """Every level, target and weight treatment over the backend models: none crashes, all stay valid.
 
+So with every node allowed by name.
+
 Each model meets one combination by default and all of them in the slow profile.
 """
 
@@ -16,6 +18,10 @@ from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
 
 LEVELS = ("UNSAFE_FORCE_ALL", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY", "default")
+ALLOWED = [
+    {"allow_nodes": ["*"], "target": target, "precision": precision, "keep_io_types": True}
+    for target, precision in (("schema", "float16"), ("schema", "bfloat16"), ("webgpu", "float16"))
+]
 COMBINATIONS = [
     {
         "level": level,
@@ -33,6 +39,7 @@ COMBINATIONS = [
     )
     if level != "UNSAFE_FORCE_ALL" or (precision == "float16" and target != "cpu")
 ]
+COMBINATIONS += ALLOWED
 
 
 @cache
@@ -44,7 +51,8 @@ def cases() -> list[Any]:
 
 @cache
 def lists_of(precision: str, target: str) -> OpLists:
-    return load_lists(None, precision=precision, target="cpu" if target == "cpu" else "cuda")
+    target = "cuda" if target == "schema" else target
+    return load_lists(None, precision=precision, target=target)
 
 
 def problems(case: Any, options: dict[str, Any]) -> list[str]:

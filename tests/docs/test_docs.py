@@ -30,6 +30,7 @@ NOT_RUN = {
         *("amp-rewrite run", "scaled = amp.LossScaleOptimizer"),
         *("mkdir -p .cache/npm", "pip install"),
     ],
+    "docs/which_tool.md": ["python -m modelopt.onnx.autocast"],
 }
 """Page -> how the blocks begin that stay as they are.
 

@@ -11,6 +11,7 @@ from house import FLOORS, PACKAGE
 from pages import PAGES, README, ROOT, blocks_of
 
 import amp_rewrite as amp
+from amp_rewrite.cli import common
 from amp_rewrite.cli.command_table import COMMANDS, command
 from amp_rewrite.oplists.lists import LEVELS
 from amp_rewrite.optimizers import NAMES
@@ -76,6 +77,17 @@ def test_every_option_of_every_command_is_mentioned() -> None:
     for name in COMMANDS:
         options = {o for p in command(name).params for o in p.opts if o.startswith("--")}
         assert {o for o in options if o not in text} == set(), name
+
+
+def test_the_exit_statuses_are_on_one_list() -> None:
+    [listed] = re.findall(
+        r"^Exit status of every command: (.*?)\n\n",
+        (DOCS / "mixed_precision.md").read_text("utf-8"),
+        re.M | re.DOTALL,
+    )
+    numbers = [int(number) for number in re.findall(r"(?:^|; )(\d+) ", listed)]
+    known = (common.DONE, common.FAILED, common.WRONG_USAGE, common.NOT_STRICT, common.INTERRUPTED)
+    assert numbers == list(known)
 
 
 def test_the_number_of_gradient_rules_is_right() -> None:

@@ -13,7 +13,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.kernels.kernel_table import KernelTable
-from amp_rewrite.rewriting.paint.ties import kernel_ties
+from amp_rewrite.rewriting.paint.ties import variable_ties
 
 
 def graph_of(body: str, inputs: str = "float[2] x", tie=None, opset: int = 21) -> TypeGraph:
@@ -100,7 +100,7 @@ def test_a_target_ties_variables_into_one_vertex() -> None:
     body = "[n] y = BatchNormalization(x, s, s, s, s)"
     inputs = "float[1,2,4,4] x, float[2] s"
     assert vertices(graph_of(body, inputs)) == ["n/T", "n/T1", "n/T2"]
-    tied = graph_of(body, inputs, kernel_ties(KernelTable.load(), FLOAT16))
+    tied = graph_of(body, inputs, variable_ties(KernelTable.load(), FLOAT16))
     assert [tied.kind_of(v).variables for v in range(len(tied))] == [("T", "T1", "T2")]
 
 

@@ -38,6 +38,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "small.yaml").write_text(SMALL, "utf-8")
     (tmp_path / "pyproject.toml").touch()
+    parse.parse(SMALL, "warm-up")  # the schemas that lists are held against stay the real ones
     monkeypatch.setattr(targets, "DATA", folder)
     return folder
 
@@ -169,3 +170,23 @@ def test_a_file_of_the_users_own_is_parsed_and_laid_over_a_compiled_one(tmp_path
     }
     assert places["MatMul"] == f"{path}:6"
     assert places["Gemm"].startswith("lists/float16_cuda.yaml:")
+
+
+BUILD = """
+import sys
+from pathlib import Path
+sys.modules.update(dict.fromkeys(("ml_dtypes", "numpy", "onnx"), None))  # importing them raises
+from amp_rewrite.oplists.compiled import compile_lists
+compile_lists(Path(sys.argv[1]))
+"""
+
+
+def test_a_wheel_is_built_with_a_yaml_parser_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "lists"
+    shutil.copytree(str(targets.DATA), folder, ignore=shutil.ignore_patterns("*.json", "*.py"))
+    subprocess.run([sys.executable, "-P", "-c", BUILD, str(folder)], check=True)
+    assert kept(folder) == [f"{name}.json" for name in NAMES]
+    for name in NAMES:
+        compiled.list_file(*source(name))  # keeps it, checked, where this is a checkout
+        built = (folder / compiled.FOLDER / f"{name}.json").read_bytes()
+        assert built == (targets.DATA / compiled.FOLDER / f"{name}.json").read_bytes()

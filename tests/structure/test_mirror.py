@@ -18,6 +18,7 @@ NO_ROOMS = frozenset(
 """Folders that do not test a room: other kinds of tests, and tests of what is not the package."""
 
 OF_MORE_THAN_ONE_MODULE = {
+    "cli/test_first_commands": "what a newcomer types first: convert, inputs, explain, verify",
     "cli/test_completion": "what shells are offered: main, command_table and the options",
     "cli/test_commands": "what the commands share, and convert, explain and demo",
     "cli/test_mixed_commands": "train-step and train, one behind the other, in low precision",
@@ -25,6 +26,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_numerics_commands": "calibrate, localise, tune and verify on one model",
     "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
+    "cli/test_train_data": "train on CSV, images and standard input: train, streams and the data",
     "numerics/emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
     "training/grad/rules/test_elementwise": "arithmetic, activations and trigonometry: one table",
     "training/grad/rules/test_products": "MatMul, Gemm and Einsum: one table",
@@ -67,6 +69,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_long_runs": "what training holds, loses and keeps in the long run",
     "training/test_mixed_training": "whole trainings in low precision",
     "training/test_real_training": "whole trainings in float32",
+    "training/test_openvino_training": "whole trainings on OpenVINO",
     "training/test_webgpu_training": "whole trainings in real float16",
     "training/test_wrong_arguments": "what a user may pass by mistake, in every part of training",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from cuda_stub import needs_stub, placed
 from group_models import FORMS, model_around, reshaped_gelu, scaled_model
+from onnx import TensorProto, helper
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
@@ -69,6 +71,29 @@ def test_a_residual_in_front_of_a_normalization_stays_part_of_it(name: str, tmp_
     found = operators_of(models, tmp_path)
     assert found["float32"]["SkipLayerNormalization"] == 1
     assert found["float16"] == found["bfloat16"] == found["float32"]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_products_with_weights_of_a_few_bits_are_one_operator_in_float16(
+    bits: int, tmp_path: Path
+) -> None:
+    size, block, stored = 64, 32, {4: TensorProto.INT4, 8: TensorProto.INT8}[bits]
+    numbers = [(i * 7 + i // size) % 15 - 7 for i in range(size * size)]
+    scales = np.full((size // block, size), 0.02, np.float32)
+    dequantize = helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=block)
+    product, tanh = (
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Tanh", "m", "y"),
+    )
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, size]) for name in "xy"]
+    constants = [helper.make_tensor("q", stored, (size, size), numbers)]
+    constants.append(onnx.numpy_helper.from_array(scales, "s"))
+    graph = helper.make_graph([dequantize, product, tanh], "g", ends[:1], ends[1:], constants)
+    opsets = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    models = {"float32": model, "float16": rewritten(model, "float16")}
+    found = operators_of(models, tmp_path)
+    assert found["float16"] == found["float32"] == {"MatMulNBits": 1, "Tanh": 1}
 
 
 FACTORS = {

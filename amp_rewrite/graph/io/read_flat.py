@@ -40,7 +40,8 @@ def read_flat(
         return checked(_parse(source, "model"), ExternalFiles(folder), "model")
     path = path_text(source, LoadError)
     proto = _parse(_read_file(path), path)
-    return checked(proto, ExternalFiles(folder or os.path.dirname(os.path.abspath(path))), path)
+    folder = folder or os.path.dirname(os.path.abspath(path))
+    return checked(proto, ExternalFiles(folder, model=path), path)
 
 
 def _read_file(path: str) -> bytes:

@@ -55,27 +55,32 @@ class Held(NamedTuple):
 class ExternalFiles:
     """The data files of one model, each looked at once, and what it has in memory instead."""
 
-    def __init__(self, base_dir: str | None, held: Iterable[Held] = ()) -> None:
+    def __init__(
+        self, base_dir: str | None, held: Iterable[Held] = (), *, model: str | None = None
+    ) -> None:
         """Note where data are.
 
         Args:
             base_dir: The folder that locations are relative to; None refuses every data file.
             held: What messages refer to by the location `HELD` and a number, its offset.
+            model: The file of the model. If it is a symbolic link, data may be links to files
+                beside what it leads to, as in the cache of Hugging Face.
         """
         self.base_dir = None if base_dir is None else os.path.abspath(base_dir)
         self.held = tuple(held)
-        self._sizes: dict[str, int] = {}
+        self._beside = None if model is None else os.path.dirname(os.path.realpath(model))
+        self._files: dict[str, tuple[str, int]] = {}
 
     def holding(self, more: Iterable[Held]) -> ExternalFiles:
         """Return the same files with more in memory."""
         found = ExternalFiles(self.base_dir, (*self.held, *more))
-        found._sizes = self._sizes
+        found._beside, found._files = self._beside, self._files
         return found
 
     @property
     def total(self) -> int:
         """How many bytes the files have that were looked at."""
-        return sum(self._sizes.values())
+        return sum(size for _, size in self._files.values())
 
     def locate(self, proto: onnx.TensorProto, size: int, where: str) -> Location | Held:
         """Return where the data of a tensor of `size` elements lie.
@@ -106,29 +111,42 @@ class ExternalFiles:
                 found=f"{length} bytes in {location!r}",
                 expected=f"{expected} bytes for {_type_name(proto)} {list(proto.dims)}",
             )
-        available = self._size(location, where)
+        path, available = self._file(location, where)
         if offset + length > available:
             raise LoadError(
                 "the external data file is too short",
                 where=where,
-                found=f"{available} bytes in {os.path.join(self.base_dir, location)!r}",
+                found=f"{available} bytes in {path!r}",
                 expected=f"{length} bytes from offset {offset}",
                 remedy="copy the data file again",
             )
-        return Location(self.base_dir, location, offset, length)
+        if path == os.path.join(self.base_dir, location):
+            return Location(self.base_dir, location, offset, length)
+        return Location(*os.path.split(path), offset, length)
 
-    def _size(self, location: str, where: str) -> int:
-        """Return the size of a data file, after checking where it lies."""
-        if location not in self._sizes:
-            self._sizes[location] = self._examine(location, where)
-        return self._sizes[location]
+    def _file(self, location: str, where: str) -> tuple[str, int]:
+        """Return the path of a data file and its size, after checking where it lies."""
+        if location not in self._files:
+            self._files[location] = self._examine(location, where)
+        return self._files[location]
 
-    def _examine(self, location: str, where: str) -> int:
+    def _examine(self, location: str, where: str) -> tuple[str, int]:
         base = self.base_dir or ""
         path = os.path.join(base, location)
         lexical = os.path.normpath(path)
         inside = not os.path.isabs(location) and _is_inside(lexical, os.path.normpath(base))
-        if not inside or not _is_inside(os.path.realpath(path), os.path.realpath(base)):
+        real = os.path.realpath(path)
+        if inside and not _is_inside(real, os.path.realpath(base)):
+            if self._beside is None or not _is_inside(real, self._beside):
+                raise LoadError(
+                    "external data are a symbolic link that leads out of the model's folder",
+                    where=where,
+                    found=f"{location!r}, which is {real!r}",
+                    expected=f"a file in {base!r}",
+                    remedy="copy the model and its data without links, for example by cp -rL",
+                )
+            path = real
+        elif not inside:
             raise LoadError(
                 "external data outside the model's folder",
                 where=where,
@@ -147,7 +165,7 @@ class ExternalFiles:
             ) from error
         if not stat.S_ISREG(status.st_mode):
             raise LoadError("external data must be a regular file", where=where, found=repr(path))
-        return status.st_size
+        return path, status.st_size
 
 
 def _type_name(proto: onnx.TensorProto) -> str:

@@ -71,7 +71,10 @@ class StoredTensor:
         if isinstance(self.location, Held):
             return self.location.tensor.numpy()
         if bits(self.dtype) < 8:
-            return numpy_helper.to_array(self.proto, self.location.folder)
+            packed = b"".join(block.tobytes() for block in self.stored.blocks())
+            return numpy_helper.to_array(
+                TensorProto(data_type=self.dtype, dims=self.dims, raw_data=packed)
+            )
         # onnx reads up to the end of a file where no length is recorded
         stream = self.stream
         return np.concatenate([np.empty(0, stream.dtype), *stream.blocks()]).reshape(self.dims)

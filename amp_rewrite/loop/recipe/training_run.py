@@ -130,7 +130,7 @@ class TrainingRun:
         session = self._session = stack.enter_context(_session(options, group))
         session.check_averages(options.averaged)
         _check_adapters(session, options.adapters)
-        self._examples, self._held_out = _examples(group, options)
+        self._examples, self._held_out = _examples(group, options, session.info.inputs)
         if group is not None:
             group.compare("the order of steps", f"epochs {options.epochs}, {plan.order}")
             group.compare("whether there is a checkpoint", str(self.resumes))
@@ -262,14 +262,16 @@ def _source(path: Path) -> Path | TrainOp:
     return read_training_info(path)
 
 
-def _examples(group: Shards | None, options: RunOptions) -> tuple[Examples, Examples | None]:
+def _examples(
+    group: Shards | None, options: RunOptions, names: Sequence[str]
+) -> tuple[Examples, Examples | None]:
     """Return the examples to train on and to evaluate on; those of this shard if there are any.
 
     Raises:
         ShardError: The shards have different ones.
     """
-    whole = read_examples(options.data)
-    held = None if options.held_out is None else read_examples(options.held_out)
+    whole = read_examples(options.data, names)
+    held = None if options.held_out is None else read_examples(options.held_out, names)
     if group is None:
         return whole, held
     group.compare("the training data", whole.signature)

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
+
+
+def finite_feed(
+    plausible: PlausibleInputs, run: Callable[[Feeds], Mapping[str, Any]]
+) -> tuple[int, Feeds]:
+    """Return the attempt at sizes that runs, and its feed: without negative numbers if need be.
+
+    A square root or a logarithm of normal numbers is NaN, on which nothing can be compared.
+
+    Args:
+        plausible: Makes the inputs.
+        run: Runs the original.
+
+    Raises:
+        DataError: The model runs on no made-up inputs.
+    """
+    outputs: dict[str, Any] = {}
+    attempt, feeds = plausible.runnable(lambda made: outputs.update(run(made)))
+    if lost_in(outputs, {}) is None:
+        return attempt, feeds
+    positive = plausible.without_signs(feeds)
+    return attempt, positive if lost_in(run(positive), {}) is None else feeds
 
 
 def lost_in(outputs: Mapping[str, Any], apart: Mapping[str, Array]) -> str | None:

@@ -17,7 +17,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances
-from amp_rewrite.numerics.compare.finite_feeds import lost_in
+from amp_rewrite.numerics.compare.finite_feeds import finite_feed
 from amp_rewrite.numerics.compare.stress_checks import StressChecks
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
@@ -192,22 +192,8 @@ def _feeds(
     """Return the feeds, and the attempt at sizes that runs where they are made up."""
     if data is not None:
         return None, batches(data, run.before.model)
-    attempt, feeds = _made_up(run, plausible)
+    attempt, feeds = finite_feed(plausible, run.run_original)
     return attempt, iter([feeds])
-
-
-def _made_up(run: Verification, plausible: PlausibleInputs) -> tuple[int, Feeds]:
-    """Return the attempt at sizes that runs, and its feed: without negative numbers if need be.
-
-    A square root or a logarithm of normal numbers is NaN, on which nothing can be compared.
-    """
-    outputs: dict[str, Any] = {}
-    attempt, feeds = plausible.runnable(lambda made: outputs.update(run.run_original(made)))
-    if lost_in(outputs, {}) is None:
-        return attempt, feeds
-    positive = plausible.without_signs(feeds)
-    is_finite = lost_in(run.run_original(positive), {}) is None
-    return attempt, positive if is_finite else feeds
 
 
 def _budget(elapsed: float) -> float:

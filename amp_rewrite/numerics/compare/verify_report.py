@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +30,8 @@ MADE_UP = "made-up inputs"
 _OUTPUT_COLUMNS = (
     *("output", "max abs", "max rel", "cosine", "distance", "within", "NaN", "Inf", "top-1", ""),
 )
+_NAME, _GAP = 12, 2
+"""To how many characters names are folded in a table, and the spaces between columns."""
 _GROWTH_COLUMNS = ("largest error growth", "operator", "error in", "error out", "times")
 
 
@@ -392,9 +395,9 @@ def print_verify(report: VerifyReport, console: Console) -> None:
         f"feed{plural} ({report.data}); within: rtol {limits.rtol:.3g}, "
         f"atol {limits.atol:.3g}{unit}",
     )
-    console.print(_output_table(report.outputs))
+    _print_outputs(report.outputs, console)
     if report.growth:
-        console.print(_growth_table(report.growth))
+        _print_table(_GROWTH_COLUMNS, [_growth_row(node) for node in report.growth], console)
     if report.device is not None:
         _print_device(report.device, console)
     for line in report.notes():
@@ -414,9 +417,9 @@ def _print_device(device: DeviceComparison, console: Console) -> None:
         _print_excuses(device, console)
         return
     console.print(f"{names} against the emulation:")
-    console.print(_output_table(device.outputs))
+    _print_outputs(device.outputs, console)
     console.print(f"{names} against the original:")
-    console.print(_output_table(device.original))
+    _print_outputs(device.original, console)
     _print_excuses(device, console)
 
 
@@ -426,11 +429,8 @@ def _print_excuses(device: DeviceComparison, console: Console) -> None:
         console.print(line)
 
 
-def _output_table(outputs: tuple[OutputComparison, ...]) -> Table:
-    table = _table(*_OUTPUT_COLUMNS)
-    for output in outputs:
-        table.add_row(*map(printable, _output_row(output)))
-    return table
+def _print_outputs(outputs: tuple[OutputComparison, ...], console: Console) -> None:
+    _print_table(_OUTPUT_COLUMNS, [_output_row(output) for output in outputs], console)
 
 
 def _output_row(o: OutputComparison) -> tuple[str, ...]:
@@ -448,20 +448,24 @@ def _output_row(o: OutputComparison) -> tuple[str, ...]:
     )
 
 
-def _growth_table(growth: tuple[NodeGrowth, ...]) -> Table:
-    table = _table(*_GROWTH_COLUMNS)
-    for node in growth:
-        table.add_row(*map(printable, _growth_row(node)))
-    return table
-
-
 def _growth_row(g: NodeGrowth) -> tuple[str, ...]:
     return g.node, g.op, f"{g.error_in:.2g}", f"{g.error_out:.2g}", f"{g.growth:.1f}"
 
 
-def _table(first: str, *others: str) -> Table:
+def _print_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]], console: Console) -> None:
+    """Print a table, or each row line by line where it is too wide for the console."""
+    cells = [tuple(map(printable, row)) for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    if min(widths[0], _NAME) + sum(_GAP + width for width in widths[1:]) > console.width:
+        for first, *others in cells:
+            console.print(first)
+            for name, cell in zip(columns[1:], others, strict=True):
+                console.print(f"  {name}: {cell}" if name else f"  {cell}")
+        return
     table = Table(box=None, pad_edge=False)
-    table.add_column(first, overflow="fold")
-    for name in others:
+    table.add_column(columns[0], overflow="fold")
+    for name in columns[1:]:
         table.add_column(name, justify="right")
-    return table
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)

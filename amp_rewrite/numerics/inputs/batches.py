@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 import os
 import tokenize
@@ -14,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.emulate.fed_inputs import Array, FedInputs, Feeds, is_array
@@ -122,3 +124,29 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
             found=str(error).splitlines()[0] if str(error) else type(error).__name__,
             expected="an .npz file of plain arrays, one per input of the model",
         ) from error
+
+
+def npz_bytes(batch: Mapping[str, Any]) -> bytes:
+    """Return arrays as an .npz file, which `read_batch` reads: bfloat16 as float32, texts as texts.
+
+    Raises:
+        DataError: One of them is a list of tensors, or none at all, which such files cannot hold.
+    """
+    for name, value in batch.items():
+        if not isinstance(value, np.ndarray):
+            raise DataError(
+                "an .npz file holds arrays alone",
+                where=name,
+                found="a list of tensors" if isinstance(value, list) else "no value",
+                remedy="pass such inputs from Python",
+            )
+    stream = io.BytesIO()
+    arrays: dict[str, Any] = {name: _plain(value) for name, value in batch.items()}
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def _plain(array: Array) -> Array:
+    if array.dtype.kind == "V":
+        return array.astype(FLOAT32.numpy)
+    return array.astype(np.str_) if array.dtype.kind == "O" else array

@@ -81,7 +81,7 @@ class RangeMeter:
             v
             for v in painter.values()
             if (v in painter.ends or any(s in paintable for s in painter.carriers(v)))
-            and _is_measurable(painter, v)
+            and _is_measurable(painter, same_elements(v))
         ]
         source = {v: same_elements(v) for v in wanted}
         chosen = dict.fromkeys(source.values())

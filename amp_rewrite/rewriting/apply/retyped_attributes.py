@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.rounding import to_low
@@ -38,7 +37,8 @@ def retyped_attributes(
         node = graph.nodes[vertex]
         names = [*flat.attributes(node), *(a.name for a in found.get(node, ()))]
         if "dtype" not in names:
-            found.setdefault(node, []).append(number_attribute("dtype", FLOAT32.number))
+            base = graph.base(flat.outputs_of(node)[0])
+            found.setdefault(node, []).append(number_attribute("dtype", base.number))
     return found
 
 

@@ -1,8 +1,9 @@
-"""The objects of a rewritten model: of its messages, which refer to what is converted when read."""
+"""A rewritten model in memory: its messages refer to what is converted when it is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -29,6 +30,29 @@ def rewritten_model(
     removed: Iterable[int],
     metadata: Mapping[str, str],
 ) -> ir.Model:
+    """Return the objects of the model that a plan makes of one; arguments: `rewritten_flat`."""
+    return read_model(rewritten_flat(flat, type_graph, plan, removed, metadata).flat)
+
+
+class RewrittenFlat(NamedTuple):
+    """A rewritten model in numbers.
+
+    Attributes:
+        flat: Its nodes and values.
+        origins: By node of it, which node it was, ABSENT for one that was added.
+    """
+
+    flat: FlatProto
+    origins: Sequence[int]
+
+
+def rewritten_flat(
+    flat: FlatProto,
+    type_graph: TypeGraph,
+    plan: CastPlan,
+    removed: Iterable[int],
+    metadata: Mapping[str, str],
+) -> RewrittenFlat:
     """Return the model that a plan makes of one; nodes without a name keep the given ones.
 
     Args:
@@ -54,16 +78,16 @@ def rewritten_model(
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
     proto.graph.CopyFrom(graph.body(MAIN, weights))
     rewritten = number_model(proto, flat.files.holding(held))
-    origins = graph.origins(MAIN)
+    origins = list(graph.origins(MAIN))
     rewritten.keep_names([flat.node_names[v] if v != ABSENT else "" for v in origins])
     for called, function in rewritten.functions.items():
         if isinstance(function.graph, FlatProto):
             function.graph.keep_names(flat.functions[called].graph.node_names)
-    return read_model(rewritten)
+    return RewrittenFlat(rewritten, origins)
 
 
 def _source(flat: FlatProto, weight: PlannedWeight) -> ir.TensorProtocol:
-    """Return the float32 contents of a constant that is converted."""
+    """Return the contents of a constant before it is converted."""
     if isinstance(weight.tensor, StoredTensor):
         return read_tensor(weight.tensor.proto, flat.files, flat.value_names[weight.value])
     return ir.Tensor(weight.tensor.numpy())

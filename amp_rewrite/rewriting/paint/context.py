@@ -23,15 +23,18 @@ from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.weighing import Weighing
 
 _CONSTANT = ("", "Constant")
 
-# operators: what ONNX Runtime does not load in float16; the function that stands for
-# MeanVarianceNormalization has float32 constants.
-_NOT_LOADED = ("EyeLike", "MeanVarianceNormalization", "MelWeightMatrix")
+# The function that stands for MeanVarianceNormalization has float32 constants, and so
+# has a TreeEnsemble, as attributes.
+_NEVER_LOW = having(Trait.OPAQUE) | {"MeanVarianceNormalization", "TreeEnsemble"}
+"""What stays float32 whatever the schema admits: it would not be valid, or means another thing."""
 
-_NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS, Trait.OPAQUE) | {"Constant", *_NOT_LOADED}
-"""What UNSAFE_FORCE_ALL leaves alone: random numbers, constants, casts, and what is opaque."""
+# operators: what ONNX Runtime does not load in float16.
+_NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS) | {"Constant", "EyeLike", "MelWeightMatrix"}
+"""What UNSAFE_FORCE_ALL leaves alone as well: random numbers, constants and casts."""
 
 
 class _Values(Mapping[str, object]):
@@ -73,11 +76,14 @@ class PaintContext:
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
             target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
+        weighing: What the regions are chosen by, if the target's costs were measured.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
+        given: A mask of the vertices that somebody made low, where that is to be kept as far as it
+            does no harm; None where the painting is to be found.
         values: What is known of the numbers that values hold.
     """
 
@@ -92,11 +98,13 @@ class PaintContext:
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
     bytes_per_mac: float | None = None
+    weighing: Weighing | None = None
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
+    given: Array | None = field(default=None, repr=False)
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
@@ -189,7 +197,9 @@ class PaintContext:
         force_all = self.lists.force_all
         return self.type_graph.where(
             lambda k: (
-                force_all and k.operator.domain == "" and k.operator.op_type not in _NEVER_FORCED
+                force_all
+                and k.operator.domain == ""
+                and k.operator.op_type not in _NEVER_FORCED | _NEVER_LOW
             )
         )
 
@@ -238,7 +248,8 @@ class PaintContext:
         flat = self.type_graph.flat
         called, name = flat.called(node), flat.node_names[node]
         pattern = self.rules.allowed_by(name) if self.rules.allow else None
-        if pattern is not None:
+        # A Cast follows its neighbours (RetargetCasts), the ones of an earlier rewrite among them.
+        if pattern is not None and called[:2] != ("", "Cast"):
             why = f"--allow-node {pattern}"
             where = "option allow_nodes"
             return Entry(called.op_type, called.domain, ListName.ALLOW, why, where=where)
@@ -296,6 +307,8 @@ class PaintContext:
             return Reason.FIXED_TYPE
         if kind.schema is None:
             return Reason.UNKNOWN_OPERATOR
+        if kind.operator.op_type in _NEVER_LOW:
+            return Reason.TYPE_UNSUPPORTED
         for variable in kind.variables:
             admitted = kind.schema.variables.get(schema_variable(variable), frozenset())
             if with_element(kind.known[variable], self.low) not in admitted:

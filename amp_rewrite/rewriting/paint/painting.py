@@ -41,6 +41,7 @@ class Reason(StrEnum):
     CONVERTED = "converted-constant"
     FUSED = "fused-group"
     STORED = "stored-constant"
+    GIVEN = "given"
 
     FLOAT32_PART = "float32-part"
     COUNT = "count"
@@ -69,6 +70,7 @@ class Reason(StrEnum):
     LIKELY_OVERFLOW = "likely-overflow"
     VARIABLE_READ = "variable-read"
     UNPROFITABLE = "unprofitable"
+    NO_GAIN = "no-gain"
     ISOLATED = "isolated"
     CAST_MOVED = "cast-moved"
     NOT_BETWEEN = "not-between-allow"

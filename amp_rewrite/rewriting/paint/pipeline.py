@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.passes.deny_sequences import DenySequences
 from amp_rewrite.rewriting.paint.passes.drop_islands import DropIslands
 from amp_rewrite.rewriting.paint.passes.drop_unprofitable import DropUnprofitable
@@ -40,12 +41,14 @@ from amp_rewrite.rewriting.paint.passes.keep_quotients import KeepQuotients
 from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
 from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
 from amp_rewrite.rewriting.paint.passes.keep_underflows import KeepUnderflows
+from amp_rewrite.rewriting.paint.passes.keep_vanished import KeepVanished
 from amp_rewrite.rewriting.paint.passes.match_sequences import MatchSequences
 from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
 from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
 from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import RetargetDequantizers
 from amp_rewrite.rewriting.paint.passes.seed_allow import SeedAllow
 from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
+from amp_rewrite.rewriting.paint.weighing import Weighing
 
 
 class PaintPass(Protocol):
@@ -95,6 +98,19 @@ KEEPING: tuple[PaintPass, ...] = (
 )
 """What a round excludes, or joins to its group; each looks at the same painting, and the last to
 mark a vertex wins."""
+HARMED: tuple[PaintPass, ...] = (KeepDemands(), KeepLongSums())
+JUDGING: tuple[PaintPass, ...] = (
+    KeepInRange(),
+    KeepSums(),
+    KeepQuotients(),
+    KeepMasks(),
+    KeepOverflows(),
+    KeepLogarithms(),
+    KeepUnderflows(),
+    KeepVanished(),
+)
+"""What a painting that was given loses: what is wrong, not what is slow. They are those of KEEPING
+that tell a danger, and what the rounding of constants to a file has done; HARMED: of GIVEN."""
 SAVING: tuple[PaintPass, ...] = (MoveCasts(), DropUnprofitable())
 """What saves casts once the rest is settled."""
 
@@ -114,18 +130,51 @@ class PaintResult:
 
 def paint(context: PaintContext) -> PaintResult:
     """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts."""
+    always, color, keeping, saving = GIVEN, paint_once, KEEPING, SAVING
+    if context.given is not None:
+        always, color, keeping, saving = HARMED, keep_given, JUDGING, ()
     blank = Painting.blank(context.type_graph)
-    for step in GIVEN:
+    for step in always:
         context = context.excluding(step.run(context, blank).marks)
-    painting = paint_once(context)
-    while kept := _kept(context, painting):
+    painting = color(context)
+    while kept := _kept(context, painting, keeping):
         joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW}
         excluded = {v: m for v, m in kept.items() if v not in joined}
         context = context.excluding(excluded).joining(joined)
-        painting = paint_once(context)
-    for step in SAVING:
+        painting = color(context)
+    if context.given is None and context.weighing is not None and painting.allow.any():
+        context, painting = _cheapest(context, context.weighing, painting)
+    for step in saving:
         painting = step.run(context, painting)
     return PaintResult(context, painting.with_marks(context.excluded))
+
+
+def _cheapest(
+    context: PaintContext, weighing: Weighing, painted: Painting
+) -> tuple[PaintContext, Painting]:
+    """Return the cheapest part of a painting that the keeping passes have nothing to say against.
+
+    What they keep in float32 there is kept, and so are tails without which a normalization has no
+    kernel, in the low type. Then the choice is made again: at most as often as there are vertices,
+    and one. That a group or a factor would rather be low than between low ones is left to the cost.
+    """
+    # imported here: most targets have no table of costs
+    from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
+
+    regions, wanted = CheapestRegions(context, weighing, painted), set[int]()
+    tails = {v for fused in context.groups for v in fused.tail if painted.is_allow(v)}
+    while True:
+        marks = regions.marks(context.excluded, wanted - {*context.excluded})
+        painting = painted.with_marks(marks).with_marks(context.excluded)
+        if not marks or not painting.allow.any():
+            return context, painting
+        kept = _kept(context, painting, KEEPING)
+        joined = {v for v, m in kept.items() if m.color is Color.ALLOW and v in tails}
+        excluded = {v: m for v, m in kept.items() if m.color is not Color.ALLOW}
+        if not excluded and joined <= wanted:
+            return context, painting
+        wanted |= joined
+        context = context.excluding(excluded)
 
 
 def paint_once(context: PaintContext) -> Painting:
@@ -140,10 +189,24 @@ def paint_once(context: PaintContext) -> Painting:
     return painting
 
 
-def _kept(context: PaintContext, painting: Painting) -> dict[int, Mark]:
+def keep_given(context: PaintContext) -> Painting:
+    """Return the colors that were given, without what is denied or excluded.
+
+    No operator is painted that was not, and none is dropped because it gains nothing.
+    """
+    painting = SpreadDeny().run(context, Painting.blank(context.type_graph))
+    if context.given is None:
+        return painting
+    kept = vertices_in(context.given & context.processable & ~painting.deny)
+    return painting.with_marks(dict.fromkeys(kept, Mark(Color.ALLOW, Reason.GIVEN)))
+
+
+def _kept(
+    context: PaintContext, painting: Painting, keeping: tuple[PaintPass, ...]
+) -> dict[int, Mark]:
     """Return the marks of the vertices that the next round excludes or joins to their group."""
     found: dict[int, Mark] = {}
-    for step in KEEPING:
+    for step in keeping:
         found |= step.run(context, painting).changes(painting)
     return {
         vertex: mark

@@ -177,7 +177,7 @@ class _Planner:
             weights.append(self._stored(constant, low_uses, name))
             casts.append(self._read_back(constant.value, low_uses, name))
         for value, uses in mismatches.items():
-            to = FLOAT32 if self.is_low[value] else low
+            to = self.type_graph.base(value) if self.is_low[value] else low
             tensor = None
             if self.context.converts_weights and to is low:
                 tensor = constant_tensor(self.type_graph, value)
@@ -189,16 +189,24 @@ class _Planner:
                 weights.append(self._weight(value, tensor, uses, name))
         copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]
         inner = {
-            value: names.inner(flat.value_names[value], low if to is FLOAT32 else FLOAT32)
+            value: names.inner(flat.value_names[value], self._type_inside(value, to))
             for value, uses, to in (*copies, *((c.value, c.uses, c.to) for c in casts))
             if flat.producer[value] != ABSENT and any(use.body == MAIN for use in uses)
         }
         vertices = tuple(vertices_in(self.allowed))
         fillers = [v for n in flat.nodes_of("ConstantOfShape") for v in self._vertices_of(n)]
-        fills = {v: fill_saturation(self.context, v) for v in fillers if self.allowed[v]}
+        fills = {
+            v: 0.0 if low is FLOAT32 else fill_saturation(self.context, v)
+            for v in fillers
+            if self.allowed[v]
+        }
         return CastPlan(
             low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner
         )
+
+    def _type_inside(self, value: int, to: DType) -> DType:
+        """Return the type of what gives its place as an output to something of another type."""
+        return self.type_graph.base(value) if to is self.context.low else self.context.low
 
     def _vertices_of(self, node: int) -> range:
         return self.type_graph.vertices_of(node)
@@ -206,7 +214,7 @@ class _Planner:
     def _converted_ends(self) -> tuple[int, ...]:
         """Return the graph inputs and outputs that give up their type; none in a float32 model."""
         main, ends = self.flat.main, self.context.low_ends
-        if not self.allowed.any():
+        if not self.allowed.any() and self.context.low is not FLOAT32:
             return ()
         return tuple(dict.fromkeys(v for v in (*main.inputs, *main.outputs) if v in ends))
 
@@ -218,7 +226,7 @@ class _Planner:
         differs = (reads != ABSENT) & (self._wants(reads) != self._has(values))
         for slot in np.flatnonzero(differs).tolist():
             value, node = flat.inputs[slot], flat.reader(slot)
-            if self.is_low[value] and self._reads_any_type(node):
+            if self._casts_by_itself(node, value):
                 continue
             use = Use(node, flat.index(slot), vertex=self.type_graph.reads[slot])
             found.setdefault(value, []).append(use)
@@ -229,7 +237,7 @@ class _Planner:
                 wants_low = value in self.ends if number == MAIN else self._is_allowed(vertex)
                 if wants_low != self.is_low[value]:
                     found.setdefault(value, []).append(Use(ABSENT, index, number, vertex))
-        return {v: uses for v, uses in found.items() if self.type_graph.is_float32(v)}
+        return {v: uses for v, uses in found.items() if self.type_graph.is_retyped(v)}
 
     def _wants(self, vertices: Array) -> Array:
         """Return whether each of some vertices wants the low type; ABSENT does not."""
@@ -246,12 +254,20 @@ class _Planner:
         yield MAIN, [ABSENT] * len(self.flat.main.outputs)
         yield from self.type_graph.sinks.items()
 
-    def _reads_any_type(self, node: int) -> bool:
-        """Tell whether a node is a Cast of the model: widening first would change nothing."""
-        called, schema = self.flat.called(node), self.type_graph.ports_of(node).schema
+    def _casts_by_itself(self, node: int, value: int) -> bool:
+        """Tell whether a node is a Cast of the model that may read a value in the type it has.
+
+        Widening in front of it would change nothing, nor would narrowing in front of one that
+        narrows.
+        """
+        flat, low = self.flat, tensor_type(self.context.low.number)
+        called, schema = flat.called(node), self.type_graph.ports_of(node).schema
         if called[:2] != ("", "Cast") or schema is None:
             return False
-        return tensor_type(self.context.low.number) in schema.variables.get("T1", frozenset())
+        if self.is_low[value]:
+            return low in schema.variables.get("T1", frozenset())
+        gives_low = attribute_type(flat.attributes(node), "to") == low
+        return gives_low or bool(self.is_low[flat.outputs_of(node)[0]])
 
     def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
         """Return a Cast of the same value, in its own scope, that already gives the type.
@@ -272,14 +288,18 @@ class _Planner:
     def _weight(self, value: int, tensor: Tensor, uses: list[Use], name: str) -> PlannedWeight:
         total = len(self.flat.uses(value)) + self.outputs[value]
         vertices = [use.vertex for use in uses if use.vertex != ABSENT]
-        stats = self.context.values.stats(value, tensor)
+        low = self.context.low
+        magnitude = 0.0
+        if low is not FLOAT32:
+            stats = self.context.values.stats(value, tensor)
+            magnitude = saturation(self.type_graph, stats, vertices, low)
         return PlannedWeight(
             value,
             tensor,
-            self.context.low,
+            low,
             tuple(uses),
             keep_float32=len(uses) < total,
-            saturate=saturation(self.type_graph, stats, vertices, self.context.low),
+            saturate=magnitude,
             name=name,
         )
 

@@ -8,6 +8,7 @@ from dataclasses import Field, fields
 from typing import Any
 
 from amp_rewrite.oplists import OpLists
+from amp_rewrite.oplists.files import builtin_names
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _SILENT = frozenset({"strict"})
@@ -17,7 +18,7 @@ _SILENT = frozenset({"strict"})
 def option_words(options: RewriteOptions) -> tuple[tuple[str, ...], ...]:
     """Return the options that are not the default ones, each as its words on the command line.
 
-    Lists that were made in Python have no name there, and are left out.
+    Of lists that were made in Python, the files are named that they were made of.
 
     Example:
         (("--precision", "bfloat16"), ("--deny-node", "head"), ("--no-move-casts",))
@@ -48,5 +49,9 @@ def _texts(value: Any) -> Iterator[str]:
         yield from (f"{name}={low:.9g}:{high:.9g}" for name, (low, high) in value.items())
     elif isinstance(value, str | os.PathLike):
         yield os.fspath(value)
-    elif not isinstance(value, OpLists):
+    elif isinstance(value, OpLists):
+        built_in = {f"lists/{name}.yaml": name for name in builtin_names()}
+        if not built_in.keys() >= set(value.files):
+            yield from (built_in.get(file, file) for file in value.files)
+    else:
         yield from map(os.fspath, value)

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, hint
-from amp_rewrite.dtypes import DType, Precision, low_dtype
+from amp_rewrite.dtypes import FLOAT32, LOW, SHORT, AnyPrecision, DType, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.nearest import suggestion
+from amp_rewrite.kernels.costs import of_target
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.weighing import Preference
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ Names = Collection[str]
 Ranges = Mapping[str, tuple[float, float]] | Collection[str]
 Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
+Prefer = Literal["default", "speed", "accuracy", "size"]
 
 _PATTERNS = ("deny_nodes", "allow_nodes")
 _MOST, _LONG = 4, 120
@@ -59,7 +62,8 @@ class RewriteOptions:
     """What a rewrite is asked to do.
 
     Attributes:
-        precision: "float16" or "bfloat16".
+        precision: "float16" or "bfloat16". "float32" asks `convert` on the command line for the
+            float32 form of a model in other types, as `widen` gives it; nothing else takes it.
         target: What the result is for: a target with an execution provider makes low only what
             that has kernels for; "schema" whatever the ONNX schemas admit. The path of a kernel
             table (.json), or several targets with commas between: what all of them support.
@@ -80,6 +84,9 @@ class RewriteOptions:
             that the runtime folds when it loads the model: "tables", those that Gather reads and
             whose rows end in converted parts; "half", all large ones; "float32", none. What does
             not survive that stays as it is.
+        prefer: What is weighed where the costs of the target were measured: "speed", the least
+            time, which is the default there; "accuracy", the same, but what rounds has to save a
+            third of its time; "size", the smallest file. Other targets take "default" alone.
         infer_after_allow: Whether an infer operator right behind an allow one becomes low.
         inline_functions: Inline model-local functions first; otherwise a call is a boundary.
         move_casts: Whether casts move across operators that change no value, where that saves some.
@@ -91,8 +98,12 @@ class RewriteOptions:
             operator on no list, or lacks a kernel.
     """
 
-    precision: Precision = field(
-        default="float16", metadata=_shown("float16 or bfloat16.", choices=get_args(Precision))
+    precision: AnyPrecision = field(
+        default="float16",
+        metadata=_shown(
+            "float16 or bfloat16; float32 for the float32 form of a model in other types.",
+            choices=get_args(AnyPrecision),
+        ),
     )
     target: targets.TargetChoice = field(
         default=targets.DEFAULT,
@@ -150,6 +161,13 @@ class RewriteOptions:
             choices=get_args(Store),
         ),
     )
+    prefer: Prefer = field(
+        default="default",
+        metadata=_shown(
+            "speed, accuracy or size: what is weighed, for targets whose costs were measured.",
+            choices=get_args(Prefer),
+        ),
+    )
     infer_after_allow: bool = field(
         default=True,
         metadata=_shown("Let an infer operator right behind an allow one become low."),
@@ -196,11 +214,14 @@ class RewriteOptions:
         for name in ("infer_after_allow", "inline_functions", "move_casts", "strict"):
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
-        object.__setattr__(self, "precision", low_dtype(self.precision).name)
+        object.__setattr__(self, "precision", _spelled(self.precision))
         object.__setattr__(self, "target", targets.spelled(self.target))
-        targets.find(self.target).check_precision(self.precision)
+        if self.makes_low:
+            targets.find(self.target).check_precision(self.precision)
         arguments.one_of("weights", self.weights, get_args(Weights))
         arguments.one_of("store", self.store, get_args(Store))
+        arguments.one_of("prefer", self.prefer, get_args(Prefer))
+        self._check_preference()
         if self.store == "half" and self.weights == "cast":
             raise OptionError(
                 "weights that stay float32 in the file cannot be stored in 16 bits",
@@ -209,10 +230,53 @@ class RewriteOptions:
             )
         _ = self.rules
 
+    def _check_preference(self) -> None:
+        """Refuse a preference where nothing can be weighed.
+
+        Raises:
+            OptionError: Nobody measured what operators take on the target in this precision.
+        """
+        target = targets.find(self.target)
+        if self.prefer == "default" or of_target(target, self.low) is not None:
+            return
+        weighed = [
+            f"target {t.name} in {low.name}"
+            for t in targets.TARGETS
+            for low in LOW.values()
+            if of_target(t, low) is not None
+        ]
+        raise OptionError(
+            f"it was not measured what operators take on target {target.name} in {self.low.name}, "
+            "so that a preference has nothing to weigh",
+            found=f"prefer={self.prefer!r}",
+            expected=" or ".join(weighed) or None,
+            remedy="leave it away",
+        )
+
+    @property
+    def preference(self) -> Preference:
+        """What is weighed where the target's costs are known."""
+        return "speed" if self.prefer == "default" else self.prefer
+
     @property
     def low(self) -> DType:
-        """The low-precision type."""
+        """The low-precision type.
+
+        Raises:
+            OptionError: The precision is float32.
+        """
+        if not self.makes_low:
+            raise OptionError(
+                "a rewrite to float32 makes nothing low",
+                remedy="for the float32 form of a model in other types: amp_rewrite.widen(model), "
+                "or `amp-rewrite convert --precision float32`",
+            )
         return low_dtype(self.precision)
+
+    @property
+    def makes_low(self) -> bool:
+        """Whether the precision is a 16-bit one."""
+        return self.precision != FLOAT32.name
 
     @property
     def ranges(self) -> InputRanges:
@@ -291,6 +355,7 @@ class StepChanges(TypedDict, total=False):
     deny_ops: Names
     weights: Weights
     store: Store
+    prefer: Prefer
     infer_after_allow: bool
     inline_functions: bool
     move_casts: bool
@@ -302,7 +367,7 @@ class StepChanges(TypedDict, total=False):
 class Changes(StepChanges, total=False):
     """The options of RewriteOptions as keyword arguments; a test holds the two together."""
 
-    precision: Precision
+    precision: AnyPrecision
 
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
@@ -335,6 +400,19 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
             raise OptionError("unknown option", found=name, expected=expected)
     # Editors complete the names of options where they can follow them to the class.
     return RewriteOptions(**changes) if options is None else replace(options, **changes)
+
+
+def _spelled(precision: str) -> str:
+    """Return a precision as options hold it.
+
+    Raises:
+        OptionError: There is no such one.
+    """
+    given: Any = precision
+    spelled = given.lower() if isinstance(given, str) else ""
+    if SHORT.get(spelled, spelled) == FLOAT32.name:
+        return FLOAT32.name
+    return low_dtype(precision).name
 
 
 def _kept(given: Names) -> list[NamePattern]:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.flat import Array, FlatGraph
+from amp_rewrite.graph.keys import GIVEN_KEY
 from amp_rewrite.graph.step_metadata import state_names
+from amp_rewrite.kernels import costs as cost_tables
 from amp_rewrite.kernels import fusions
 from amp_rewrite.kernels.accumulation import operators_adding_in
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
-from amp_rewrite.rewriting.paint.ties import kernel_ties
+from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.weighing import Weighing
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.values.patterns import scaled_products
@@ -28,9 +33,9 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     """Return what the painting of a model knows; `lists` are those of `lists_of`."""
     target = targets.find(options.target)
     kernels = table_of(target)
-    tie = None if kernels is None else kernel_ties(kernels, options.low)
-    type_graph = build_type_graph(model, tie)
+    type_graph = build_type_graph(model, variable_ties(kernels, options.low))
     table = fusions.of_target(target)
+    costs = cost_tables.of_target(target, options.low)
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
     inputs = input_intervals(options.ranges, type_graph)
@@ -46,11 +51,27 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
         bytes_per_mac=target.bytes_per_mac,
+        weighing=None if costs is None else Weighing(costs, options.preference, model),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
+        given=given_mask(type_graph),
         values=ValueFacts(type_graph, options.low, inputs, variables),
     )
+
+
+def given_mask(type_graph: TypeGraph) -> Array | None:
+    """Return a mask of the vertices that nodes note to have been low, or None if none does."""
+    metadata = type_graph.flat.metadata.items()
+    noted = {node: set(m[GIVEN_KEY].split()) for node, m in metadata if GIVEN_KEY in m}
+    if not noted:
+        return None
+    nodes = type_graph.nodes
+    found = (
+        not noted.get(node, set()).isdisjoint(type_graph.kind_of(vertex).variables)
+        for vertex, node in enumerate(nodes)
+    )
+    return np.fromiter(found, np.bool_, len(nodes))
 
 
 def lists_of(options: RewriteOptions) -> OpLists:

@@ -66,7 +66,7 @@ def build_report(
         boundaries=_boundaries(context),
         functions=_function_treatment(flat, options),
         input_ranges=options.ranges,
-        likely_overflow=first_likely_overflow(context),
+        likely_overflow=first_likely_overflow(context, painting),
         unmatched_rules=unmatched_rules(context),
         opset_advice=advised_opset(context, painting),
         alignment=misaligned(context, painting) if has_tensor_cores else (),

@@ -72,7 +72,11 @@ def _about_accuracy(
 ) -> Iterator[NextStep]:
     if holds is None:
         yield NextStep(
-            "Compare it with the original on inputs of yours: nothing was verified yet.",
+            "Take inputs of yours (an array for each in inputs.npz), or have some made up.",
+            f"amp-rewrite inputs {model} -o inputs.npz{_options(report, '--input-range')}",
+        )
+        yield NextStep(
+            "Compare it with the original on them: nothing was verified yet.",
             f"amp-rewrite verify {model} {output} --data inputs.npz"
             f"{_options(report, '--target', '--input-range')}",
         )

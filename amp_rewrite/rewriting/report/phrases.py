@@ -41,12 +41,14 @@ PHRASES: dict[str, str] = {
     Reason.LIKELY_OVERFLOW: "numbers are likely not to fit, by an estimate",
     Reason.VARIABLE_READ: "it reads a training variable, and the cast comes after the read",
     Reason.UNPROFITABLE: "the casts around its region cost more than it saves",
+    Reason.NO_GAIN: "target {target} gains nothing by it",
     Reason.ISOLATED: "no accelerated operator is left in its region, first reached from",
     Reason.CAST_MOVED: "moving the cast across it saves casts or bytes",
     Reason.NOT_BETWEEN: "an infer operator that is neither between nor right behind allow ones",
     Reason.NOT_NEXT: "a clear operator that is not next to an allow one",
     Reason.CONVERTED: "every consumer is low, so it is stored in {precision}",
     Reason.STORED: "it computes as float32 and is stored in 16 bits, behind a Cast",
+    Reason.GIVEN: "the model computes it in {precision}",
     Reason.CONSTANT: "a constant that something reads as float32",
     Reason.NO_ALLOW: "the model has no allow operator to be next to",
 }
@@ -90,6 +92,7 @@ PLAIN: dict[str, str] = {
     Reason.LIKELY_OVERFLOW: "likely reaches numbers too large for {precision}",
     Reason.VARIABLE_READ: "reads a variable that training keeps in float32",
     Reason.UNPROFITABLE: "would cost more in casts than it saves",
+    Reason.NO_GAIN: "gains nothing by {precision} on target {target}",
     Reason.ISOLATED: "has no fast operator left beside it",
     Reason.CAST_MOVED: "changed sides, which saves casts",
     Reason.NOT_BETWEEN: "is safe in {precision}, but stands at no fast operator",
@@ -97,6 +100,7 @@ PLAIN: dict[str, str] = {
     Reason.NO_ALLOW: "is in a model without any operator that is fast in {precision}",
     Reason.CONVERTED: "is a constant that is stored in {precision}",
     Reason.STORED: "is a constant that is stored in 16 bits and read as float32",
+    Reason.GIVEN: "was in {precision} already",
     Reason.CONSTANT: "is a constant that something reads as float32",
 }
 """What a node with each reason does, for who knows nothing of lists and passes; after "it"."""

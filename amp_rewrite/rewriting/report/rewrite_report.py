@@ -65,7 +65,8 @@ class Report:
         opset_raised: How the model came to its opset, if that was raised first.
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
-        likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
+        likely_overflow: Where an estimate first keeps something float32, or where a product of
+            several activations may overflow, and why; None if nowhere.
         unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
         alignment: Lengths of low products that tensor cores do not fill, if the target has them.
         batch_multiple: What free lengths have to be multiples of for low products to fill them;

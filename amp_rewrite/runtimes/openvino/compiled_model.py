@@ -16,6 +16,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.openvino.package import DEVICE, core, one_line
 from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
+from amp_rewrite.runtimes.openvino.wide_arithmetic import warn_of_wide_arithmetic
 from amp_rewrite.runtimes.session import RanNode, threads_of_environment
 from amp_rewrite.targets import OPENVINO
 
@@ -85,6 +86,7 @@ class Session:
             self._properties["INFERENCE_NUM_THREADS"] = threads
         device = core()
         plain, self._defaults = _plain(model, fed)
+        warn_of_wide_arithmetic(plain.graph, what)
         given, wanted = plain.graph.inputs, plain.graph.outputs
         self.overridable: tuple[str, ...] = tuple(self._defaults)
         self.inputs: tuple[str, ...] = tuple(

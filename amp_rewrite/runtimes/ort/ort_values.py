@@ -67,6 +67,19 @@ def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:
     )
 
 
+def shared_array(value: Any) -> Array:
+    """Return an array that shares the memory of an OrtValue on the host, and keeps it alive."""
+    member = elements.element(value.data_type())
+    assert member is not None, "a tensor has an element type"
+    dtype, shape = ir.DataType(member).numpy(), value.shape()
+    count = value.tensor_size_in_bytes()
+    if not count:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_char * count).from_address(value.data_ptr())
+    memory.owner = value
+    return np.frombuffer(memory, np.dtype(dtype.str if is_numpys(dtype) else dtype)).reshape(shape)
+
+
 def copy_of(value: Any) -> Array:
     """Return a copy of an OrtValue on the host, in numpy's type or that of ml_dtypes.
 

@@ -39,14 +39,7 @@ def check_providers(given: Sequence[Provider]) -> None:
         OptionError: None is given, or one is not a provider or is not available.
         RunError: ONNX Runtime refuses a plugin.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            "providers must be a list of execution providers",
-            found=repr(given),
-            remedy=f"pass providers=[{CPU!r}]",
-        )
-    for provider in given:
-        _check_provider(provider)
+    check_form(given)
     for name, _ in map(name_and_options, given):
         if not has_provider(name):
             raise OptionError(
@@ -55,6 +48,22 @@ def check_providers(given: Sequence[Provider]) -> None:
                 expected=" or ".join(available_providers()),
                 remedy="install the wheel that has it, for example amp-rewrite[gpu]",
             )
+
+
+def check_form(given: Sequence[Provider]) -> None:
+    """Refuse what is no list of providers, whether there are such ones or not.
+
+    Raises:
+        OptionError: It is none, or empty.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "providers must be a list of execution providers",
+            found=repr(given),
+            remedy=f"pass providers=[{CPU!r}]",
+        )
+    for provider in given:
+        _check_provider(provider)
 
 
 def _check_provider(given: object) -> None:

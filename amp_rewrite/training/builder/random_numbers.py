@@ -24,7 +24,9 @@ POSITION = 0x9E3779B9
 """2^32 divided by the golden ratio: spreads consecutive numbers."""
 
 _NODE, _COLUMN = 0x14057B7E, 0x3C6EF372  # tell sites and axes apart
-_FACTORS, _DIVISORS = (0x7FEB352D, 0x46CA68B5, 0x31848BAB), (1 << 16, 1 << 15, 1 << 16)
+FACTORS, DIVISORS = (0x7FEB352D, 0x46CA68B5, 0x31848BAB), (1 << 16, 1 << 15, 1 << 16)
+LAST_DIVISOR = 1 << 16
+"""What a hash multiplies by, each after it has added a quotient; and the last quotient."""
 _ROUNDS = 2
 
 
@@ -95,7 +97,7 @@ def _hashed(b: Builder, x: ir.Value) -> ir.Value:
     Multiplications carry them upwards, divisions downwards.
     """
     x = b.op("Mod", x, b.constant(MODULUS))
-    for factor, divisor in zip(_FACTORS, _DIVISORS, strict=True):
+    for factor, divisor in zip(FACTORS, DIVISORS, strict=True):
         x = b.op("Add", x, b.op("Div", x, b.constant(divisor)))  # the product stays below 2^63
         x = b.op("Mod", b.op("Mul", x, b.constant(factor)), b.constant(MODULUS))
-    return b.op("Add", x, b.op("Div", x, b.constant(1 << 16)))
+    return b.op("Add", x, b.op("Div", x, b.constant(LAST_DIVISOR)))

@@ -15,13 +15,15 @@ from amp_rewrite.training.data.examples import Array
 
 PARQUET = (".parquet",)
 IPC = (".arrow", ".feather")
+_FILE = b"ARROW1"
+"""How a file in Arrow's IPC format begins, and a stream does not."""
 
 
 def read_arrow(paths: Sequence[Path], where: Path) -> ChunkedExamples:
     """Return the examples of Parquet files and of files in Arrow's IPC format (Feather's).
 
-    A row group or record batch is a chunk. A column holds numbers, lists of one fixed length (to
-    any depth) or Arrow's fixed-shape tensors.
+    A row group or record batch is a chunk. A column holds numbers, lists of one length (to any
+    depth) or Arrow's fixed-shape tensors.
 
     Args:
         paths: The files, all with the same columns.
@@ -135,9 +137,23 @@ def _parquet(path: Path) -> _File:
 def _ipc(path: Path) -> _File:
     import pyarrow as pa
 
-    file = pa.ipc.open_file(pa.memory_map(str(path)))
+    source = pa.memory_map(str(path))
+    if source.read(len(_FILE)) != _FILE:
+        return _stream(source)
+    file = pa.ipc.open_file(source)
     counts = [file.get_batch(k).num_rows for k in range(file.num_record_batches)]
     return _File(file.schema, counts, lambda k: pa.Table.from_batches([file.get_batch(k)]))
+
+
+def _stream(source: Any) -> _File:
+    """Return a stream of Arrow's, which `datasets` writes, too; its batches stay in the file."""
+    import pyarrow as pa
+
+    source.seek(0)
+    stream = pa.ipc.open_stream(source)
+    batches = list(stream)
+    counts = [batch.num_rows for batch in batches]
+    return _File(stream.schema, counts, lambda k: pa.Table.from_batches([batches[k]]))
 
 
 def _read(path: Path, read: Callable[[int], Any], index: int) -> dict[str, Array]:
@@ -171,9 +187,9 @@ def _array(column: Any, name: str, path: Path) -> Array:
     tensors = column if isinstance(column, pa.FixedShapeTensorArray) else None
     column = column if tensors is None else tensors.storage
     lengths: list[int] = []
-    while pa.types.is_fixed_size_list(column.type):
+    while _is_list(column.type):
         _check_whole(column, name, path)
-        lengths.append(column.type.list_size)
+        lengths.append(_length(column, name, path))
         column = column.flatten()
     _check_whole(column, name, path)
     _check_numbers(column.type, name, path)
@@ -185,6 +201,35 @@ def _array(column: Any, name: str, path: Path) -> Array:
     return np.ascontiguousarray(numbers).reshape(-1, *lengths)
 
 
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind)
+
+
+def _length(column: Any, name: str, path: Path) -> int:
+    """Return the length of the lists in a column.
+
+    Raises:
+        DataError: They have several.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(column.type):
+        return column.type.list_size
+    found = column.value_lengths().unique().to_pylist()
+    if len(found) > 1:
+        raise DataError(
+            f"the column {name!r} has lists of different lengths",
+            where=path,
+            found=" and ".join(map(str, sorted(found)[:2])),
+            expected="one length in all rows",
+            remedy="pad them, or leave the column out",
+        )
+    return found[0] if found else 0
+
+
 def _check_numbers(kind: Any, name: str, path: Path) -> None:
     import pyarrow as pa
 
@@ -193,8 +238,8 @@ def _check_numbers(kind: Any, name: str, path: Path) -> None:
             f"the column {name!r} holds no numbers of one shape",
             where=path,
             found=kind,
-            expected="numbers, lists of a fixed length, or fixed-shape tensors",
-            remedy="leave the column out, or store it as a fixed_size_list",
+            expected="numbers, lists of one length, or fixed-shape tensors",
+            remedy="leave the column out, or store numbers",
         )
 
 

@@ -11,13 +11,15 @@ import numpy as np
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.training.data.arrow_files import IPC, PARQUET, read_arrow
+from amp_rewrite.training.data.csv_files import CSV, read_csv
 from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.data.examples import Examples
+from amp_rewrite.training.data.image_folder import classes_of, read_images
 from amp_rewrite.training.data.stream import Stream
 
 _EXPECTED = (
-    ".npz, .parquet, .arrow or .feather, or a folder of .npy files (one for each input) or of "
-    "Parquet files"
+    ".npz, .csv, .parquet, .arrow or .feather, or a folder of .npy files (one for each input), of "
+    "Parquet files, or of folders of images"
 )
 
 
@@ -37,7 +39,7 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
     if isinstance(given, Examples):
         return given
     if isinstance(given, str | os.PathLike):
-        return read_examples(given)
+        return read_examples(given, names)
     if hasattr(given, "with_format") and hasattr(given, "iter"):  # a datasets.Dataset
         columns = given.with_format("numpy")[:]
         return DataSet(_arrays((name, columns[name]) for name in columns if name in names))
@@ -60,8 +62,12 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
     )
 
 
-def read_examples(path: str | os.PathLike[str]) -> Examples:
+def read_examples(path: str | os.PathLike[str], names: Sequence[str]) -> Examples:
     """Return the examples of a file or folder.
+
+    Args:
+        path: The file or folder.
+        names: The inputs of the step.
 
     Raises:
         DataError: It cannot be read.
@@ -69,9 +75,13 @@ def read_examples(path: str | os.PathLike[str]) -> Examples:
     found = Path(os.fsdecode(path))
     if found.is_dir():
         files = sorted(p for p in found.iterdir() if p.suffix in (*PARQUET, *IPC))
-        return read_arrow(files, found) if files else read_npy_folder(found)
+        if files:
+            return read_arrow(files, found)
+        return read_images(found, names) if classes_of(found) else read_npy_folder(found)
     if found.suffix in (*PARQUET, *IPC):
         return read_arrow([found], found)
+    if found.suffix in CSV and found.is_file():
+        return read_csv(found, names)
     if found.suffix == ".npz" or not found.exists():
         return DataSet.read(found)
     raise DataError("unknown kind of data", where=found, found=found.suffix, expected=_EXPECTED)

@@ -66,7 +66,7 @@ class ChunkedExamples(Examples):
         held: dict[str, Array] = {}
         batch = epoch.batch
         for arrays in self._in_order(epoch.number, epoch.seed, epoch.start * batch):
-            joined = _joined(held, arrays)
+            joined = self._joined(held, arrays)
             rows = _rows(joined)
             whole = rows - rows % batch
             for first in range(0, whole, batch):
@@ -91,6 +91,24 @@ class ChunkedExamples(Examples):
             yield {name: array[skip:] for name, array in arrays.items()}
             skip = 0
 
+    def _joined(self, held: dict[str, Array], arrays: dict[str, Array]) -> dict[str, Array]:
+        """Return the rows of two chunks together.
+
+        Raises:
+            DataError: They have different shapes: lists of one length in each chunk, not in both.
+        """
+        for name, rows in held.items():
+            if rows.shape[1:] != arrays[name].shape[1:]:
+                raise DataError(
+                    f"the rows of {name!r} have different shapes",
+                    where=self.where,
+                    found=f"{list(rows.shape[1:])} and {list(arrays[name].shape[1:])}",
+                    expected="one shape in all rows",
+                )
+        if not held:
+            return arrays
+        return {name: np.concatenate([held[name], array]) for name, array in arrays.items()}
+
 
 def _generator(*seeds: int) -> np.random.Generator:
     return np.random.default_rng(seeds)
@@ -98,9 +116,3 @@ def _generator(*seeds: int) -> np.random.Generator:
 
 def _rows(arrays: dict[str, Array]) -> int:
     return len(next(iter(arrays.values())))
-
-
-def _joined(held: dict[str, Array], arrays: dict[str, Array]) -> dict[str, Array]:
-    if not held:
-        return arrays
-    return {name: np.concatenate([held[name], array]) for name, array in arrays.items()}

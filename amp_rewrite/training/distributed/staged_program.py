@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,81 +10,16 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.runtimes.ort.ort_values import copy_of, to_ort_value
+from amp_rewrite.runtimes.ort.ort_values import copy_of
 from amp_rewrite.training.distributed.buckets import buckets_of
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.memory import Memory, memory_of
-from amp_rewrite.training.distributed.stages import Stage, check_stages, isolate, stages_of
+from amp_rewrite.training.distributed.stages import check_stages, isolate, stages_of
 from amp_rewrite.training.graph.replicas import Groups
+from amp_rewrite.training.session.engine_stages import StageRunner, stage_runner
 from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.step.step_info import StepInfo
-
-
-class StageProgram(Program):
-    """One stage, loaded by ONNX Runtime."""
-
-    def __init__(
-        self,
-        stage: Stage,
-        info: StepInfo,
-        sets: Sequence[StateTensors],
-        targets: Mapping[str, Any],
-        **options: Any,
-    ) -> None:
-        """Load a stage and bind the states that it reads and writes.
-
-        Args:
-            stage: The stage.
-            info: The description of the whole step.
-            sets: See `Program`.
-            targets: Output -> OrtValue that it is written to.
-            **options: See `Program`.
-        """
-        graph = stage.model.graph
-        inputs, outputs = {v.name for v in graph.inputs}, {v.name for v in graph.outputs}
-        self._reads = [s for s in info.states if s.name in inputs]
-        self._writes = [s for s in info.states if s.output in outputs]
-        self._feeds = [name for name in info.inputs if name in inputs]
-        self._enters, self._targets = stage.enters, targets
-        bound = {s.output for s in self._writes} | set(targets)
-        self._leaves = [name for name in stage.leaves if name not in bound]
-        super().__init__(stage.model, info, sets, **options)
-
-    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
-        binding = self.session.bind()
-        for state in self._reads:
-            binding.read(state.name, states[state.name])
-        for state in self._writes:
-            assert following is not None, "stages compute the next states"
-            binding.write(state.output, following[state.name])
-        for name, value in self._targets.items():
-            binding.write(name, value)
-        for name in self._leaves:
-            binding.allocate(name, self.device)
-        return binding
-
-    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """Run once; add what leaves the stage to `values`, in which it finds what enters it.
-
-        Args:
-            current: Which set of states to read.
-            feeds: Data input -> array or OrtValue, checked.
-            values: Name -> OrtValue.
-
-        Raises:
-            RunError: ONNX Runtime reports an error.
-        """
-        binding = self.bindings[current]
-        for name in self._feeds:
-            if name in feeds:
-                binding.read(name, to_ort_value(feeds[name], self.device))
-        for name in self._enters:
-            binding.read(name, values[name])
-        binding.run("ONNX Runtime cannot run the step on these feeds")
-        values.update(zip(self._leaves, binding.outputs(self._leaves), strict=True))
-        values.update(self._targets)
 
 
 class Halfway:
@@ -160,11 +94,14 @@ class ShardedProgram(Program):
         check_stages(stages, buckets, info.fetches.values())
         self._memories: list[Memory] = [memory_of(b, groups[b.groups], device) for b in buckets]
         targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
-        self._stages: list[StageProgram | None] = []
+        self._stages: list[StageRunner | None] = []
         for stage in stages:
             own = {name: targets[name] for name in stage.leaves if name in targets}
-            load = partial(StageProgram, stage, info, sets, own, device=device)
-            self._stages.append(load(**options) if stage.leaves else None)
+            self._stages.append(
+                stage_runner(stage, info, sets, own, device=device, **options)
+                if stage.leaves
+                else None
+            )
         results = {name: i for i, bucket in enumerate(buckets) for name in bucket.results}
         wanted = [*(stage.enters for stage in stages), tuple(info.fetches.values())]
         self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]

@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import InvariantError
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.training.distributed.buckets import Bucket
 from amp_rewrite.training.graph.replicas import is_collective
-from amp_rewrite.training.step.cut import (
-    declare_types,
-    remove_inputs,
-    remove_unused,
-    values_by_name,
-)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A part of a step that ONNX Runtime runs without a sum over shards.
-
-    Attributes:
-        model: Its inputs are the states, the data and the values that it reads; its outputs are
-            what others read of it.
-        enters: The names of values of earlier stages and of sums that it reads.
-        leaves: The names of its outputs.
-    """
-
-    model: ir.Model
-    enters: tuple[str, ...]
-    leaves: tuple[str, ...]
+from amp_rewrite.training.step.cut import declare_types
+from amp_rewrite.training.step.stage import Stage, stage_of
 
 
 def isolate(model: ir.Model) -> None:
@@ -98,7 +76,7 @@ def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
         wanted = always.union(*read[number + 1 :])
         enters = [v for v in values if v in read[number] and home.get(v) != number]
         leaves = [v for v in values if v in wanted and home.get(v) == number]
-        stages.append(_stage(model, enters, leaves))
+        stages.append(stage_of(model, enters, leaves))
     return stages
 
 
@@ -146,21 +124,3 @@ def _check_known(where: str, names: Iterable[str], known: set[str]) -> None:
             expected="values of earlier stages, and sums",
             remedy="report this as a defect of amp_rewrite",
         )
-
-
-def _stage(model: ir.Model, enters: list[ir.Value], leaves: list[ir.Value]) -> Stage:
-    part = clone(model)
-    graph = part.graph
-    values = values_by_name(graph)
-    graph.outputs.clear()
-    graph.outputs.extend(values[str(v.name)] for v in leaves)
-    for value in enters:
-        old = values[str(value.name)]
-        new = ir.Value(name=value.name, type=value.type, shape=value.shape)
-        old.name = f"{value.name}:outside"
-        graph.inputs.append(new)
-        ir.convenience.replace_all_uses_with(old, new)
-    remove_unused(graph)
-    remove_inputs(graph)
-    names = [str(v.name) for v in enters]
-    return Stage(part, tuple(names), tuple(str(v.name) for v in leaves))

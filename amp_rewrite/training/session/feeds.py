@@ -142,9 +142,18 @@ class Inputs:
         if not isinstance(given, np.ndarray | np.generic) and hasattr(given, "__dlpack__"):
             return self._tensor(name, self._from_dlpack(name, given))
         array = np.asarray(given)
-        if declared is not None and array.dtype != declared.numpy():
-            raise self._wrong_type(name, array.dtype)
-        return array
+        return array if declared is None else self._typed(name, array, declared.numpy())
+
+    def _typed(self, name: str, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return an array in the declared type, where that loses no more than digits: float64."""
+        if array.dtype == dtype:
+            return array
+        if array.dtype.kind in "fiu" and np.can_cast(array.dtype, dtype, "same_kind"):
+            with np.errstate(over="ignore"):
+                fitted = array.astype(dtype)
+            if not _changed(array, fitted).any():
+                return fitted
+        raise self._wrong_type(name, array.dtype)
 
     def _from_dlpack(self, name: str, given: Any) -> Any:
         """Return a tensor without a copy: host memory as an array, other as an OrtValue."""

@@ -19,6 +19,10 @@ StateTensors = Mapping[str, Any]
 """State name -> OrtValue."""
 
 
+WHAT = "the step"
+"""What errors call a model that a program loads."""
+
+
 class Program:
     """A model that ONNX Runtime has loaded, whose states stay where they are.
 
@@ -56,12 +60,15 @@ class Program:
         """
         self.info = info
         self.device = device
-        self.session = Session(model, providers=providers, options=options, what="the step")
+        self.session = self._load(model, providers, options)
         self.bindings = [
             self._bind(sets[i], sets[1 - i] if updates else None) for i in range(len(sets))
         ]
 
-    def _bind(self, states: StateTensors, following: StateTensors | None) -> Binding:
+    def _load(self, model: ir.Model, providers: Sequence[Provider], options: Any) -> Any:
+        return Session(model, providers=providers, options=options, what=WHAT)
+
+    def _bind(self, states: StateTensors, following: StateTensors | None) -> Any:
         binding = self.session.bind()
         self._bind_fetches(binding)
         for state in self.info.states:

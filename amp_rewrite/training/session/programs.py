@@ -22,6 +22,7 @@ from amp_rewrite.targets import Target
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums
 from amp_rewrite.training.session.captured import CapturedProgram, capturing
+from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
 from amp_rewrite.training.session.joint_updates import join_updates
 from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.session.sharding import Sharding
@@ -31,7 +32,7 @@ from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 
-AnyProgram: TypeAlias = Program | CapturedProgram
+AnyProgram: TypeAlias = Program | CapturedProgram | OpenVinoProgram
 
 _LARGE = 2**18
 """Elements of a large state: 1 MiB of float32."""
@@ -58,7 +59,7 @@ class Programs:
         Args:
             step: The step.
             sets: See `Program`.
-            options: SessionOptions.
+            options: SessionOptions; for OpenVINO the number of threads.
             providers: Execution providers.
             device: Where the states are.
             target: Whose kernels run, or are emulated.
@@ -77,7 +78,9 @@ class Programs:
             )
         self._sharding = sharding
         self._step, self._sets = step, sets
-        lacks_kernels = device.is_host and step.info.precision == BFLOAT16.name
+        self._apart = is_openvino(providers)
+        self._lowers = self._apart or not device.is_host
+        lacks_kernels = not self._lowers and step.info.precision == BFLOAT16.name
         self._emulate = emulate or lacks_kernels
         self._target = target
         self._where: dict[str, Any] = {
@@ -122,8 +125,9 @@ class Programs:
             else:
                 model, info = inference_of(step.model, step.info, names)
                 resolve(model)
-            if not self._where["device"].is_host:
+            if self._lowers or trains:  # ONNX Runtime's kernel for a CPU writes over statistics
                 spell_out_batch_norms(model)
+            if self._lowers:
                 lower_missing(model, self._target)
             if self._emulate:
                 emulate_typed(TypedModel(model), accumulate_low=self.sums)
@@ -158,7 +162,8 @@ class Programs:
             where["providers"] = self._capturing
             return CapturedProgram(model, info, sets, **where)
         sharding = self._sharding if updates else None
-        program = Program if sharding is None else sharding.program
+        alone = OpenVinoProgram if self._apart else Program
+        program = alone if sharding is None else sharding.program
         return program(model, info, sets, **where)
 
     def end_profiling(self) -> list[str]:

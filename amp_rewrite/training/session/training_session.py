@@ -1,4 +1,4 @@
-"""Run a training step on ONNX Runtime, with its state kept on the device."""
+"""Run a training step on ONNX Runtime or OpenVINO, with its state kept on the device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from amp_rewrite.base.html_table import to_html
 from amp_rewrite.errors import FeedError, OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.rewriting.plan.options import changed
-from amp_rewrite.runtimes.ort.device import Device, device_of, load_libraries
+from amp_rewrite.rewriting.plan.options import Changes, changed
+from amp_rewrite.runtimes.ort.device import HOST, Device, device_of, load_libraries
 from amp_rewrite.runtimes.ort.sessions import check_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
@@ -35,11 +35,13 @@ from amp_rewrite.training.session.checkpoint import (
     write_checkpoint,
 )
 from amp_rewrite.training.session.closed_states import ClosedStates
+from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
 from amp_rewrite.training.session.held_steps import held_steps
 from amp_rewrite.training.session.input_checks import ALLOW, InputChecks
 from amp_rewrite.training.session.inspection import Inspection
+from amp_rewrite.training.session.openvino_limits import check_openvino
 from amp_rewrite.training.session.outcome import Outcome
 from amp_rewrite.training.session.partial_restore import Restored, begun_averages, fitting
 from amp_rewrite.training.session.programs import AnyProgram, Programs, default_options
@@ -53,7 +55,7 @@ from amp_rewrite.training.session.unscaled import warn_if_unscaled
 from amp_rewrite.training.session.waiting import Waiting
 from amp_rewrite.training.step.export import set_weights
 from amp_rewrite.training.step.input_limits import input_limits
-from amp_rewrite.training.step.precision import check_supported, in_precision
+from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
 from amp_rewrite.training.step.step_arguments import example_count, fetch_names
 
@@ -111,7 +113,8 @@ class TrainingSession(Inspection):
 
         Args:
             source: A TrainOp, or a step model or its file.
-            providers: Execution providers, the preferred one first: names, or (name, options).
+            providers: Execution providers, the preferred one first: names, or (name, options); of
+                targets, too, such as "openvino", an engine of its own.
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             seed: Where the random numbers of Dropout begin; a step file has its own seed.
             options: An onnxruntime.SessionOptions instead of the default ones.
@@ -132,7 +135,7 @@ class TrainingSession(Inspection):
                 in `fed_non_finite`, or "refuse" the batch by a FeedError that says where they are.
 
         Raises:
-            RuntimeMissingError: ONNX Runtime is not installed.
+            RuntimeMissingError: ONNX Runtime, or OpenVINO for its provider, is not installed.
             OptionError: A provider is not available, there is no such precision, or another
                 argument is of a kind that it cannot be.
             StepError: `source` is no TrainOp, or a model, but no step or one of another
@@ -141,22 +144,29 @@ class TrainingSession(Inspection):
         """
         threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
         cuda_graph = arguments.switch("cuda_graph", cuda_graph)
-        self._device = device_of(providers)
+        providers = named(providers)
+        on_openvino = is_openvino(providers)
+        self._device = HOST if on_openvino else device_of(providers)
         load_libraries(self._device)
         kernels = _target(target, providers[0], self._device)
         self._step = _step_of(source, seed, precision, kernels)
         self._sharding = sharding_of(shards, self._step)
         threads = self._resolved(threads)
         self.info = self._step.info
+        if on_openvino:
+            check_openvino(self.info, options, emulate=emulate)
         self._states = States(self.info.states, self._step.initial(), self._device)
         if self._sharding is not None:
             self._sharding.begin(self._states)
         graph = self._step.model.graph
         self._checks = InputChecks(input_limits(graph, self.info.inputs), non_finite)
         self._inputs = Inputs(graph, self.info.inputs, self._checks)
-        if options is None:
+        if on_openvino:
+            options = threads
+        elif options is None:
             options = default_options(threads, self._step, self._device)
-        check_options(options)
+        else:
+            check_options(options)
         self._programs = Programs(
             self._step,
             self._states.sets,
@@ -169,14 +179,14 @@ class TrainingSession(Inspection):
             cuda_graph=cuda_graph,
         )
         shared = self._sharding is not None
-        self._held = None if shared else held_steps(self._step, providers, kernels)
+        self._held = None if shared or on_openvino else held_steps(self._step, providers, kernels)
         self._waiting = Waiting(self.info, self._states, shards=shared)
         self.limit_skips(0)
         self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
         self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
-        if not emulate:
+        if not emulate and not on_openvino:
             warn_if_slow(self.info.precision, self._device)
 
     def _resolved(self, threads: int) -> int:
@@ -555,7 +565,8 @@ def _is_loaded(source: object) -> bool:
 def _step_of(source: Any, seed: int, precision: str | None, kernels: Target) -> Step:
     """Return a step in a precision, which the kernels of a target compute in."""
     step = read_step(source) if _is_loaded(source) else whole_step(source, seed=seed)
-    step = in_precision(step, precision, changed(None, target=kernels.name))
+    kind: Changes = {"target": kernels.name, **low_of(None, kernels)}
+    step = in_precision(step, precision, changed(None, **kind))
     check_supported(step.info.precision, kernels)
     return step
 
@@ -565,4 +576,5 @@ def _target(name: str | None, provider: Provider, device: Device) -> Target:
     if name is not None:
         return targets.find(name)
     known = targets.of_provider(name_and_options(provider)[0])
-    return targets.find(targets.DEFAULT) if known is None or device.is_host else known
+    on_host = device.is_host and not is_openvino([provider])
+    return targets.find(targets.DEFAULT) if known is None or on_host else known

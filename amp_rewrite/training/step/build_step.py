@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import onnx_ir as ir
 
+from amp_rewrite import targets as known_targets
 from amp_rewrite.rewriting.plan.options import (
     RewriteOptions,
     StepChanges,
@@ -19,7 +20,7 @@ from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut import cut
 from amp_rewrite.training.step.export import keep_forward
-from amp_rewrite.training.step.precision import in_precision
+from amp_rewrite.training.step.precision import in_precision, low_of
 from amp_rewrite.training.step.step import Step, whole_step
 from amp_rewrite.training.step.step_arguments import checked_targets, fetched_names
 from amp_rewrite.training.step.step_info import DEFAULT_FETCHES
@@ -68,6 +69,8 @@ def build_step(
         OptionError: There is no such precision or option, or the seed is no integer, or `targets`
             are no such names.
     """
+    if "target" in changes and "precision" not in changes and options is None:
+        changes = {**changes, **low_of(precision, known_targets.find(changes["target"]))}
     chosen = changed(options, **changes)
     if precision is None and options is not None:
         precision = chosen.precision

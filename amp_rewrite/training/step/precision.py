@@ -32,6 +32,22 @@ def chosen_precision(precision: str | None) -> str:
     return chosen
 
 
+def low_of(precision: str | None, target: Target) -> Changes:
+    """Return which low type options name for a step, whether anything of it becomes low or not.
+
+    Args:
+        precision: What the step computes in, or None.
+        target: Has a choice of low types, which the default may not be one of.
+
+    Raises:
+        OptionError: There is no such precision.
+    """
+    chosen = FLOAT32.name if precision is None else chosen_precision(precision)
+    if chosen == FLOAT32.name and target.precisions:
+        chosen = target.precisions[0]
+    return {} if chosen == FLOAT32.name else {"precision": chosen}  # pyright: ignore[reportReturnType] it was checked
+
+
 def in_precision(step: Step, precision: str | None, options: RewriteOptions | None = None) -> Step:
     """Return a step in the precision asked for.
 

@@ -85,7 +85,7 @@ class Counts(Sweep[Fact | None]):
         found: dict[int, Fact] = {}
         for value, fact in self._facts.items():
             vertex = self.type_graph.source[value]
-            if fact is not None and vertex != ABSENT and self.type_graph.is_float32(value):
+            if fact is not None and vertex != ABSENT and self.type_graph.is_retyped(value):
                 found.setdefault(vertex, fact)
         return found
 
@@ -102,11 +102,11 @@ class Counts(Sweep[Fact | None]):
         """Tell whether a node makes floats of other numbers."""
         read = self.flat.inputs_of(node)[:1]
         is_cast = has(self.flat.called(node), Trait.CASTS)
-        return is_cast and read != [] and not self.type_graph.is_float32(read[0])
+        return is_cast and read != [] and not self.type_graph.is_retyped(read[0])
 
     def __getitem__(self, value: int) -> Fact | None:
         """Return what is known of a value; None for data."""
-        if value not in self._facts and not self.type_graph.is_float32(value):
+        if value not in self._facts and not self.type_graph.is_retyped(value):
             self._follow_integers(value)
         return self._known(value)
 
@@ -119,7 +119,7 @@ class Counts(Sweep[Fact | None]):
 
     def learn(self, value: int, found: Fact | None) -> None:
         """Take note of a fact about a float32 value."""
-        if found is not None and self.type_graph.is_float32(value):
+        if found is not None and self.type_graph.is_retyped(value):
             old = self._facts.get(value)
             self._facts[value] = found if old is None else united(old, found)
 
@@ -131,7 +131,7 @@ class Counts(Sweep[Fact | None]):
     def is_settled(self, inner: int, end: int) -> bool:
         """Tell whether what a turn makes adds nothing to what is known."""
         known, made = self._facts.get(inner), self.joined([self[end]])
-        if made is None or not self.type_graph.is_float32(inner):
+        if made is None or not self.type_graph.is_retyped(inner):
             return True
         return known is not None and united(known, made) == known
 
@@ -176,7 +176,7 @@ class Counts(Sweep[Fact | None]):
 
     def _operands(self, node: int) -> Sequence[Operand]:
         """Return the float32 data that a node reads; next to data, a small count is data."""
-        read = [v for v in self._data(node) if self.type_graph.is_float32(v)]
+        read = [v for v in self._data(node) if self.type_graph.is_retyped(v)]
         facts = [self._known(v) for v in read]
         constants = [self._constant(v) for v in read]
         operands = [
@@ -210,7 +210,7 @@ class Counts(Sweep[Fact | None]):
         nodes = {flat.producer[v] for v in self._ancestors(value)} - {ABSENT}
         for node in sorted(nodes):
             for output in flat.outputs_of(node):
-                if output not in self._facts and not self.type_graph.is_float32(output):
+                if output not in self._facts and not self.type_graph.is_retyped(output):
                     self._facts[output] = self._made(node, output)
 
     def _ancestors(self, value: int) -> Iterable[int]:

@@ -51,7 +51,7 @@ class Functions:
         key = id(body)
         if key not in self._demanded:
             inputs = body.flat.main.inputs
-            places = {v: Fact(Kind.COORDINATE, v) for v in inputs if body.is_float32(v)}
+            places = {v: Fact(Kind.COORDINATE, v) for v in inputs if body.is_retyped(v)}
             demands = find_demands(body, self.demanded)
             counts = find_counts(body, Given(_unbounded, self.results, places))
             found = follow_demands(body, demands, counts, lambda vertex, fact, small: False)

@@ -333,7 +333,11 @@ def folder(tmp_path):
         ("../secret", {}, "outside the model's folder; found '../secret'"),
         ("sub/../../secret", {}, "outside the model's folder"),
         ("/etc/passwd", {}, "outside the model's folder"),
-        ("link", {}, "outside the model's folder"),
+        (
+            "link",
+            {},
+            "a symbolic link that leads out of the model's folder; found 'link', which is",
+        ),
         (".", {}, "outside the model's folder"),
         ("sub", {}, "must be a regular file"),
         ("pipe", {}, "must be a regular file"),

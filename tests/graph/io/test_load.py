@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.backend.test.case.node import collect_testcases
 
-from amp_rewrite.errors import GraphError
+import amp_rewrite as amp
+from amp_rewrite.errors import GraphError, LoadError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.graph.origin import training_names
@@ -372,3 +373,64 @@ def test_garbage_collection_is_as_it_was():
             assert gc.isenabled() is before
         finally:
             gc.enable()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Return a model as Hugging Face keeps it: links beside each other to files beside each other.
+
+    It has float and int4 weights as external data.
+    """
+    blobs, folder = tmp_path / "blobs", tmp_path / "snapshots" / "main" / "onnx"
+    blobs.mkdir()
+    folder.mkdir(parents=True)
+    proto = parser.parse_model(
+        '<ir_version: 11, opset_import: ["": 21]> g (float[N,2] x) => (float[N,2] y)'
+        "<float[2,2] w = {1, 2, 3, 4}> { d = DequantizeLinear(q, s) e = Squeeze(d) "
+        "m = MatMul(x, w) y = Add(m, e) }"
+    )
+    four = helper.make_tensor("q", TensorProto.INT4, [1, 2], b"\x21", raw=True)
+    scale = numpy_helper.from_array(np.float32(0.5), "s")
+    weight = numpy_helper.from_array(np.array([[1, 2], [3, 4]], np.float32), "w")
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend([weight, four, scale])
+    beside = {"location": "model.onnx_data", "size_threshold": 0}
+    onnx.save(proto, blobs / "m", save_as_external_data=True, **beside)
+    (blobs / "m").rename(blobs / "aaa")
+    (blobs / "model.onnx_data").rename(blobs / "bbb")
+    (folder / "model.onnx").symlink_to("../../../blobs/aaa")
+    (folder / "model.onnx_data").symlink_to("../../../blobs/bbb")
+    return folder / "model.onnx"
+
+
+def test_a_model_of_links_with_its_data_beside_it_is_loaded(cache: Path, tmp_path: Path) -> None:
+    found = load(cache)
+    values = {n: v.const_value for n, v in found.graph.initializers.items()}
+    assert {n: np.asarray(t.numpy(), np.float32).tolist() for n, t in values.items() if t} == {
+        "w": [[1, 2], [3, 4]],
+        "q": [[1, 2]],
+        "s": 0.5,
+    }
+    save(found, tmp_path / "copy.onnx")
+    onnx.checker.check_model(str(tmp_path / "copy.onnx"), full_check=True)
+    before, after = onnx.load(tmp_path / "copy.onnx"), amp.rewrite(cache)
+    amp.save(after, tmp_path / "low.onnx")
+    assert amp.verify(before, tmp_path / "low.onnx", stress=False).ok
+
+
+def test_links_to_data_elsewhere_are_refused_with_what_to_do(cache: Path, tmp_path: Path) -> None:
+    data = cache.with_name("model.onnx_data")
+    (tmp_path / "elsewhere").write_bytes(data.read_bytes())
+    data.unlink()
+    data.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        LoadError, match=r"a symbolic link that leads out of .*; .* cp -rL"
+    ) as error:
+        load(cache)
+    assert "\n" not in str(error.value)
+    data.unlink()
+    data.symlink_to(tmp_path / "blobs" / "bbb")
+    cache.unlink()
+    cache.write_bytes((tmp_path / "blobs" / "aaa").read_bytes())
+    with pytest.raises(LoadError, match="a symbolic link"):  # the model itself is no link
+        load(cache)

@@ -54,6 +54,11 @@ def test_exactly_the_vertices_that_carry_the_value_are_denied_with_the_measured_
     assert [r.node for r in negative.rules] == ["first", "act"]
 
 
+def test_what_only_rearranges_a_constant_is_none_of_the_values():
+    turned = model("t = Transpose(v) y = MatMul(x, t)", square(1, "v"))
+    assert set(calibrate(turned, [constant(1.0)]).ranges) == {"x", "y"}
+
+
 def test_nothing_is_denied_where_everything_fits():
     assert calibrate(TWO, [constant(1.0)]).rules == ()
 

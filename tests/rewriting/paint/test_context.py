@@ -129,6 +129,15 @@ def test_allowed_nodes_are_treated_as_on_the_allow_list() -> None:
     assert found == {"Exp": "allow-list", "Relu": "clear-next-to-allow"}
 
 
+def test_what_cannot_be_retyped_is_not_allowed_by_name() -> None:
+    text = """g (float[2,4] x) => (int32[2,4] y, float[2,4] z) {
+        [a] z = Exp(x) [b] y = BitCast<to = 6>(x) }"""
+    header = '<ir_version: 13, opset_import: ["" : 26]>'
+    found = rewritten(f"{header} {text}", allow_nodes=["*"]).report.nodes
+    reasons_found = {n.op: v.reason for n in found for v in n.variables.values()}
+    assert reasons_found == {"Exp": "allow-list", "BitCast": "type-unsupported"}
+
+
 LISTS = ("allow", "infer", "clear", "deny")
 CONSTANT = """g (float[2,4] x) => (float[2,4] y) {
     [k] k = Constant<value_floats = [0.5, 1.0, 2.0, 4.0]>()

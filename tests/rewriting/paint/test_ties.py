@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rewrite_text import assert_rewrites, rewritten
+from rewrite_text import assert_rewrites, needs_opset, rewritten
 
 BATCH = """<ir_version: 8, opset_import: ["" : %d]>
   g (float[1,2,4,4] x, float[2,2,1,1] k, float[2] s, float[2] v) => (float[1,2,4,4] y) {
@@ -55,3 +55,24 @@ def test_variables_are_low_together_on_cuda_and_before_the_schema_parts_them(
     found = {v.dtype for v in node.variables.values()}
     together = target == "cuda" or opset < 14
     assert found == ({"float16"} if together else {"float16", "float32"})
+
+
+@pytest.mark.parametrize("target", ["cuda", "schema", "webgpu"])
+@pytest.mark.parametrize(
+    ("opset", "operator"),
+    [
+        (17, "SimplifiedLayerNormalization"),
+        pytest.param(23, "RMSNormalization", marks=needs_opset(23)),
+    ],
+)
+def test_a_normalization_is_a_path_from_layer_to_layer(
+    target: str, opset: int, operator: str
+) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : {opset}]>
+    g (float[2,4] x, float[4,4] w, float[4] s) => (float[2,4] y) {{
+        h = MatMul(x, w) n = {operator}(h, s) y = MatMul(n, w) }}"""
+    result = rewritten(text, target=target)
+    assert result.report.summary.compute_converted == 1.0
+    node = next(n for n in result.report.nodes if n.op == operator)
+    assert {v.dtype for v in node.variables.values()} == {"float16"}
+    assert {c.value for c in result.report.casts} == {"x", "w", "s", "y"}

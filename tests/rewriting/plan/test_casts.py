@@ -70,6 +70,11 @@ def test_an_output_computed_in_float32_gives_its_place_to_a_cast() -> None:
     assert found["z"].dtype == np.float16
 
 
+def test_a_cast_of_the_model_that_is_allowed_by_name_reads_float32_itself() -> None:
+    text = "g (float[2,4] x) => (float16[2,4] y) { [c] y = Cast<to = 10>(x) }"
+    assert_rewrites(text, text, allow_nodes=["c"])
+
+
 def test_an_existing_cast_never_takes_the_place_of_an_output() -> None:
     text = model(
         "h = MatMul(x, w) y = Cos(h) l = Cast<to = 10>(y) f = Cast<to = 1>(l) z = Cos(f)",

@@ -36,8 +36,11 @@ def steps(text: str, holds: bool | None = True, **options: str) -> list[str]:
     return [step.command for step in next_steps(report, NAMES, holds)]
 
 
-def test_what_was_not_verified_is_to_be_verified_first() -> None:
-    assert steps(CONV, None)[0] == ("amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz")
+def test_what_was_not_verified_is_to_be_verified_first_on_inputs_that_can_be_made() -> None:
+    assert steps(CONV, None)[:2] == [
+        "amp-rewrite inputs 'my model.onnx' -o inputs.npz",
+        "amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz",
+    ]
     assert not any("verify" in step for step in steps(CONV))
 
 
@@ -67,7 +70,8 @@ def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
     model.graph.node.append(onnx.helper.make_node("Relu", ["y"], ["z"], name="it's"))
     report = amp.rewrite(model, **GIVEN).report
     report = replace(report, opset_raised=RaisedOpset(18, 0.5, None))
-    [verify, *_] = next_steps(report, NAMES, None)
+    [made, verify, *_] = next_steps(report, NAMES, None)
+    assert made.command.endswith(" -o inputs.npz --input-range x=0:255")
     assert verify.command == (
         "amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz --target webgpu "
         "--input-range x=0:255"
@@ -80,7 +84,15 @@ def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
     ]
 
 
-def test_files_of_lists_and_names_that_are_kept_are_repeated_and_lists_of_python_left_out() -> None:
+def test_lists_of_python_are_named_by_their_files(tmp_path: Path) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n")
+    options = RewriteOptions(lists=amp.load_lists([overlay]))
+    assert option_words(options) == (("--lists", "float16_cuda"), ("--lists", str(overlay)))
+    assert amp.load_lists(["float16_cuda", overlay]) == options.lists
+
+
+def test_files_of_lists_and_names_that_are_kept_are_repeated_and_own_lists_only() -> None:
     lists = amp.load_lists()
     asked = option_words(RewriteOptions(keep_io_types=["a", "b"], lists=["x.yaml", Path("y.yaml")]))
     assert asked == (

@@ -51,13 +51,24 @@ def made(kind: str, path: Path) -> Any:
         with pa.ipc.new_file(path / "data.arrow", table().schema) as file:
             file.write_table(table(), max_chunksize=4)
         return path / "data.arrow"
+    if kind == "arrow stream":
+        with pa.ipc.new_stream(path / "data.arrow", table().schema) as file:
+            file.write_table(table(), max_chunksize=4)
+        return path / "data.arrow"
+    if kind == "lists":  # as pandas and datasets write them
+        lists = table().set_column(0, "x", pa.array(list(X), pa.list_(pa.float32())))
+        parquet.write_table(lists, path / "data.parquet", row_group_size=5)
+        return path / "data.parquet"
     half = table()
     parquet.write_table(half.slice(0, 11), path / "0.parquet", row_group_size=4)
     parquet.write_table(half.slice(11), path / "1.parquet", row_group_size=4)
     return path
 
 
-KINDS = ("mapping", "tuple", "npz", "npy folder", "parquet", "arrow", "parquet folder")
+KINDS = (
+    *("mapping", "tuple", "npz", "npy folder", "parquet", "arrow", "arrow stream"),
+    *("lists", "parquet folder"),
+)
 
 
 def rows(batches: Iterator[dict[str, Any]]) -> list[list[int]]:
@@ -233,6 +244,11 @@ def _with_lists(path: Path) -> Path:
     return path / "l.parquet"
 
 
+def _with_lists_by_group(path: Path) -> Path:
+    parquet.write_table(pa.table({"t": [[1], [2, 3]]}), path / "g.parquet", row_group_size=1)
+    return path / "g.parquet"
+
+
 def _two_files(path: Path, first: Any, second: Any) -> Path:
     parquet.write_table(first, path / "a.parquet")
     parquet.write_table(second, path / "b.parquet")
@@ -272,7 +288,7 @@ def _objects(path: Path) -> Path:
 
 REFUSED = {
     "nothing": (lambda _: None, "no data; found an object of type NoneType"),
-    "an unknown suffix": (lambda p: write(p, "x.csv", b"1"), "unknown kind of data"),
+    "an unknown suffix": (lambda p: write(p, "x.txt", b"1"), "unknown kind of data"),
     "no file": (lambda p: p / "none.npz", "none.npz"),
     "an empty folder": (lambda p: p, "hold no examples"),
     "no parquet": (lambda p: write(p, "x.parquet", b"PAR1 not"), "the data cannot be read"),
@@ -308,7 +324,11 @@ REFUSED = {
     ),
     "two columns of a name": (_two_of_a_name, "two columns have one name; found 't'"),
     "words": (_with_words, "'t' holds no numbers of one shape; found string"),
-    "lists": (_with_lists, "'t' holds no numbers of one shape; found list"),
+    "lists": (_with_lists, "'t' has lists of different lengths; found 1 and 2"),
+    "lists that agree in each row group alone": (
+        _with_lists_by_group,
+        r"the rows of 't' have different shapes; found \[1\] and \[2\]",
+    ),
     "too few arrays": (lambda _: (X,), "another number of arrays .* found 1; expected 2: x, t"),
     "other lengths": (lambda _: (X, T[:3]), "different numbers of examples"),
     "ragged": (lambda _: {"x": [[1], [1, 2]]}, "x: no array"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from low_steps import NETWORKS, batch
 from onnx import parser
 from sick_steps import BATCH, scaled, step
 
@@ -87,3 +88,12 @@ def test_a_diagnosis_of_the_last_run_begins_where_it_began() -> None:
         now = session.diagnose(BATCH).first
     assert now is not None
     assert now.part == "forward"
+
+
+def test_gradients_leave_running_statistics_as_they_are() -> None:
+    loss = amp.value(amp.load(NETWORKS["cnn"]()), "loss")
+    with amp.TrainingSession(SGD(0.1).minimize(loss)) as session:
+        before = session.state_dict()
+        session.gradients(batch("cnn"))
+        for name, array in session.state_dict().items():
+            np.testing.assert_array_equal(array, before[name], err_msg=name)

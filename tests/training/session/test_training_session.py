@@ -191,7 +191,7 @@ def changed(**changes):
     [
         (changed(t=None), r"the input 't' is not fed; found x; expected float32 \[N, 2\]"),
         (changed(u=np.zeros(1)), "no input 'u'; expected x, t"),
-        (changed(x=np.zeros((8, 4))), r"'x' has the wrong element type; found float64"),
+        (changed(x=np.zeros((8, 4), "?")), r"'x' has the wrong element type; found bool"),
         (changed(x=np.zeros((8, 5), "f")), r"wrong shape; found \[8, 5\]; .* \[N, 4\]"),
         (changed(x=np.zeros(4, "f")), "wrong shape"),
         (changed(x=np.zeros((7, 4), "f")), "'x' and 't' disagree about the dimension 'N'"),

@@ -27,7 +27,7 @@ def kind_of(body: str, inputs: str, value: str = "y") -> Kind | None:
     )
     graph = build_type_graph(amp.load(source))
     intervals = intervals_of(graph)
-    given = {v: Fact(Kind.INPUT, v) for v in graph.flat.main.inputs if graph.is_float32(v)}
+    given = {v: Fact(Kind.INPUT, v) for v in graph.flat.main.inputs if graph.is_retyped(v)}
     found = find_counts(graph, Given(lambda v: intervals[v].magnitude, Functions().results, given))
     (number,) = graph.flat.values_called(value)
     fact = found[number]

@@ -117,7 +117,7 @@ def _float_inputs(context: PaintContext) -> Mapping[int, Fact]:
     They may be low already, where an earlier rewrite did not keep the types of inputs.
     """
     graph, low = context.type_graph, tensor(context.low.number)
-    inputs = [v for v in graph.flat.main.inputs if graph.is_float32(v) or graph.types[v] == low]
+    inputs = [v for v in graph.flat.main.inputs if graph.is_retyped(v) or graph.types[v] == low]
     return {v: Fact(Kind.INPUT, v) for v in inputs if v not in context.variables}
 
 

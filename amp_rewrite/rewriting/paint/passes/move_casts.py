@@ -41,13 +41,16 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class MoveCasts:
-    """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
+    """Recolor clear vertices where that makes the casts cheaper, if the context says so.
+
+    Where costs were measured, the choice of regions has moved them already.
+    """
 
     name: ClassVar[str] = "move-casts"
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices recolored."""
-        if not context.moves_casts:
+        if not context.moves_casts or context.weighing is not None:
             return painting
         search = _Search(context.type_graph, context, painting)
         for _ in range(MOST_SWEEPS):

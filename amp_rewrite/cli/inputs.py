@@ -1,0 +1,131 @@
+"""`amp-rewrite inputs`: inputs to begin with, for a model of which no data are at hand."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from amp_rewrite.base.printable import printable
+from amp_rewrite.base.progress import progress_bar
+from amp_rewrite.cli import common
+from amp_rewrite.cli.streams import STREAM, shown
+from amp_rewrite.errors import OptionError
+from amp_rewrite.numerics.inputs.batches import npz_bytes
+from amp_rewrite.numerics.made_up import MadeUpInputs, make_inputs
+from amp_rewrite.rewriting.plan.input_ranges import input_ranges
+from amp_rewrite.rewriting.report.write_text import write_bytes
+
+_SUFFIX = ".npz"
+_FEW = 4
+"""Batches in a folder, if nothing is said."""
+
+
+def inputs(
+    model: Annotated[Path, typer.Argument(help="The ONNX model; - is standard input.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where to write them: NAME.npz (one batch), or a folder of such files; "
+            "- is standard output.",
+        ),
+    ],
+    batches: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"How many; in a folder {_FEW} if unset."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Where random numbers begin.")] = 0,
+    input_range: Annotated[
+        list[str] | None,
+        typer.Option("--input-range", help="What an input holds, NAME=LOW:HIGH; repeat."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+) -> None:
+    """Make up inputs for MODEL, by what each of them is, for --data; change them as you like."""
+    files = _files(output, batches)
+    with progress_bar("making inputs", quiet=quiet):
+        made = make_inputs(model, len(files), seed=seed, ranges=input_ranges(input_range or ()))
+        contents = [npz_bytes(batch) for batch in made.batches]
+    if files[0] != output:
+        output.mkdir(parents=True, exist_ok=True)
+    for path, content in zip(files, contents, strict=True):
+        write_bytes(path, content)
+    if not quiet:
+        _print(made, model, output, files[0])
+
+
+def _files(output: Path, batches: int | None) -> list[Path]:
+    """Return the files to write, one a batch.
+
+    Raises:
+        OptionError: There is room for one batch only, or something else is in the way.
+    """
+    if output.suffix == _SUFFIX:
+        if batches is not None and batches > 1:
+            raise OptionError(
+                "an .npz file is one batch",
+                found=f"--batches {batches}",
+                remedy=f"name a folder: -o {output.with_suffix('')}",
+            )
+        return [output]
+    if output.is_file():
+        raise OptionError("it is a file", where=output, expected="NAME.npz or a folder")
+    count = batches or _FEW
+    digits = len(str(count - 1))
+    files = [output / f"{i:0{digits}}{_SUFFIX}" for i in range(count)]
+    others = sorted(set(output.glob(f"*{_SUFFIX}")).difference(files))
+    if others:
+        raise OptionError(
+            "the folder holds other data, which would be batches as well",
+            where=output,
+            found=others[0].name,
+            remedy="name a folder that is not there",
+        )
+    return files
+
+
+def _print(made: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
+    """Print what was made, and how to go on."""
+    out = common.console()
+    out.print(table_of(made))
+    batches = "1 batch" if len(made.batches) == 1 else f"{len(made.batches)} batches"
+    out.print(f"wrote {batches} to {shown(output)}")
+    if STREAM in (shown(model), shown(output)):
+        return
+    name = next(iter(made.batches[0]), None)
+    if name is not None:
+        out.print("These are made up. Put real ones in their place where you have them:")
+        out.print(f"  batch = dict(numpy.load({str(first)!r}))")
+        out.print(f"  batch[{name!r}] = ...")
+        out.print(f"  numpy.savez({str(first)!r}, **batch)")
+    data = f"{shlex.quote(str(model))} -o {shlex.quote(str(model.with_suffix('.fp16.onnx')))}"
+    out.print("next: Convert with them: it is verified, and written only if it holds.")
+    out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
+
+
+def table_of(made: MadeUpInputs) -> Table:
+    """Return what the first batch holds, an input a row."""
+    table = Table("input", "taken for", "type", "shape", "values", box=None, pad_edge=False)
+    for name, array in made.batches[0].items():
+        role = made.roles[name].role
+        table.add_row(printable(name), str(role), str(array.dtype), _shape(array), _values(array))
+    return table
+
+
+def _shape(array: Any) -> str:
+    return " x ".join(map(str, array.shape)) or "one number"
+
+
+def _values(array: Any) -> str:
+    """Return the least and the greatest of numbers, as far as there are any."""
+    if not array.size or array.dtype.kind not in "iufVb":
+        return ""
+    numbers = array.astype(np.float64)
+    low, high = numbers.min(), numbers.max()
+    return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"

@@ -1,0 +1,129 @@
+"""`check`: is a model safe in the types that it has?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+
+from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.numerics.safety_report import SafetyReport
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.mend import mend_types
+from amp_rewrite.rewriting.plan.options import (
+    Changes,
+    RewriteOptions,
+    changed,
+    with_option_names,
+)
+from amp_rewrite.rewriting.raise_dangers import dangers, form_of, low_of, odd_types
+from amp_rewrite.rewriting.read_source import read_source
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.io.load import Source
+    from amp_rewrite.numerics.compare.verify_report import VerifyReport
+    from amp_rewrite.numerics.inputs.batches import Data
+    from amp_rewrite.rewriting.widen import WideForm
+
+Progress = Callable[[str], None]
+
+
+@with_option_names
+def check(
+    model: Source,
+    data: Data | None = None,
+    options: RewriteOptions | None = None,
+    *,
+    run: bool = True,
+    stress: bool | None = None,
+    progress: Progress | None = None,
+    **changes: Unpack[Changes],
+) -> SafetyReport:
+    """Tell whether a model in 16 bits is safe in the types that it has.
+
+    The model is read as the float32 model that it stands for. What the rules of a rewrite would not
+    make low is named; and the model, emulated in the arithmetic of the target, is compared with its
+    float32 form, in which the weights are the same. Of a float32 model it is said what a conversion
+    would have to keep.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; never modified.
+        data: Batches, .npz files or folders of them; None makes up plausible inputs.
+        options: For which target, and lists and rules. The precision counts for a float32 model.
+        run: Whether the model is run at all; False asks the rules alone.
+        stress: Try stress inputs too; None does so if there are no data.
+        progress: Called with what begins.
+        **changes: Single options by name, as for `rewrite`.
+
+    Raises:
+        AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
+    """
+    chosen = replace(changed(options, **changes), strict=False, store=FLOAT32.name)
+    run = arguments.switch("run", run)
+    progress = arguments.function("progress", progress)
+    flat = read_source(model, inline_functions=True)
+    mended = mend_types(flat)
+    low = low_of(flat)
+    if low is None:
+        return _of_float32(flat, chosen)
+    chosen = replace(chosen, precision=low.name)
+    form = form_of(flat, low)
+    result = judged(form, chosen)
+    shown = None
+    if run:
+        shown = compared(form, form.given_model, data, chosen, stress=stress, progress=progress)
+    found = _report(result, low, low.name, shown)
+    return replace(found, dangers=(*odd_types(flat, mended), *found.dangers))
+
+
+def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
+    """Return what the rules leave of the painting that a model came with."""
+    return rewrite(form.model, options)
+
+
+def compared(
+    form: WideForm,
+    model: Source,
+    data: Data | None,
+    options: RewriteOptions,
+    *,
+    rtol: float | None = None,
+    stress: bool | None,
+    progress: Progress | None,
+) -> VerifyReport:
+    """Compare a model in 16 bits, emulated, with the float32 form of the one that was read."""
+    from amp_rewrite.numerics.compare.verify import verify
+
+    return verify(
+        form.model,
+        model,
+        data,
+        rtol=None if rtol is None else 0.0,
+        atol=rtol,
+        stress=stress,
+        input_ranges=options.input_ranges,
+        providers=(),
+        target=options.target,
+        progress=progress,
+    )
+
+
+def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
+    """Say of a model without low types what a conversion would have to keep."""
+    from amp_rewrite.graph.io.read import read_model
+
+    return _report(rewrite(read_model(flat), options), options.low, FLOAT32.name, None)
+
+
+def _report(
+    result: RewriteResult, low: DType, computes: str, shown: VerifyReport | None
+) -> SafetyReport:
+    context, target = result.context, result.options.target
+    given, graph = context.given, context.type_graph
+    nodes = 0 if given is None else len(np.unique(graph.node[given]))
+    found = dangers(context, result.painting, target)
+    return SafetyReport(low.name, target, computes, nodes, found, shown)

@@ -1,0 +1,172 @@
+"""What `check` found: dangers by the rules, and what a run showed; as records, text and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from amp_rewrite.base.html_table import HtmlTable, to_html
+from amp_rewrite.base.printable import one_line
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.rewriting.raise_dangers import Danger
+from amp_rewrite.rewriting.report.plain_console import printed
+from amp_rewrite.rewriting.report.quantities import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+VERSION = 1
+"""Version of the JSON form: keys may be added, never renamed."""
+
+_WIDTH = 100
+_NAMED = 3
+"""How many nodes of one danger the text names; JSON names all of them."""
+
+
+@dataclass(frozen=True)
+class SafetyReport:
+    """Whether a model is safe in the types that it has.
+
+    Attributes:
+        precision: The 16-bit type that it computes in, or, of a float32 model, the one that it was
+            asked about.
+        target: For which target.
+        computes: "float32" for a model with no 16-bit type, else `precision`.
+        nodes: How many nodes compute in 16 bits.
+        dangers: What the rules fear, in execution order. Of a float32 model: what a conversion has
+            to keep float32.
+        run: What a run showed: the model, emulated, against its own float32 form; None if none was
+            asked for, or there is nothing low to run.
+    """
+
+    precision: str
+    target: str
+    computes: str
+    nodes: int
+    dangers: tuple[Danger, ...]
+    run: VerifyReport | None
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.verdict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the model is safe as it is: a float32 model always is."""
+        return self.computes == FLOAT32.name or not (self.dangers or self.failures)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What the run showed to go wrong, one line each."""
+        return () if self.run is None else self.run.failures
+
+    @property
+    def roots(self) -> tuple[Danger, ...]:
+        """The dangers that follow from no other one."""
+        named = {danger.node for danger in self.dangers}
+        return tuple(d for d in self.dangers if d.because not in named)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is safe, in one line."""
+        if self.computes == FLOAT32.name:
+            if not self.dangers:
+                return "safe: the model computes in float32"
+            count = counted(len(self.dangers), "node")
+            return (
+                f"safe: the model computes in float32; in {self.precision} {count} would be "
+                "dangerous"
+            )
+        if self.failures:
+            return f"wrong in {self.precision}: {self.failures[0]}"
+        if self.dangers:
+            return (
+                f"dangerous in {self.precision}: {counted(len(self.roots), 'node')}, and "
+                f"{len(self.dangers) - len(self.roots)} that follow"
+            )
+        seen = "" if self.run is None else f"; {self.run.verdict} on {self.run.data}"
+        return f"safe in {self.precision} for {self.target}{seen}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, version 1."""
+        return {
+            "version": VERSION,
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "precision": self.precision,
+            "target": self.target,
+            "computes": self.computes,
+            "nodes": self.nodes,
+            "dangers": [asdict(danger) for danger in self.dangers],
+            "failures": list(self.failures),
+            "run": None if self.run is None else self.run.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+
+    def to_text(self) -> str:
+        """Return the report as lines."""
+        return printed(lambda console: print_safety(self, console), _WIDTH)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the verdict, what a run showed, and the dangers."""
+        rows = [(d.node, d.op, d.words, d.detail) for d in self.roots]
+        table = HtmlTable(("node", "operator", f"in {self.precision} it", "more"), rows)
+        return to_html(self.verdict, self.failures, (table,))
+
+
+def print_safety(report: SafetyReport, console: Console) -> None:
+    """Print what a run showed, what the rules fear, and the verdict."""
+    where = f"{counted(report.nodes, 'node')} in {report.precision}, target {report.target}"
+    if report.computes == FLOAT32.name:
+        where = f"no node in 16 bits; asked about {report.precision}, target {report.target}"
+    console.print(where)
+    if report.run is not None:
+        count = counted(report.run.feeds, "feed")
+        console.print(
+            f"emulated on {count} ({report.run.data}) against its own float32 form: "
+            f"{report.run.verdict}"
+        )
+        for failure in report.failures:
+            console.print(f"  shown: {failure}")
+        for line in report.run.left_out:
+            console.print(f"  left out, for the float32 form is not finite either: {line}")
+    for line in danger_lines(report.dangers, report.precision):
+        console.print(f"  feared: {line}")
+    console.print(report.verdict, style="green" if report.ok else "red")
+
+
+def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
+    """Yield a line for each kind of danger: what it is, how many nodes, and some of them."""
+    named = {danger.node for danger in dangers}
+    roots = [d for d in dangers if d.because not in named]
+    behind = _followers(dangers, {d.node for d in roots})
+    kinds: dict[tuple[str, str, str], list[Danger]] = {}
+    for danger in roots:
+        kinds.setdefault((danger.op, danger.reason, danger.words), []).append(danger)
+    for (op, reason, words), members in kinds.items():
+        follow = sum(behind[d.node] for d in members)
+        names = ", ".join(d.node for d in members[:_NAMED])
+        more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
+        then = f"; {counted(follow, 'node')} behind in {precision} with it" if follow else ""
+        detail = f" ({members[0].detail})" if members[0].detail else ""
+        yield f"{op} {names}{more} {words}{detail}; {reason}{then}"
+
+
+def _followers(dangers: Sequence[Danger], roots: set[str]) -> Counter[str]:
+    """Return by root how many dangers follow from it."""
+    because = {d.node: d.because for d in dangers if d.node not in roots}
+    found: Counter[str] = Counter()
+    for node in because:
+        source, seen = node, set[str]()
+        while source in because and source not in seen:
+            seen.add(source)
+            source = because[source]
+        found[source] += 1
+    return found

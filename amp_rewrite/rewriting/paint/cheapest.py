@@ -1,0 +1,279 @@
+"""The cheapest part of a painting: which of its low vertices a target with measured costs keeps.
+
+What the passes painted is what may be low; the rest stays float32 whatever that costs. Of the first
+those are taken that make the least running time together: a minimum cut (min_cut.py) between
+float32 and low, whose arcs are the casts at values and what is lost where operators that the target
+computes together are separated (painting.md, section 10). Vertices that must have one type are one
+there: the members of a fused group or of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.region_costs import connected_regions
+from amp_rewrite.rewriting.paint.running_time import UNIT, RunningTime
+from amp_rewrite.rewriting.paint.weighing import LEAST_SAVED, MICROSECONDS_PER_BYTE, Weighing
+
+_FLOAT32_BYTES = FLOAT32.numpy.itemsize
+
+
+class _Rows(NamedTuple):
+    """Arcs as they are collected: from, to, cost."""
+
+    tails: Array
+    heads: Array
+    costs: Array
+
+
+class CheapestRegions:
+    """What a painting costs, and which part of it costs least."""
+
+    def __init__(self, context: PaintContext, weighing: Weighing, painting: Painting) -> None:
+        """Take a finished painting; nothing is computed yet."""
+        self._context, self._weighing, self._painting = context, weighing, painting
+        self._graph, self._time = context.type_graph, RunningTime(context, weighing)
+
+    def marks(self, excluded: Collection[int], wanted: Collection[int]) -> dict[int, Mark]:
+        """Return the marks of the vertices that are dearer low than in float32.
+
+        Args:
+            excluded: Vertices that must be float32, though they are painted.
+            wanted: Vertices that must stay low.
+        """
+        stays = self._painting.allow & ~self._graph.mask(excluded)
+        low = self._choice(stays, self._graph.mask({*wanted, *self._asked_for()}))
+        return self._explained(low[: len(self._graph)] & stays)
+
+    def _asked_for(self) -> Iterator[int]:
+        """Yield the painted vertices that the user asks for by name, or by the level."""
+        context, painting = self._context, self._painting
+        for vertex in painting.allowed() if context.rules.allow or context.lists.force_all else ():
+            name = self._graph.node_name(vertex)
+            forced = painting.marks[vertex].reason is Reason.FORCED
+            if forced or context.rules.allowed_by(name) is not None:
+                yield vertex
+
+    def _choice(self, stays: Array, wanted: Array) -> Array:
+        """Return a mask of the low ends of all rows, of which vertices are the first.
+
+        Args:
+            stays: A mask of the vertices that may be low.
+            wanted: A mask of those that have to be.
+        """
+        time, parts = self._time, [*self._flow_rows()]
+        size = 1 + max(time.low, *(int(rows.tails.max(initial=0)) for rows in parts))
+        size = max(size, 1 + max(int(rows.heads.max(initial=0)) for rows in parts))
+        tails, heads, costs = (np.concatenate(column) for column in zip(*parts, strict=True))
+        own = np.zeros(size, np.int64)
+        own[: len(self._graph)] = self._own_costs
+        end = np.arange(size)
+        end[: len(stays)] = self._one_type(stays)
+        end[: len(stays)][~stays] = time.float32
+        end[np.unique(end[: len(stays)][wanted & stays])] = time.low
+        end = end[end]
+        tails, heads = end[tails], end[heads]
+        merged = np.zeros_like(own)
+        np.add.at(merged, end, own)
+        # What is low for certain, and what is float32, hands the costs of its arcs on.
+        np.add.at(merged, tails, np.where(heads == time.float32, costs, 0))
+        np.subtract.at(merged, heads, np.where(tails == time.low, costs, 0))
+        fixed = (time.float32, time.low)
+        between = ~np.isin(tails, fixed) & ~np.isin(heads, fixed) & (tails != heads) & (costs > 0)
+        merged[list(fixed)] = 0
+        low = cheapest_set(merged, Arcs(tails[between], heads[between], costs[between]))
+        low[time.low] = True
+        return low[end]
+
+    @cached_property
+    def _time_costs(self) -> Array:
+        """By vertex, what it takes low more than in float32."""
+        own = self._time.times(self._context.low) - self._time.times(FLOAT32)
+        for vertex, saved in self._time.raised():
+            own[vertex] -= saved
+        joins = self._time.joins
+        half = (joins.float32 - joins.low) // 2
+        np.add.at(own, joins.makers, half)
+        np.add.at(own, joins.readers, joins.float32 - joins.low - half)
+        return own
+
+    @cached_property
+    def _own_costs(self) -> Array:
+        """By vertex, what it costs low, with what rounding counts where accuracy is preferred."""
+        if self._weighing.prefer != "accuracy":
+            return self._time_costs
+        rounds = self._painting.allow & ~self._context.on(ListName.CLEAR)
+        saves = np.rint(self._time.times(FLOAT32) * LEAST_SAVED).astype(np.int64)
+        return self._time_costs + np.where(rounds, saves, 0)
+
+    @cached_property
+    def _cast_costs(self) -> tuple[Array, Array]:
+        """By value that flows, what a Cast to the low type takes, and what one to float32 takes."""
+        return self._time.casts(self._context.low), self._time.casts(FLOAT32)
+
+    def _flow_rows(self) -> Iterator[_Rows]:
+        """Yield the arcs of casts, of pairs that are computed together, and of what implies what.
+
+        Where several read a value, one Cast serves them all: two more vertices stand for the two
+        Casts, which are there if any of the readers differs from the maker.
+        """
+        flows, (down, up) = self._time.flows, self._cast_costs
+        several = np.bincount(flows.group)[flows.group] > 1 if len(flows.values) else flows.group
+        one, many = np.flatnonzero(several == 0), np.flatnonzero(several)
+        makers, readers, group = flows.makers, flows.readers, flows.group
+        yield _Rows(readers[one], makers[one], down[group[one]])
+        yield _Rows(makers[one], readers[one], up[group[one]])
+        first = self._time.low + 1
+        lowered, raised = first + 2 * group, first + 2 * group + 1
+        yield _Rows(readers[many], lowered[many], down[group[many]])
+        yield _Rows(raised[many], readers[many], up[group[many]])
+        starts = flows.first[several[flows.first] > 0] if len(flows.values) else flows.first
+        yield _Rows(lowered[starts], makers[starts], down[group[starts]])
+        yield _Rows(makers[starts], raised[starts], up[group[starts]])
+        joins = self._time.joins
+        half = (joins.float32 - joins.low) // 2
+        yield _Rows(joins.makers, joins.readers, joins.float32 - half)
+        rest = joins.low + half
+        yield _Rows(joins.readers, joins.makers, rest)
+        yield self._implied()
+        if self._weighing.prefer == "size":
+            yield from self._byte_rows(first + 2 * len(flows.first))
+
+    def _byte_rows(self, first: int) -> Iterator[_Rows]:
+        """Yield the arcs of what the constants take in the file, in either type or in both.
+
+        Args:
+            first: The first number that no vertex has yet; two are taken for each constant.
+        """
+        time, flows = self._time, self._time.flows
+        rows = np.flatnonzero(time.constants[flows.values])
+        if not len(rows):
+            return
+        group, readers = flows.group[rows], flows.readers[rows]
+        byte = int(MICROSECONDS_PER_BYTE * UNIT)
+        low_bytes = time.constants[flows.values[rows]] * self._context.low.numpy.itemsize * byte
+        full_bytes = time.constants[flows.values[rows]] * _FLOAT32_BYTES * byte
+        full, low = first + 2 * group, first + 2 * group + 1
+        yield _Rows(full, readers, full_bytes)
+        yield _Rows(readers, low, low_bytes)
+        one = np.flatnonzero(np.diff(group, prepend=ABSENT))
+        yield _Rows(np.full(len(one), time.low), full[one], full_bytes[one])
+        yield _Rows(low[one], np.full(len(one), time.float32), low_bytes[one])
+
+    def _implied(self) -> _Rows:
+        """Return arcs that nothing pays: a Cast of the model becomes low with all that read it."""
+        marks = self._painting.marks
+        pairs = [
+            (vertex, reader)
+            for vertex, mark in marks.items()
+            if mark.color is Color.ALLOW
+            and mark.reason in (Reason.RETARGETED, Reason.RETARGETED_SCALES)
+            for reader in self._graph.successors(vertex)
+        ]
+        ends = np.array(pairs, np.int64).reshape(-1, 2)
+        return _Rows(ends[:, 0], ends[:, 1], np.full(len(ends), self._beyond))
+
+    @cached_property
+    def _beyond(self) -> int:
+        """More than any choice costs."""
+        down, up = self._cast_costs
+        joins = self._time.joins
+        parts = (np.abs(self._own_costs), down, up, joins.float32, joins.low)
+        return 1 + sum(int(part.sum()) for part in parts)
+
+    def _one_type(self, stays: Array) -> Array:
+        """Return, by vertex, the first of those that must have its type."""
+        graph, sets = self._graph, list[Iterable[int]]()
+        for fused in self._context.groups:
+            sets += [fused.results, fused.tail] if fused.tail else [fused.core]
+        sets += self._context.clusters
+        sets += [
+            (vertex, *graph.successors(vertex))
+            for vertex, mark in self._painting.marks.items()
+            if mark.reason is Reason.RETARGETED_SCALES
+        ]
+        kept = ([v for v in members if stays[v]] for members in sets)
+        edges = [pair for members in kept for pair in pairwise(members)]
+        labels = connected_regions(stays, np.array(edges, np.int64).reshape(-1, 2))
+        return np.where(stays, labels, np.arange(len(stays)))
+
+    def _explained(self, low: Array) -> dict[int, Mark]:
+        """Return the marks of the painted vertices that are not among `low`, with what they cost.
+
+        Those that share a value are one region, which is weighed as a whole: what the painting
+        takes more with it.
+        """
+        off = self._painting.allow & ~low
+        if not off.any():
+            return {}
+        flows, padded = self._time.flows, np.append(off, (False, False))
+        members = np.concatenate((flows.makers, flows.readers))
+        values = np.concatenate((flows.values, flows.values))
+        rows = np.flatnonzero(padded[members])
+        rows = rows[np.argsort(values[rows], kind="stable")]
+        same = values[rows][1:] == values[rows][:-1]
+        pairs = np.stack((members[rows][:-1][same], members[rows][1:][same]), axis=1)
+        labels = connected_regions(padded, pairs)
+        more = np.zeros(len(padded), np.int64)
+        np.add.at(more, labels[: len(off)][off], self._time_costs[off])
+        change = self._flow_times(low | off) - self._flow_times(low)
+        touched = labels[members[rows]]
+        by_value = np.concatenate((flows.group, flows.group))[rows]
+        _, once = np.unique(by_value, return_index=True)
+        np.add.at(more, touched[once], change[by_value[once]])
+        self._add_joins(more, labels, low)
+        found = vertices_in(off)
+        sizes = np.bincount(labels[: len(off)][off], minlength=len(more))
+        mark: dict[int, Mark] = {}
+        for label in np.unique(labels[found]).tolist():
+            words = self._words(int(sizes[label]), int(more[label]))
+            mark[label] = Mark(Color.NONE, Reason.NO_GAIN, None, words)
+        return {vertex: mark[labels[vertex]] for vertex in found}
+
+    def _flow_times(self, low: Array) -> Array:
+        """Return, by value that flows, what its Cast takes if these vertices are low."""
+        flows, (down, up) = self._time.flows, self._cast_costs
+        if not len(flows.values):
+            return down
+        is_low = np.append(low, (False, True))
+        reads = is_low[flows.readers]
+        any_low = np.logical_or.reduceat(reads, flows.first)
+        all_low = np.logical_and.reduceat(reads, flows.first)
+        made = is_low[flows.makers[flows.first]]
+        return np.where(made, np.where(all_low, 0, up), np.where(any_low, down, 0))
+
+    def _add_joins(self, more: Array, labels: Array, low: Array) -> None:
+        """Add what the pairs that the choice keeps together would lose in the painting, or gain."""
+        joins, all_low = self._time.joins, low | self._painting.allow
+        half = (joins.float32 - joins.low) // 2
+
+        def lost(mask: Array) -> Array:
+            made, read = mask[joins.makers], mask[joins.readers]
+            parted = np.where(made & ~read, joins.float32 - half, 0)
+            return parted + np.where(read & ~made, joins.low + half, 0)
+
+        label = np.where(
+            labels[joins.makers] == ABSENT, labels[joins.readers], labels[joins.makers]
+        )
+        there = label != ABSENT
+        np.add.at(more, label[there], (lost(all_low) - lost(low))[there])
+
+    def _words(self, vertices: int, more: int) -> str:
+        what = "it" if vertices == 1 else f"it and {vertices - 1:,} more with it"
+        milliseconds = f"{abs(more) / UNIT / 1000:.3g} ms"
+        low = self._context.low.name
+        if more >= 0:
+            return f"computing {what} in {low} would cost {milliseconds} more than it saves"
+        return f"computing {what} in {low} would save {milliseconds}, too little for its rounding"

@@ -1,0 +1,82 @@
+"""Epsilons that are zero in the file: whoever rounded the model to a low type lost them.
+
+x / sqrt(var + eps) needs an eps where var is zero, which in float16 it is below 6e-8. With 1e-12
+rounded to zero, rows that hardly vary give 0 / 0. The eps does not come back; but in float32 var is
+hardly ever zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+# operators: those by which a constant that is at least something keeps a number from zero.
+_GUARDING = ("Add", "Max", "Sum")
+
+
+@dataclass(frozen=True)
+class KeepVanished:
+    """Unpaint what adds a constant zero to a number, up to where that is divided by.
+
+    Only in a painting that was given: nobody writes such a zero into a float32 model.
+    """
+
+    name: ClassVar[str] = "keep-vanished"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting without such vertices."""
+        graph, flat = context.type_graph, context.type_graph.flat
+        marks: dict[int, Mark] = {}
+        for node in flat.nodes_of(*_GUARDING):
+            zero = next((v for v in flat.inputs_of(node) if _is_zero(graph, v)), None)
+            if zero is None:
+                continue
+            way = list(_to_pole(graph, node))
+            if way:
+                detail = f"{flat.value_names[zero]}, which guards a division, is zero"
+                mark = Mark(Color.NONE, Reason.CONSTANT_UNDERFLOW, None, detail, zero)
+                kept = (v for n in (node, *way) for v in graph.vertices_of(n))
+                marks |= {v: mark for v in kept if painting.is_allow(v)}
+        return painting.with_marks(marks)
+
+
+def _is_zero(graph: TypeGraph, value: int) -> bool:
+    """Tell whether a value is a constant single zero."""
+    tensor = None if value == ABSENT else constant_tensor(graph, value)
+    return tensor is not None and tensor.size == 1 and not np.any(tensor.numpy())
+
+
+def _to_pole(graph: TypeGraph, node: int) -> Iterator[int]:
+    """Yield the nodes from behind a node to the first that divides by its result, or to nothing."""
+    flat, found = graph.flat, list[int]()
+    value = flat.outputs_of(node)[0]
+    while True:
+        slots = flat.uses(value)
+        for slot in slots:
+            reader = flat.reader(slot)
+            found.append(reader)
+            if row_of(flat.called(reader)).pole == flat.index(slot):
+                yield from found
+                return
+            found.pop()
+        onward = [r for r in map(flat.reader, slots) if _hands_on(graph, r)]
+        if len(onward) != 1:
+            return
+        found.append(onward[0])
+        value = flat.outputs_of(onward[0])[0]
+
+
+def _hands_on(graph: TypeGraph, node: int) -> bool:
+    # The root leaves zero where it is, too.
+    called = graph.flat.called(node)
+    return has(called, Trait.MOVES, Trait.CASTS) or called[:2] == ("", "Sqrt")

@@ -1,0 +1,321 @@
+"""What a painting takes to run, by a target's table of costs: as costs of vertices and of arcs.
+
+All costs are picoseconds, as integers, so that sums are exact and ties are ties. Float32 is the
+zero: a vertex costs what it takes low more than in float32. A value whose maker and readers differ
+costs one Cast, whoever many of them there are; two operators that the target computes together
+cost what that saves if they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.flat import ABSENT, MAIN, Array
+from amp_rewrite.graph.traits import operator
+from amp_rewrite.kernels.costs import NONE, NOTHING, CostTable, Rate
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.weighing import Weighing
+
+UNIT = 1_000_000
+"""How many of what costs are counted in make a microsecond."""
+
+
+@dataclass(frozen=True)
+class Flows:
+    """The values that flow between vertices, one row for each that reads a value.
+
+    The vertex behind the last one stands for whatever is float32, the next for whatever is low.
+
+    Attributes:
+        values: By row, the value; rows of one value stand together.
+        makers: By row, the vertex that makes it.
+        readers: By row, the vertex that reads it.
+        families: By row, the code of the reader's family.
+    """
+
+    values: Array
+    makers: Array
+    readers: Array
+    families: Array
+
+    @cached_property
+    def first(self) -> Array:
+        """By value of those that occur, its first row."""
+        return np.flatnonzero(np.diff(self.values, prepend=ABSENT))
+
+    @cached_property
+    def group(self) -> Array:
+        """By row, which of the values that occur it is of."""
+        return np.cumsum(np.diff(self.values, prepend=ABSENT) != 0) - 1
+
+
+@dataclass(frozen=True)
+class Joins:
+    """Pairs of vertices that the target computes together if they have one type.
+
+    Attributes:
+        makers: By pair, the vertex in front.
+        readers: By pair, the one behind.
+        float32: By pair, what that saves in float32.
+        low: By pair, what it saves in the low type.
+    """
+
+    makers: Array
+    readers: Array
+    float32: Array
+    low: Array
+
+
+class RunningTime:
+    """What the vertices of a model and the values between them cost."""
+
+    def __init__(self, context: PaintContext, weighing: Weighing) -> None:
+        """Take what the painting knows; nothing is computed yet."""
+        self._context, self._weighing = context, weighing
+        self._graph, self._flat = context.type_graph, context.type_graph.flat
+        self.float32, self.low = len(self._graph), len(self._graph) + 1
+
+    @property
+    def _table(self) -> CostTable:
+        return self._weighing.table
+
+    @cached_property
+    def _families(self) -> list[str]:
+        """The families, by their code; the first is none."""
+        return list(dict.fromkeys((NONE, *self._table.families.values())))
+
+    @cached_property
+    def _group_of(self) -> dict[int, str]:
+        """Node that gives the result of a group of one type -> its pattern, of those with a cost.
+
+        The other nodes of such a group lead to an empty text.
+        """
+        found: dict[int, str] = {}
+        for fused in self._context.groups:
+            name = fused.group.name
+            if not (fused.tail or fused.is_called) and name in self._table.families:
+                found |= dict.fromkeys(fused.group.nodes, "")
+                found[fused.group.nodes[-1]] = name
+        return found
+
+    @cached_property
+    def _family(self) -> Array:
+        """By node, the code of its family."""
+        codes = {family: code for code, family in enumerate(self._families)}
+        table = [codes[self._table.family(operator(called))] for called in self._flat.operators]
+        by_node = np.array(table, np.int64)[np.array(self._flat.operator, np.int64)]
+        for node, pattern in self._group_of.items():
+            by_node[node] = codes[self._table.family(pattern)]
+        return by_node
+
+    @cached_property
+    def _is_float32(self) -> Array:
+        """By value, whether it is a tensor that may be retyped."""
+        return np.array([type_ in FLOAT32_TYPES for type_ in self._graph.types], np.bool_)
+
+    @cached_property
+    def _is_constant(self) -> Array:
+        """By value, whether it is a constant, which is converted in the file."""
+        flat, found = self._flat, np.zeros(self._flat.n_values, np.bool_)
+        held = (v for n in flat.nodes_of("Constant") for v in flat.outputs_of(n))
+        stored = (v for body in flat.bodies for v in body.initializers)
+        constant = [v for v in (*held, *stored) if constant_tensor(self._graph, v) is not None]
+        found[constant] = True
+        return found
+
+    @cached_property
+    def constants(self) -> Array:
+        """By value, how many elements it holds if it is a constant, else 0."""
+        return np.where(self._is_constant, self._weighing.elements, 0)
+
+    @cached_property
+    def _moved(self) -> Array:
+        """By node, how many float32 elements it reads and writes."""
+        flat, elements = self._flat, self._weighing.elements * self._is_float32
+        inputs = np.append(elements, 0)[np.array(flat.inputs, np.int64)]  # ABSENT is the last
+        outputs = elements[np.array(flat.outputs, np.int64)]
+        moved = np.zeros(flat.n_nodes, np.int64)
+        np.add.at(moved, flat.slot_nodes, inputs)
+        makers = np.repeat(np.arange(flat.n_nodes), np.diff(flat.output_start))
+        np.add.at(moved, makers, outputs)
+        for fused in self._context.groups:
+            result = fused.group.nodes[-1]
+            if self._group_of.get(result):
+                ends = (*fused.inputs[:1], *flat.outputs_of(result))
+                moved[result] = sum(int(elements[value]) for value in ends)
+        return moved
+
+    @cached_property
+    def _counted(self) -> Array:
+        """A mask of the vertices for which what their node takes counts: one for each node.
+
+        It is the one that makes the first result, or the first one. Nothing counts of families that
+        were not measured in both types.
+        """
+        graph, starts = self._graph, np.array(self._flat.output_start, np.int64)
+        writes = np.append(np.array(graph.writes, np.int64), ABSENT)
+        makers = np.where(np.diff(starts) > 0, writes[starts[:-1]], ABSENT)
+        makers = np.where(makers == ABSENT, graph.first[:-1], makers)
+        low = self._context.low
+        weighed = np.array([self._table.is_weighed(name, low) for name in self._families], np.bool_)
+        return (makers[graph.node] == np.arange(len(graph))) & weighed[self._family[graph.node]]
+
+    @cached_property
+    def _macs(self) -> Array:
+        """By node, its multiply-accumulates, of families for which they count."""
+        table, sizes = self._table, self._weighing.sizes
+        rated = {f for (f, _), rates in table.rates.items() if any(rate.mac for rate in rates)}
+        counts = np.array([family in rated for family in self._families], np.bool_)
+        found = np.zeros(self._flat.n_nodes, np.int64)
+        for node in np.flatnonzero(counts[self._family]).tolist():
+            found[node] = sizes.multiply_accumulates(node) or 0
+        return found
+
+    def times(self, dtype: DType) -> Array:
+        """Return, by vertex, what its node takes in a type, of those for which that counts."""
+        vertices = np.flatnonzero(self._counted)
+        nodes = self._graph.node[vertices]
+        keys = np.stack((self._family[nodes], self._moved[nodes], self._macs[nodes]), axis=1)
+        rows, which = np.unique(keys, axis=0, return_inverse=True)
+        taken = [
+            round(self._table.node(self._families[code], dtype, moved, macs) * UNIT)
+            for code, moved, macs in rows.tolist()
+        ]
+        found = np.zeros(len(self._graph), np.int64)
+        found[vertices] = np.array(taken, np.int64)[which.ravel()] if taken else 0
+        return found
+
+    @cached_property
+    def flows(self) -> Flows:
+        """The float32 values and what reads them, constants included.
+
+        A Cast of the model to the low type reads as what reads its result; one to another type
+        takes whatever it is given, and is left out.
+        """
+        flat, graph = self._flat, self._graph
+        slots, reads = np.array(flat.inputs, np.int64), np.array(graph.reads, np.int64)
+        casts = np.array([o[:2] == ("", "Cast") for o in flat.operators], np.bool_)
+        of_cast = casts[np.array(flat.operator, np.int64)][flat.slot_nodes]
+        there = (slots != ABSENT) & ~of_cast
+        there &= np.append(self._is_float32, np.False_)[slots]
+        readers = np.where(reads == ABSENT, self.float32, reads)[there]
+        rows = [(slots[there], readers, self._family[flat.slot_nodes[there]])]
+        for number, body in enumerate(flat.bodies):
+            outputs = np.array(body.outputs, np.int64)
+            if number == MAIN:
+                low = np.isin(outputs, list(self._context.low_ends))
+                sinks = np.where(low, self.low, self.float32)
+            else:
+                given = np.array(graph.sinks.get(number, [ABSENT] * len(outputs)), np.int64)
+                sinks = np.where(given == ABSENT, self.float32, given)
+            of_tensor = self._is_float32[outputs]
+            rows.append((outputs[of_tensor], sinks[of_tensor], np.zeros(of_tensor.sum(), np.int64)))
+        lowered = np.array([*self._lowered()], np.int64).reshape(-1, 2)
+        rows.append((lowered[:, 0], np.full(len(lowered), self.low), lowered[:, 1]))
+        values, readers, families = (np.concatenate(column) for column in zip(*rows, strict=True))
+        order = np.lexsort((families, readers, values))
+        columns = np.stack((values, readers, families), axis=1)[order]
+        columns = columns[(np.diff(columns, axis=0, prepend=ABSENT) != 0).any(axis=1)]
+        values, readers, families = columns.T
+        return Flows(values, self._makers[values], readers, families)
+
+    def _lowered(self) -> Iterator[tuple[int, int]]:
+        """Yield what Casts of the model make low, float32 values, each with a reader's family."""
+        flat, low = self._flat, tensor_type(self._context.low.number)
+        for node in flat.nodes_of("Cast"):
+            value, output = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+            if self._is_float32[value] and self._graph.types[output] == low:
+                yield from ((value, family) for family in self._reading(output))
+
+    def raised(self) -> Iterator[tuple[int, int]]:
+        """Yield the vertices that make float32 of low values, Casts of the model, with their times.
+
+        That is what becoming low saves: there is no Cast then.
+        """
+        flat, low = self._flat, tensor_type(self._context.low.number)
+        for node in flat.nodes_of("Cast"):
+            value, output = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+            if not self._is_float32[output] or self._graph.types[value] != low:
+                continue
+            maker = flat.producer[value]
+            family = 0 if maker == ABSENT else int(self._family[maker])
+            elements = int(self._weighing.elements[value])
+            rates = [self._cast_rates(FLOAT32)[family][reader] for reader in self._reading(output)]
+            yield self._graph.source[output], max(round(r.takes(elements) * UNIT) for r in rates)
+
+    def _reading(self, value: int) -> set[int]:
+        """Return the codes of the families of what reads a value."""
+        return {int(self._family[node]) for node in self._flat.readers(value)} or {0}
+
+    @cached_property
+    def _makers(self) -> Array:
+        """By value, the vertex that makes it."""
+        sources = np.array(self._graph.source, np.int64)
+        makers = np.where(sources == ABSENT, self.float32, sources)
+        main = self._flat.main.inputs
+        makers[[v for v in self._context.low_ends if v in main]] = self.low
+        return makers
+
+    @cached_property
+    def _families_of_vertices(self) -> Array:
+        """By vertex, the code of its node's family; the two behind the last are of none."""
+        return np.append(self._family[self._graph.node], (0, 0))
+
+    def _cast_rates(self, to: DType) -> list[list[Rate]]:
+        """Return what a Cast to a type takes, by the families of its maker and of its reader."""
+        names = self._families
+        return [[self._table.cast(to, maker, reader) for reader in names] for maker in names]
+
+    def casts(self, to: DType) -> Array:
+        """Return, by value of `flows`, what a Cast of it to a type takes; constants cost nothing.
+
+        If several read it, it takes what the dearest of them says.
+        """
+        flows, rates = self.flows, self._cast_rates(to)
+        calls = np.array([[rate.call for rate in row] for row in rates])
+        each = np.array([[rate.element for rate in row] for row in rates])
+        pair = self._families_of_vertices[flows.makers], flows.families
+        taken = calls[pair] + each[pair] * self._weighing.elements[flows.values]
+        taken = np.rint(taken * UNIT).astype(np.int64)
+        taken[self._is_constant[flows.values]] = 0
+        return np.maximum.reduceat(taken, flows.first) if len(taken) else taken
+
+    @cached_property
+    def joins(self) -> Joins:
+        """The pairs that the target computes together: nothing else reads what is between them.
+
+        A node is computed together with one of those in front at most, the first that fits.
+        """
+        flows, width = self.flows, len(self._families)
+        rows = self._single_rows()
+        _, once = np.unique(flows.readers[rows], return_index=True)
+        rows = rows[once]
+        makers, readers, values = flows.makers[rows], flows.readers[rows], flows.values[rows]
+        pairs = self._families_of_vertices[makers] * width + flows.families[rows]
+        saved = [np.zeros(len(rows), np.int64) for _ in range(2)]
+        for pair in np.unique(pairs).tolist():
+            key = tuple(self._families[code] for code in divmod(pair, width))
+            of_pair = pairs == pair
+            for found, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
+                rate = self._table.joins.get((*key, dtype.name), NOTHING)
+                taken = rate.call + rate.element * self._weighing.elements[values[of_pair]]
+                found[of_pair] = np.rint(taken * UNIT).astype(np.int64)
+        return Joins(makers, readers, *saved)
+
+    def _single_rows(self) -> Array:
+        """Return the rows of values that one vertex alone reads, of families that are joined."""
+        flows, width = self.flows, len(self._families)
+        pairs = self._families_of_vertices[flows.makers] * width + flows.families
+        codes = {name: code for code, name in enumerate(self._families)}
+        joined = {(maker, reader) for maker, reader, _ in self._table.joins}
+        wanted = [codes[m] * width + codes[r] for m, r in joined if m in codes and r in codes]
+        fit = np.isin(pairs, wanted) & (np.maximum(flows.makers, flows.readers) < self.float32)
+        return np.flatnonzero(fit & (np.bincount(flows.group)[flows.group] == 1))

@@ -1,0 +1,189 @@
+"""What of a model in 16 bits is dangerous by the rules, and the model with that in float32.
+
+The model is read as its float32 form with the painting that somebody chose (`wide_form`), and that
+painting loses what the rules of a rewrite would not have made low. What it loses is raised in the
+model as it came: the rest stays byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from amp_rewrite.dtypes import LOW, DType
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.rewriting.apply.cleanup import noop_casts
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.plan.casts import plan_casts
+from amp_rewrite.rewriting.plan.raising import (
+    float_types,
+    raised,
+    raising_context,
+    vertices_called,
+)
+from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.widen import Raised, WideForm, wide_form
+
+DANGERS = frozenset(
+    {
+        Reason.COUNT,
+        Reason.DEMAND,
+        Reason.DENY_LIST,
+        Reason.DOWNSTREAM_OF_DENY,
+        Reason.SQUARE,
+        Reason.CONSTANT_OVERFLOW,
+        Reason.CONSTANT_UNDERFLOW,
+        Reason.LONG_SUM,
+        Reason.MASK,
+        Reason.UNBOUNDED_SUM,
+        Reason.CERTAIN_OVERFLOW,
+        Reason.LIKELY_OVERFLOW,
+    }
+)
+"""The reasons for float32 that are about right and wrong, not about speed, kernels or rules."""
+
+
+@dataclass(frozen=True)
+class Danger:
+    """A node that computes in a low type, and should not.
+
+    Attributes:
+        node: Its name.
+        op: Its operator.
+        variables: The type variables that are low.
+        reason: Why: a word of painting.md.
+        words: The same in words.
+        detail: What is known of this node, or "".
+        because: The node from which the danger comes, or "" where it begins.
+    """
+
+    node: str
+    op: str
+    variables: tuple[str, ...]
+    reason: str
+    words: str
+    detail: str
+    because: str
+
+
+def low_of(flat: FlatProto) -> DType | None:
+    """Return the 16-bit type that most results of a model have; None if it has none."""
+    counts = {dtype: n for dtype, n in float_types(flat).items() if dtype.name in LOW}
+    return max(counts, key=lambda dtype: counts[dtype], default=None)
+
+
+DECLARED = "declared-type"
+"""The reason of a danger that is about the file, not about numbers."""
+
+
+def odd_types(flat: FlatProto, mended: Iterable[int]) -> tuple[Danger, ...]:
+    """Return a danger for each value whose declaration was mended."""
+    made = ((flat.producer[value], value) for value in mended)
+    return tuple(
+        Danger(
+            flat.value_names[value] if node == ABSENT else flat.node_names[node],
+            "input" if node == ABSENT else flat.called(node).op_type,
+            (),
+            DECLARED,
+            "is declared with a type that it has not, so that runtimes refuse the file",
+            f"{flat.value_names[value]} is {flat.recorded[value]}",
+            "",
+        )
+        for node, value in made
+    )
+
+
+def form_of(flat: FlatProto, low: DType) -> WideForm:
+    """Return the float32 form of a model in 16 bits, with its painting noted.
+
+    Raises:
+        GraphError: It has none.
+    """
+    form = wide_form(flat, [low], noted=True)
+    if form is None:
+        raise GraphError(
+            f"nothing of the model in {low.name} can become float32",
+            expected="operators whose schemas admit float32, at opset 7 or newer",
+            remedy="raise_opset moves an old model to a newer opset",
+        )
+    return form
+
+
+def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Danger, ...]:
+    """Return what a painting keeps float32 because of a danger, in execution order.
+
+    Args:
+        context: What the painting knew; of what was low where it knows that.
+        painting: The painting.
+        target: For whom the model is, in words.
+    """
+    found: dict[tuple[str, str], Danger] = {}
+    for danger in _dangers(context, painting, target):
+        first = found.setdefault((danger.node, danger.reason), danger)
+        if first is not danger:
+            both = (*first.variables, *danger.variables)
+            found[danger.node, danger.reason] = replace(first, variables=both)
+    return tuple(found.values())
+
+
+def _dangers(context: PaintContext, painting: Painting, target: str) -> Iterator[Danger]:
+    graph, flat = context.type_graph, context.type_graph.flat
+    concerned = ~painting.allow if context.given is None else context.given & ~painting.allow
+    for vertex in vertices_in(concerned):
+        mark = painting.marks.get(vertex)
+        if mark is None or mark.reason not in DANGERS:
+            continue
+        node = graph.nodes[vertex]
+        yield Danger(
+            flat.node_names[node],
+            flat.called(node).op_type,
+            graph.kind_of(vertex).variables,
+            mark.reason.value,
+            plain_phrase(mark.reason.value, context.low.name, target),
+            mark.detail or "",
+            "" if mark.because is None else graph.node_name(mark.because),
+        )
+
+
+def repaired(
+    form: WideForm,
+    painting: Painting,
+    context: PaintContext,
+    *,
+    wide_ends: bool,
+    weights: str,
+    mended: tuple[int, ...] = (),
+) -> Raised:
+    """Return a model in which what a painting of its float32 form lost is float32.
+
+    Args:
+        form: The model and its float32 form.
+        painting: The painting of the latter.
+        context: What it knew.
+        wide_ends: Whether graph inputs and outputs become float32.
+        weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
+            are stored, behind a Cast.
+        mended: The values whose declarations were mended.
+    """
+    flat, low = form.given, form.context.type_graph.bases
+    ends = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
+    made = raising_context(flat, low, ends=ends, converts_weights=weights == "convert")
+    vertices = set(_lost(form, painting, context))
+    plan = plan_casts(made, raised(made, sorted(vertices)))
+    return Raised(flat, made, plan, noop_casts(made.type_graph, plan), mended)
+
+
+def _lost(form: WideForm, painting: Painting, context: PaintContext) -> Iterable[int]:
+    """Yield the vertices of the model as it came that are low and are to be no more."""
+    if context.given is None:
+        return
+    graph, known = context.type_graph, vertices_called(form.context.type_graph)
+    for vertex in vertices_in(context.given & ~painting.allow):
+        node = form.origins[graph.nodes[vertex]]
+        for variable in graph.kind_of(vertex).variables:
+            if node != ABSENT and (node, variable) in known:
+                yield known[node, variable]

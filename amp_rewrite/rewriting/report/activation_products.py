@@ -1,0 +1,140 @@
+"""Products of three activations or more: their size follows from no weight, and nothing bounds it.
+
+State-space models multiply C, B, the step, the input and a gate; RWKV and linear attention without
+a quotient multiply queries, keys and values. Some training keeps such products small, some does
+not, and no estimate that starts from weights can tell: they are low, and the user is warned.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.part import part_in
+from amp_rewrite.graph.traits import Trait, having, operator, row_of
+from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting
+
+_SEVERAL = 3
+"""From how many factors on: two are a gated layer, or scores, and models are trained in them."""
+
+_SMALL = 256.0
+"""What cannot exceed this counts as no factor: gates, probabilities, what was normalised."""
+
+# operators: those whose results grow as their data do.
+_GROWING = having(
+    *(Trait.MOVES, Trait.HANDS_ON, Trait.CASTS, Trait.ADDS, Trait.HOMOGENEOUS, Trait.SUMS_UP)
+) | {
+    *("Celu", "Clip", "Elu", "Gelu", "HardSwish", "Max", "Min", "Mish", "Relu", "Selu"),
+    *("Softplus", "Sub", "Swish"),
+}
+
+# operators: those with a divisor, the last input.
+_QUOTIENTS = ("Div", "Reciprocal")
+
+# operators: those that give the right number for an infinity.
+_SATURATING = frozenset({"Atan", "Erf", "HardSigmoid", "Sigmoid", "Softsign", "Tanh"})
+
+
+class _Size(NamedTuple):
+    """How many activations are multiplied in a value, and the first low node on the way to it.
+
+    The node is one that makes or reads a product of several; ABSENT if there is none.
+    """
+
+    factors: float
+    node: int = ABSENT
+
+
+_ACTIVATION, _BOUNDED = _Size(1), _Size(0)
+
+
+def unbounded_product(context: PaintContext, painting: Painting) -> str | None:
+    """Return the first low node with a product of several activations to rely on, and why.
+
+    None in a training step, whose loss scale has an eye on infinities.
+    """
+    flat, sizes = context.type_graph.flat, _Sizes(context, painting)
+    if not may_leave_range(context.low) or not painting.allow.any() or _is_step(context):
+        return None
+    reached: list[_Size] = []
+    for node in range(flat.n_nodes):
+        reached += sizes.sweep(node)
+    reached += [sizes[value] for value in flat.main.outputs]
+    first = min((s for s in reached if s.node != ABSENT), key=lambda s: s.node, default=None)
+    if first is None:
+        return None
+    name, end = flat.node_names[first.node], f"{context.low.name} ends at {context.low.max:.6g}"
+    return f"{name} has a product of {first.factors:.2g} activations that nothing bounds, {end}"
+
+
+def _is_step(context: PaintContext) -> bool:
+    """Tell whether a model trains: it has variables, or nodes that say which part they are."""
+    flat = context.type_graph.flat
+    parts = (part_in(flat.metadata_of(node)) for node in range(flat.n_nodes))
+    return bool(context.variables) or any(part is not None for part in parts)
+
+
+class _Sizes:
+    """The sizes of values, in execution order."""
+
+    def __init__(self, context: PaintContext, painting: Painting) -> None:
+        self._graph, self._intervals = context.type_graph, context.values.intervals
+        self._flat, self._known = context.type_graph.flat, dict[int, _Size]()
+        self._painting = painting
+        self._known |= dict.fromkeys(self._flat.main.inputs, _BOUNDED)  # as estimates take them
+
+    def __getitem__(self, value: int) -> _Size:
+        """Return the size of a value; what nobody says anything of is one activation."""
+        known = self._known.get(value)
+        if known is None or known.factors:
+            bounds = self._intervals[value]
+            is_constant = constant_tensor(self._graph, value) is not None
+            known = _BOUNDED if is_constant or bounds.magnitude <= _SMALL else known or _ACTIVATION
+            self._known[value] = known
+        return known
+
+    def sweep(self, node: int) -> list[_Size]:
+        """Learn what a node makes, and return the sizes that it takes the model's word for."""
+        flat, data = self._flat, row_of(self._flat.called(node)).data
+        read = (v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data)
+        given = [v for v in read if v != ABSENT and self._graph.types[v] in FLOAT32_TYPES]
+        sizes = [self[value] for value in given]
+        factors = self._factors(node, given, [size.factors for size in sizes]) if given else None
+        if flat.is_call(node):  # nobody looked into the function: it is taken to be harmless
+            self._known |= dict.fromkeys(flat.outputs_of(node), _BOUNDED)
+            return []
+        if factors is None:
+            is_end = operator(flat.called(node)) not in _SATURATING
+            return [self._at(node, s.factors, [s]) for s in sizes] if is_end else []
+        found = self._at(node, factors, sizes)
+        self._known |= dict.fromkeys(flat.outputs_of(node), found)
+        return []
+
+    def _at(self, node: int, factors: float, sizes: list[_Size]) -> _Size:
+        """Return the size of what a node makes or reads, of operands of these sizes."""
+        if factors < _SEVERAL:
+            return _Size(factors)
+        vertices = self._graph.vertices_of(node)
+        here = [node] if any(self._painting.is_allow(v) for v in vertices) else []
+        earlier = [size.node for size in sizes if size.node != ABSENT]
+        return _Size(factors, min([*earlier, *here], default=ABSENT))
+
+    def _factors(self, node: int, given: list[int], factors: list[float]) -> float | None:
+        """Return how many factors a node's results have; None where it starts anew, as a layer."""
+        called = self._flat.called(node)
+        name, traits = operator(called), row_of(called).traits
+        if Trait.MULTIPLIES in traits and Trait.HANDS_ON not in traits:
+            constants = [constant_tensor(self._graph, v) is not None for v in given]
+            is_layer = Trait.CONTRACTS in traits and any(constants)
+            return None if is_layer else sum(factors)
+        if name == "Pow" and len(given) > 1 and self._intervals[given[1]].is_point:
+            return factors[0] * self._intervals[given[1]].low
+        if name in _QUOTIENTS:
+            return (factors[0] if name == "Div" else 0.0) - factors[-1]
+        if name == "Sqrt":
+            return factors[0] / 2
+        return max(factors) if name in _GROWING else None

@@ -1,0 +1,284 @@
+"""Models in other float types read as what they stand for: float32 models.
+
+A float16, bfloat16 or mixed model is a float32 model with some weights stored low, and a painting
+that somebody chose. `wide_form` gives that model, in which weights are streams that become float32
+when they are read, and notes the painting in the metadata of its nodes, where `paint` finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from amp_rewrite.base.printable import one_line
+from amp_rewrite.dtypes import FLOAT64, OTHERS, DType
+from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.elements import element
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.infer import infer
+from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.graph.keys import GIVEN_KEY
+from amp_rewrite.graph.paused_gc import paused_gc
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.rewriting.apply.cleanup import noop_casts
+from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
+from amp_rewrite.rewriting.mend import mend_types
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
+from amp_rewrite.rewriting.plan.options import Names, RewriteOptions
+from amp_rewrite.rewriting.plan.raising import (
+    computes_in_float32,
+    float_types,
+    raisable,
+    raised,
+    raising_context,
+)
+from amp_rewrite.rewriting.read_source import read_source
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from amp_rewrite.graph.io.load import Source
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A model of which some type variables became float32.
+
+    Attributes:
+        flat: The model that was given.
+        context: What the plan knew.
+        plan: What changes.
+        removed: The model's own Casts that become no-ops.
+        mended: The values whose declarations were at odds with what they are.
+    """
+
+    flat: FlatProto
+    context: PaintContext
+    plan: CastPlan
+    removed: tuple[int, ...]
+    mended: tuple[int, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the result differs from the input."""
+        return bool(self.mended) or not self.plan.is_empty
+
+    @property
+    def model(self) -> ir.Model:
+        """The result; it is built when it is first asked for."""
+        return self._model
+
+    @cached_property
+    def _model(self) -> ir.Model:
+        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_model
+
+        with paused_gc():
+            graph = self.context.type_graph
+            return rewritten_model(self.flat, graph, self.plan, self.removed, {})
+
+    def save(self, path: Path, *, progress: Progress | None = None) -> None:
+        """Write the result; weights are converted on their way.
+
+        Args:
+            path: The model file; external data go to a file next to it.
+            progress: Called every few MiB.
+
+        Raises:
+            SaveError: It cannot be written; no new file is left behind.
+            LoadError: External data of the model have become unreadable.
+        """
+        if can_save(self.flat):
+            with paused_gc():
+                graph = self.context.type_graph
+                save_rewritten(self.flat, graph, self.plan, self.removed, {}, path, progress)
+        else:
+            from amp_rewrite.graph.io.save import save
+
+            save(self.model, path, progress=progress)
+
+
+@dataclass(frozen=True)
+class WideResult(Raised):
+    """The float32 form of a model.
+
+    Attributes:
+        types: Each float type that the model had besides -> how many results of nodes had it.
+        left: The same of what could not become float32.
+    """
+
+    types: Mapping[DType, int] = field(default_factory=dict["DType", int])
+    left: Mapping[DType, int] = field(default_factory=dict["DType", int])
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.in_short())
+
+    def in_short(self) -> str:
+        """Return what became float32, in one line."""
+        if not self.types:
+            return "nothing changed: the model has no other float type than float32"
+        what = ", ".join(f"{count} results in {dtype.name}" for dtype, count in self.types.items())
+        left = sum(self.left.values())
+        kept = f"; {left} of them stay, which float32 cannot take the place of" if left else ""
+        return f"{what} became float32, with {len(self.plan.weights)} constants{kept}"
+
+
+def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
+    """Return the float32 form of a model in float16, bfloat16, float64 or a mixture.
+
+    Every number is what it was: nothing is rounded, except that float64 becomes float32. Where
+    that would spoil a count, an angle or a constant beyond 2^24 it stays.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; never modified.
+        keep_io_types: Whether graph inputs and outputs keep their types, with casts inside; or the
+            names of those that do, or patterns of them.
+
+    Raises:
+        GraphError: Nothing of it can become float32.
+        OptionError: `keep_io_types` names what the model has not.
+        AmpError: The model is not valid.
+    """
+    options = RewriteOptions(precision="float32", keep_io_types=keep_io_types)
+    with paused_gc():
+        flat = read_source(model, inline_functions=True)
+        options.check_names(flat)
+        mended = mend_types(flat)
+        types = float_types(flat)
+        names, kept_type = flat.value_names, options.keeps_type
+        ends = [v for v in (*flat.main.inputs, *flat.main.outputs) if not kept_type(names[v])]
+        context = raising_context(flat, OTHERS, ends=ends)
+        vertices = [v for v in raisable(context) if not _ends_a_model(context, v)]
+        if _is_lost(types, flat, vertices):
+            raise GraphError(
+                "nothing of the model can become float32",
+                found=", ".join(dtype.name for dtype in types),
+                expected="operators whose schemas admit float32, at opset 7 or newer",
+                remedy="raise_opset moves an old model to a newer opset",
+            )
+        plan = plan_casts(context, raised(context, vertices))
+        graph, stays = context.type_graph, {*plan.retyped, *plan.ends}
+        left = [
+            graph.base(v)
+            for v in flat.outputs
+            if graph.is_retyped(v) and v not in stays and not _is_constant(flat, v)
+        ]
+        kept = {dtype: left.count(dtype) for dtype in types if dtype in left}
+        removed = noop_casts(graph, plan)
+        return WideResult(flat, context, plan, removed, mended, types, kept)
+
+
+def _ends_a_model(context: PaintContext, vertex: int) -> bool:
+    """Tell whether a vertex is what a Cast of float32 gives to an output that keeps its type."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    node = graph.nodes[vertex]
+    if flat.called(node)[:2] != ("", "Cast"):
+        return False
+    value = flat.outputs_of(node)[0]
+    is_end = value in flat.main.outputs and value not in context.low_ends
+    return is_end and not flat.uses(value) and graph.is_float32(flat.inputs_of(node)[0])
+
+
+def _is_lost(types: Mapping[DType, int], flat: FlatProto, vertices: Sequence[int]) -> bool:
+    """Tell whether a model computes in other types, and nothing of that can become float32."""
+    sources = {*flat.nodes_of("Cast", "Constant")}
+    numbers = {dtype.number for dtype in types}
+    found = infer(flat)
+    computes = any(
+        element(found[v] or "") in numbers and flat.producer[v] not in sources for v in flat.outputs
+    )
+    return computes and not vertices
+
+
+def _is_constant(flat: FlatProto, value: int) -> bool:
+    return flat.called(flat.producer[value])[:2] == ("", "Constant")
+
+
+@dataclass(frozen=True)
+class WideForm:
+    """A model as the float32 model that it stands for, and how the two correspond.
+
+    Attributes:
+        given: The model as it was read.
+        context: What the plan knew: its type graph has the vertices of the other types.
+        flat: The float32 model; its graph inputs and outputs have the types that they had.
+        origins: By node of it, which node of `given` it was, ABSENT for a cast.
+    """
+
+    given: FlatProto
+    context: PaintContext
+    flat: FlatProto
+    origins: Sequence[int]
+
+    @cached_property
+    def model(self) -> ir.Model:
+        """The float32 model as objects."""
+        from amp_rewrite.graph.io.read import read_model
+
+        return read_model(self.flat)
+
+    @cached_property
+    def given_model(self) -> ir.Model:
+        """The model as it was read, as objects."""
+        from amp_rewrite.graph.io.read import read_model
+
+        return read_model(self.given)
+
+
+def wide_form(flat: FlatProto, bases: Sequence[DType], *, noted: bool = False) -> WideForm | None:
+    """Return a model as the float32 model that it stands for; None if nothing can be float32.
+
+    Args:
+        flat: The model; without functions.
+        bases: The types that stand for float32.
+        noted: Whether the nodes say in their metadata which of their variables were low.
+    """
+    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
+
+    context = raising_context(flat, bases)
+    vertices = raisable(context)
+    if not vertices:
+        return None
+    plan = plan_casts(context, raised(context, vertices))
+    made = rewritten_flat(flat, context.type_graph, plan, (), {})
+    form = WideForm(flat, context, made.flat, made.origins)
+    if noted:
+        _note(form, vertices)
+    return form
+
+
+def _note(form: WideForm, vertices: Sequence[int]) -> None:
+    """Note in every node which of its type variables were low.
+
+    A Cast that the float32 form needed at an input or output is one of these, too.
+    """
+    graph = form.context.type_graph
+    low: dict[int, list[str]] = {}
+    for vertex in vertices:
+        low.setdefault(graph.nodes[vertex], []).extend(graph.kind_of(vertex).variables)
+    for node, origin in enumerate(form.origins):
+        variables = ["T1", "T2"] if origin == ABSENT else low.get(origin)
+        if variables:
+            message = form.flat.nodes[node]
+            message.metadata_props.add(key=GIVEN_KEY, value=" ".join(variables))
+            known = form.flat.metadata.get(node, {})
+            form.flat.metadata[node] = {**known, GIVEN_KEY: " ".join(variables)}
+
+
+def single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
+    """Return a model in whose float32 form a rewrite to `low` starts; None for the model itself.
+
+    Other 16-bit types stand for float32. So does float64, in a model that computes nothing in
+    float32: where both are, somebody chose which is which.
+    """
+    types = float_types(flat)
+    bases = [dtype for dtype in types if dtype not in (low, FLOAT64)]
+    if FLOAT64 in types and not computes_in_float32(flat):
+        bases.append(FLOAT64)
+    if not bases or flat.functions:
+        return None
+    form = wide_form(flat, bases)
+    return None if form is None else form.flat

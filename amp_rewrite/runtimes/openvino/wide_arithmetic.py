@@ -1,0 +1,66 @@
+"""What a model computes in more bits than OpenVINO has: it computes int64 in 32 of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import AmpWarning
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traits import operator
+
+NARROW = np.iinfo(np.int32)
+"""What it holds of an integer."""
+
+_INTEGERS = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
+
+# operators: those whose results are others where a number of theirs loses its upper bits. Bounds of
+# a Slice may be as large as they like.
+_ARITHMETIC = (
+    "Add Sub Mul Div Mod Pow Min Max Clip Sum Equal Less Greater LessOrEqual GreaterOrEqual Where "
+    "BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift CumSum ReduceSum Range"
+)
+
+
+def warn_of_wide_arithmetic(graph: ir.Graph, what: str) -> None:
+    """Warn of the first node that computes otherwise on OpenVINO.
+
+    Args:
+        graph: The model's.
+        what: The model as the warning calls it.
+    """
+    found = next(wide_arithmetic(graph), None)
+    if found is not None:
+        warnings.warn(
+            f"OpenVINO computes int64 in 32 bits and float64 in float32, and of {what} {found}: "
+            "results may differ from ONNX Runtime's",
+            AmpWarning,
+            stacklevel=3,
+        )
+
+
+def wide_arithmetic(graph: ir.Graph) -> Iterator[str]:
+    """Yield in words the nodes that compute in float64, or with integers beyond 32 bits."""
+    for node in graph.all_nodes():
+        if any(value.dtype is ir.DataType.DOUBLE for value in node.outputs):
+            yield f"{place(node)} computes in float64"
+        elif operator(node) in _ARITHMETIC.split() and any(map(_is_beyond, node.inputs)):
+            yield f"{place(node)} has an integer beyond 32 bits"
+
+
+def _is_beyond(value: ir.Value | None) -> bool:
+    """Return whether a value is a constant that 32 bits do not hold."""
+    if value is None or value.dtype not in _INTEGERS:
+        return False
+    tensor = ir.convenience.get_const_tensor(value)
+    return tensor is not None and exceeds(tensor.numpy())
+
+
+def exceeds(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
+    """Return whether an array holds an integer that int32 does not."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 4 or not array.size:
+        return False
+    return int(array.max()) > NARROW.max or int(array.min()) < NARROW.min

@@ -1,0 +1,201 @@
+"""Stages of a step on the engine that a session was told to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.graph.keys import PREPARED_KEY
+from amp_rewrite.runtimes.engines import open_session
+from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.runtimes.ort.ort_values import copy_of, shared_array, to_ort_value
+from amp_rewrite.runtimes.ort.providers import check_form
+from amp_rewrite.runtimes.ort.sessions import session_options
+from amp_rewrite.runtimes.session import Provider, name_and_options
+from amp_rewrite.targets import CPU, OPENVINO, provider_named
+from amp_rewrite.training.graph.prepare import record_types
+from amp_rewrite.training.session.openvino_limits import check_fed_integers
+from amp_rewrite.training.session.program import WHAT, StateTensors
+from amp_rewrite.training.session.stage_program import StageProgram
+from amp_rewrite.training.step.numbers_apart import numbers_apart
+from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
+from amp_rewrite.training.step.stage import Stage
+from amp_rewrite.training.step.step_info import StepInfo
+
+
+class StageRunner(Protocol):
+    """What runs a stage, on whatever engine."""
+
+    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """Do what `StageProgram.compute` does."""
+        ...
+
+    def end_profiling(self) -> str:
+        """End profiling; return the path of the profile."""
+        ...
+
+
+def is_openvino(providers: Sequence[Provider]) -> bool:
+    """Return whether OpenVINO is the preferred provider, an engine of its own."""
+    return name_and_options(providers[0])[0] == OPENVINO
+
+
+def named(providers: Sequence[Provider]) -> list[Provider]:
+    """Return providers with those in the place of targets that stand for them.
+
+    Raises:
+        OptionError: It is no list of providers, or has one beside OpenVINO.
+    """
+    check_form(providers)
+    found: list[Provider] = []
+    for provider in providers:
+        name, options = name_and_options(provider)
+        known = OPENVINO if name.lower() == OPENVINO.lower() else provider_named(name)
+        found.append((known, options) if options else known)
+    names = [name_and_options(provider)[0] for provider in found]
+    if OPENVINO in names and len(names) > 1:
+        raise OptionError(
+            "OpenVINO is an engine of its own, which takes the whole step",
+            found=", ".join(names),
+            expected=OPENVINO,
+            remedy="name one provider",
+        )
+    return found
+
+
+def stage_runner(
+    stage: Stage,
+    info: StepInfo,
+    sets: Sequence[StateTensors],
+    targets: Mapping[str, Any],
+    *,
+    providers: Sequence[Provider],
+    **options: Any,
+) -> StageRunner:
+    """Return what runs a stage on the preferred provider; the arguments are `StageProgram`'s."""
+    runner = OpenVinoStages if is_openvino(providers) else StageProgram
+    return runner(stage, info, sets, targets, providers=providers, **options)
+
+
+class _OpenVinoStage(StageProgram):
+    """One stage, loaded by OpenVINO: its bindings are of arrays that share OrtValues' memory."""
+
+    failure = "OpenVINO cannot run the step on these feeds"
+
+    def _load(self, model: ir.Model, providers: Sequence[Provider], options: Any) -> Any:
+        return open_session(model, providers=providers, threads=options, what=WHAT)
+
+    def _allocate(self, binding: Any, name: str) -> None:
+        binding.allocate(name)
+
+    def _bound(self, value: Any) -> Any:
+        return shared_array(value)
+
+    def _found(self, tensor: Any) -> Any:
+        return to_ort_value(tensor, self.device)
+
+
+class OpenVinoStages:
+    """A stage whose tensors OpenVINO computes, and whose single numbers ONNX Runtime."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        info: StepInfo,
+        sets: Sequence[StateTensors],
+        targets: Mapping[str, Any],
+        *,
+        providers: Sequence[Provider],
+        device: Device,
+        options: int,
+        updates: bool = True,
+    ) -> None:
+        """Take a stage apart, and load its parts.
+
+        Args:
+            stage: The stage; it is changed.
+            info: The description of the whole step.
+            sets: See `Program`.
+            targets: See `StageProgram`.
+            providers: OpenVINO, and properties of its.
+            device: The host.
+            options: Threads; 0 leaves the choice to OpenVINO.
+            updates: Whether the stage computes next states.
+
+        Raises:
+            RunError: An engine cannot load its part.
+        """
+        model = stage.model
+        inline(model)
+        model.meta.pop(PREPARED_KEY, None)
+        record_types(model)
+        compute_random_in_32_bits(model)
+        before, tensors, after = numbers_apart(model, info.names)
+        self._stages: list[StageProgram] = []
+        for part in (before, tensors, after):
+            if part is None:
+                continue
+            whole = _entered(part, stage.enters)
+            own = {name: value for name, value in targets.items() if name in part.leaves}
+            shared: dict[str, Any] = {"device": device, "updates": updates}
+            if part is tensors:
+                loaded = _OpenVinoStage(
+                    whole, info, sets, own, providers=providers, options=options, **shared
+                )
+            else:
+                one = session_options(threads=1)
+                loaded = StageProgram(
+                    whole, info, sets, own, providers=[CPU], options=one, **shared
+                )
+            self._stages.append(loaded)
+
+    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """Do what `StageProgram.compute` does."""
+        for stage in self._stages:
+            stage.compute(current, feeds, values)
+
+    def end_profiling(self) -> str:
+        """Refuse: OpenVINO writes no profile.
+
+        Raises:
+            OptionError: Always.
+        """
+        return self._stages[-1].session.end_profiling()
+
+
+def _entered(part: Stage, outer: Sequence[str]) -> Stage:
+    """Return a part of a stage that names what enters the stage from outside, too."""
+    inputs = {value.name for value in part.model.graph.inputs}
+    return Stage(part.model, (*part.enters, *(n for n in outer if n in inputs)), part.leaves)
+
+
+class OpenVinoProgram:
+    """A step whose tensors OpenVINO computes.
+
+    Attributes:
+        info: The description of the model.
+    """
+
+    def __init__(
+        self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], **options: Any
+    ) -> None:
+        """Load a model; the arguments are those of `OpenVinoStages`."""
+        self.info = info
+        leaves = tuple(str(value.name) for value in model.graph.outputs)
+        self._stages = OpenVinoStages(Stage(model, (), leaves), info, sets, {}, **options)
+
+    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Do what `Program.run` does."""
+        check_fed_integers(feeds)
+        values: dict[str, Any] = {}
+        self._stages.compute(current, feeds, values)
+        return {name: copy_of(values[v]) for name, v in self.info.fetches.items()}
+
+    def end_profiling(self) -> str:
+        """Refuse; see `OpenVinoStages`."""
+        return self._stages.end_profiling()

@@ -1,0 +1,244 @@
+"""What a step computes of single numbers, apart from what it computes of tensors.
+
+An engine may compute int64 in 32 bits and float64 in float32: its counters wrap at 2^31, and powers
+of beta lose their digits. A step is cut into three stages for it. The first one has what follows
+from states of a single number (rates, powers, counters, keys of random numbers), the last one the
+next values of such states; ONNX Runtime's CPU provider runs both, and gets the same numbers as it
+does in a whole step. The stage between them, with all tensors, is the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.names import FreeNames, names_in
+from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes, subgraphs
+from amp_rewrite.training.builder.known import constant_tensor, dims
+from amp_rewrite.training.step.cut import declare_types
+from amp_rewrite.training.step.stage import Stage, stage_of
+
+_TABLE = 4096
+"""Up to that many elements may a constant have from which numbers follow: rates by steps, say."""
+
+WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE)
+"""The types that an engine may compute in half of their bits."""
+
+_BRANCHES = "If"
+
+
+def numbers_apart(model: ir.Model, states: Collection[str]) -> tuple[Stage | None, ...]:
+    """Return the stages before, of and after the tensors; None for one with nothing to compute.
+
+    Args:
+        model: A step, or a stage of it, without functions; types are known. It is changed.
+        states: The names of the step's states.
+    """
+    graph = model.graph
+    known = _Known(graph, states)
+    for node in list(graph):
+        if node.op_type == _BRANCHES and not node.domain:
+            for branch in subgraphs(node):
+                _hoist(branch, node, known, FreeNames(names_in(graph)))
+            _split(node, known)
+        known.add(node)
+    declare_types(model, [v for node in graph for v in node.outputs])
+    return _stages(model, known)
+
+
+class _Known:
+    """What follows from constants, and what from them and states of a single number."""
+
+    def __init__(self, graph: ir.Graph, states: Collection[str]) -> None:
+        """Begin with what no node computes."""
+        self._free = [v for v in graph.inputs if v.name in states and _is_number(v)]
+        self.early = set(self._free)
+
+    def is_fixed(self, value: ir.Value) -> bool:
+        """Return whether a value is a constant that is not large."""
+        tensor = constant_tensor(value)
+        return tensor is not None and tensor.size <= _TABLE
+
+    def is_number(self, value: ir.Value) -> bool:
+        """Return whether a value is a single number."""
+        return value in self.early or _is_number(value)
+
+    def follows(self, node: ir.Node) -> bool:
+        """Return whether a node computes numbers from numbers that are known early."""
+        read = [v for v in node.inputs if v is not None]
+        if (
+            node.domain
+            or node.op_type in _RANDOM.split()
+            or next(subgraphs(node), None) is not None
+        ):
+            return False
+        return (
+            any(v in self.early for v in read)
+            and all(v in self.early or self.is_fixed(v) for v in read)
+            and all(_is_number(v) for v in node.outputs)
+        )
+
+    def add(self, node: ir.Node) -> None:
+        """Note what a node computes."""
+        if self.follows(node):
+            self.early.update(node.outputs)
+
+
+# operators: those that draw from a generator of the engine.
+_RANDOM = "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli"
+
+
+def _is_number(value: ir.Value) -> bool:
+    lengths = dims(value)
+    return lengths is not None and all(length == 1 for length in lengths)
+
+
+def _hoist(branch: ir.Graph, before: ir.Node, known: _Known, names: FreeNames) -> None:
+    """Compute in front of an If what a branch of it computes of early numbers."""
+    outer = before.graph
+    assert outer is not None, "the node is in a graph"
+    for node in list(branch):
+        for inner in subgraphs(node) if node.op_type == _BRANCHES else ():
+            _hoist(inner, before, known, names)
+        if not known.follows(node) or node.op_type == "Identity":
+            continue
+        results = [v for v in node.outputs if v in branch.outputs]
+        copies = {v: _identity(branch, node, v) for v in results}
+        branch.outputs[:] = [copies.get(v, v) for v in branch.outputs]
+        branch.remove(node)
+        for value in node.outputs:
+            value.name = names.take(f"{value.name}:early", first=0)
+        outer.insert_before(before, node)
+        known.add(node)
+
+
+def _identity(graph: ir.Graph, after: ir.Node, value: ir.Value) -> ir.Value:
+    copy = ir.node("Identity", [value], name=f"{value.name}/copy")
+    new = copy.outputs[0]
+    new.name, new.type, new.shape = f"{value.name}:copy", value.type, value.shape
+    graph.insert_after(after, copy)
+    return new
+
+
+def _split(node: ir.Node, known: _Known) -> None:
+    """Let an If of its own give out the numbers that an If computes from numbers alone."""
+    branches = list(subgraphs(node))
+    for branch in branches:
+        for inner in list(branch):
+            if inner.op_type == _BRANCHES and not inner.domain:
+                _split(inner, known)
+    late = [
+        index
+        for index in range(len(node.outputs))
+        if all(_of_numbers(branch, branch.outputs[index], known) for branch in branches)
+    ]
+    if not late or len(late) == len(node.outputs):
+        return
+    copied = {
+        a.name: a.value.clone(allow_outer_scope_values=True) for a in node.attributes.values()
+    }
+    own = ir.Node(
+        "",
+        _BRANCHES,
+        node.inputs,
+        [ir.AttrGraph(name, graph) for name, graph in copied.items()],
+        outputs=[ir.Value(name=f"{node.outputs[i].name}:number") for i in late],
+        name=f"{node.name}/numbers",
+    )
+    outer = node.graph
+    assert outer is not None, "the node is in a graph"
+    outer.insert_after(node, own)
+    for new, index in zip(own.outputs, late, strict=True):
+        old = node.outputs[index]
+        new.type, new.shape, name = old.type, old.shape, old.name
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        old.name, new.name = f"{name}:replaced", name
+    rest = [i for i in range(len(node.outputs)) if i not in late]
+    for graph in copied.values():
+        _keep_outputs(graph, late)
+    for branch in branches:
+        _keep_outputs(branch, rest)
+    _drop_outputs(node, rest)
+
+
+def _of_numbers(branch: ir.Graph, value: ir.Value, known: _Known) -> bool:
+    """Return whether a branch computes a value from numbers alone."""
+    nodes = ancestors([value], within={*branch})
+    read = [v for node in nodes for v in inputs_of(node)]
+    made = [v for node in nodes for v in node.outputs]
+    return all(known.is_number(v) or known.is_fixed(v) for v in (value, *read, *made))
+
+
+def _keep_outputs(graph: ir.Graph, kept: Collection[int]) -> None:
+    graph.outputs[:] = [v for i, v in enumerate(graph.outputs) if i in kept]
+    remove_unused_nodes(graph)
+
+
+def _drop_outputs(node: ir.Node, kept: Collection[int]) -> None:
+    """Replace an If by one with some of its outputs; nothing reads the others."""
+    new = ir.Node(
+        "",
+        node.op_type,
+        node.inputs,
+        list(node.attributes.values()),
+        outputs=[ir.Value(name=node.outputs[i].name) for i in kept],
+        name=node.name,
+        metadata_props=dict(node.metadata_props),
+    )
+    outer = node.graph
+    assert outer is not None, "the node is in a graph"
+    outer.insert_before(node, new)
+    for value, index in zip(new.outputs, kept, strict=True):
+        old = node.outputs[index]
+        value.type, value.shape = old.type, old.shape
+        ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
+    outer.remove(node)
+
+
+def _stages(model: ir.Model, known: _Known) -> tuple[Stage | None, ...]:
+    outputs = list(model.graph.outputs)
+    early = {v for v in known.early if v.producer() is not None}
+    last = _last_nodes([v for v in outputs if v not in early], known)
+    late = [v for v in outputs if v.producer() in last]
+    read = _read_by(last)
+    tensors = [v for v in outputs if v not in early and v not in late]
+    made = [v for v in read if v.producer() not in (None, *last) and v not in early]
+    tensors += [v for v in dict.fromkeys(made) if v not in tensors and not known.is_fixed(v)]
+    between = {n for n in ancestors(tensors) if not any(v in early for v in n.outputs)}
+    entering = [v for v in _read_by(between) if v in early]
+    first = dict.fromkeys(v for v in (*outputs, *entering, *read) if v in early)
+    return (
+        stage_of(model, [], list(first)) if first else None,
+        stage_of(model, entering, tensors) if tensors else None,
+        stage_of(model, [v for v in read if v in first or v in tensors], late) if late else None,
+    )
+
+
+def _last_nodes(outputs: Iterable[ir.Value], known: _Known) -> set[ir.Node]:
+    """Return the nodes that compute outputs of wide types, or next states, from numbers."""
+    found: set[ir.Node] = set()
+    left = [v for v in outputs if v.dtype in WIDE or _is_chosen(v)]
+    while left:
+        node = left.pop().producer()
+        if node is None or node in found or any(v in known.early for v in node.outputs):
+            continue
+        if not all(
+            known.is_number(v) or known.is_fixed(v) for v in (*inputs_of(node), *node.outputs)
+        ):
+            continue
+        found.add(node)
+        left.extend(v for v in inputs_of(node) if v.dtype in WIDE or _is_chosen(v))
+    return found
+
+
+def _is_chosen(value: ir.Value) -> bool:
+    """Return whether a value is what an update that may be skipped leaves of a number."""
+    node = value.producer()
+    while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node is not None and node.op_type in (_BRANCHES, "Where") and value.shape == ir.Shape([])
+
+
+def _read_by(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    return list(dict.fromkeys(v for node in nodes for v in inputs_of(node)))

@@ -1,0 +1,95 @@
+"""What a newcomer types first: it works, or the error has the command line's words.
+
+Each row is a line, the exit status, and what is said of it. To add one, add a row. The folder has a
+model, m.onnx, and data for it, in.npz. First guesses in Python: conformance/test_first_guesses.py.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import model_calls
+import numpy as np
+import onnx
+import pytest
+
+from amp_rewrite.cli.main import main
+
+CONVERT = "convert m.onnx -o o.onnx"
+WORKS = {
+    f"{CONVERT} --precision fp16": "float16",
+    f"{CONVERT} --precision half": "float16",
+    f"{CONVERT} --precision BF16": "bfloat16",
+    f"{CONVERT} --target CUDA": "target cuda",
+    f"{CONVERT} --target Cpu,Cuda": "target cpu",
+    f"{CONVERT} --deny-op MatMul": "0 of",
+    f"{CONVERT} --deny-op MatMul --deny-op Add": "0 of",
+    f"{CONVERT} --deny-node '*0'": "wrote o.onnx",
+    f"{CONVERT} --deny-node 're:node[0-9]'": "0 of",
+    f"{CONVERT} --verify": "holds",
+    f"{CONVERT} --data in.npz": "holds on 1 batch",
+    f"{CONVERT}": r"next: .*\n  amp-rewrite inputs m.onnx -o inputs.npz",
+    "convert m.onnx --dry-run": "nothing was written",
+    "convert -h": "Usage:",
+    "-h": "inputs",
+    "inputs m.onnx -o made.npz": "wrote 1 batch to made.npz",
+    "inputs m.onnx -o made/": "wrote 4 batches",
+    "explain m.onnx node0": r"node0 \(MatMul\) becomes float16",
+    "verify m.onnx m.onnx --data in.npz": "holds",
+}
+FAILS = {
+    f"{CONVERT} --precision int8": (2, "--precision float16 or --precision bfloat16"),
+    f"{CONVERT} --target tpu": (2, "unknown target; found 'tpu'; expected cuda or"),
+    f"{CONVERT} --deny-op Matmul": (2, "found 'Matmul'; expected 'MatMul'"),
+    f"{CONVERT} --deny-node '*softmax'": (2, r"--deny-node matches no node; found '\*softmax'"),
+    f"{CONVERT} --deny-node 're:*softmax'": (2, "not a regular expression.*nothing to repeat"),
+    f"{CONVERT} --dtype float16": (2, "No such option"),
+    "convert m.onnx": (2, "it is not said where to write the result; -o MODEL.onnx"),
+    "convert m.onnx -o m.onnx": (1, "the output is the input"),
+    "convert none.onnx -o o.onnx": (1, "none.onnx: the file cannot be read; found No such file"),
+    "convert in.npz -o o.onnx": (1, "not an ONNX model; found"),
+    "explain m.onnx nod": (2, "found 'nod'; expected 'node0'"),
+    "verify m.onnx m.onnx --data wide.npz": (
+        1,
+        r"wide.npz: the input 'x' has another shape; found \[2, 4\]; expected \[n, 3\]",
+    ),
+    "verify m.onnx m.onnx --data none.npz": (1, "none.npz: no such data"),
+    "convrt m.onnx": (2, "No such command"),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(model_calls.model(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "in.npz", x=np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
+    np.savez(tmp_path / "wide.npz", x=np.ones((2, 4), np.float32))
+    monkeypatch.chdir(tmp_path)
+
+
+def typed(line: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(shlex.split(line))
+    return int(left.value.code or 0)
+
+
+@pytest.mark.parametrize("line", WORKS)
+@pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
+def test_a_first_command_works(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(line) == 0
+    assert re.search(WORKS[line], capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("line", FAILS)
+def test_the_error_of_a_first_command_has_its_words(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, said = FAILS[line]
+    before = sorted(Path().iterdir())
+    assert typed(line) == status
+    captured = capsys.readouterr()
+    assert re.search(said, captured.err), captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert sorted(Path().iterdir()) == before

@@ -1,0 +1,63 @@
+"""`amp-rewrite repair`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import low_models
+import numpy as np
+import onnx
+import pytest
+
+from amp_rewrite.cli.common import DONE, FAILED, WRONG_USAGE
+from amp_rewrite.cli.main import main
+
+
+def run(*words: object) -> int:
+    """Run a command; return its exit status."""
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    return int(left.value.code or 0)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return the file of a model of which the rules alone do not find all that is wrong."""
+    path = tmp_path / "model.onnx"
+    onnx.save(low_models.gemma_decoder(), path)
+    np.savez(tmp_path / "batch.npz", **low_models.feeds("gemma"))
+    return path
+
+
+def test_with_data_it_is_repaired_and_a_second_time_nothing_changes(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed, again, data = (model.with_name(n) for n in ("fixed.onnx", "again.onnx", "batch.npz"))
+    report = model.with_name("report.json")
+    assert run("repair", model, "-o", fixed, "--data", data, "--report", report) == DONE
+    assert "raised by data" in capsys.readouterr().out
+    assert json.loads(report.read_text())["ok"] is True
+    assert run("repair", fixed, "-o", again, "--data", data) == DONE
+    assert "nothing changed" in capsys.readouterr().out
+    assert again.read_bytes() == fixed.read_bytes()
+
+
+def test_what_does_not_hold_is_not_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = model.with_name("fixed.onnx")
+    assert run("repair", model, "-o", fixed, "--verify") == FAILED
+    assert "nothing was written" in capsys.readouterr().out
+    assert not fixed.exists()
+
+
+def test_what_is_about_a_verdict_needs_one(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("repair", model, "-o", model.with_name("fixed.onnx"))
+    assert run(*words, "--rtol", 0.1) == WRONG_USAGE
+    assert "--rtol is about a verdict" in capsys.readouterr().err
+    assert run(*words, "--keep-io", "half") == WRONG_USAGE
+    assert "keep" in capsys.readouterr().err
+
+
+def test_the_model_is_not_overwritten(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("repair", model, "-o", model) == FAILED
+    assert str(model) in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""Shapes of all values, with lengths in the place of free dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+from rewrite_text import parse
+
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.io.assumed_shapes import BATCH, LENGTH, assumed_elements, assumed_shapes
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.io.read_object import read_object
+
+
+def shapes(flat: FlatGraph) -> dict[str, list[int | None]]:
+    return {flat.value_names[v]: list(shape) for v, shape in assumed_shapes(flat).items()}
+
+
+def elements(flat: FlatGraph) -> dict[str, int]:
+    counts = assumed_elements(flat, assumed_shapes(flat)).tolist()
+    return dict(zip(flat.value_names, counts, strict=True))
+
+
+def model(text: str, **arrays: np.ndarray) -> onnx.ModelProto:
+    made = parse(text)
+    made.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in arrays.items())
+    return made
+
+
+PRODUCT = "g (float[N,T,8] x) => (float[N,T,4] y) { h = MatMul(x, w) y = Reshape(h, s) }"
+WEIGHT = np.ones((8, 4), np.float32)
+SHAPE = np.array([0, -1, 4])
+
+
+def test_free_dimensions_are_a_batch_and_lengths() -> None:
+    found = shapes(read_flat(model(PRODUCT, w=WEIGHT, s=SHAPE)))
+    assert found["x"] == [BATCH, LENGTH, 8]
+    assert found["h"] == [BATCH, LENGTH, 4]
+    assert found["y"] == [BATCH, LENGTH, 4]
+
+
+def test_equal_names_have_equal_lengths() -> None:
+    found = shapes(read_flat(parse("g (float[N,3] a, float[2,N] b) => (y) { y = Add(a, b) }")))
+    assert (found["a"], found["b"]) == ([BATCH, 3], [2, BATCH])
+
+
+def test_recorded_shapes_without_a_free_dimension_count() -> None:
+    text = "g (float[2,8] x) => (float[2,8] y) <float[2,8] h> { h = Custom(x) y = Relu(h) }"
+    found = shapes(read_flat(parse(text.replace("Custom", "custom.Odd"))))
+    assert found == {"x": [2, 8], "y": [2, 8], "h": [2, 8]}
+
+
+def test_an_unknown_value_is_as_large_as_the_largest_that_its_node_reads() -> None:
+    text = "g (float[2,8] x, float[3] z) => (y) { h = custom.Odd(x, z) y = Relu(h) }"
+    flat = read_flat(parse(text))
+    assert "h" not in shapes(flat)
+    assert elements(flat) == {"x": 16, "z": 3, "h": 16, "y": 16}
+
+
+def test_values_of_subgraphs_are_found() -> None:
+    text = """g (bool c, float[4,N] x) => (y) { y = If(c) <
+      then_branch = a () => (p) { p = Neg(x) }, else_branch = b () => (q) { q = Transpose(x) }> }"""
+    found = shapes(read_flat(parse(text)))
+    assert (found["p"], found["q"]) == ([4, LENGTH], [LENGTH, 4])
+
+
+def test_a_model_in_memory_has_the_shapes_of_its_file() -> None:
+    proto = model(PRODUCT, w=WEIGHT, s=SHAPE)
+    found = shapes(read_flat(proto))
+    made = ir.from_proto(proto)
+    assert shapes(read_object(made)) == shapes(FlatModel.of(made)) == found
+
+
+def test_what_inference_refuses_leaves_what_is_recorded() -> None:
+    text = "g (float[2,8] x, float[3,5] z) => (y) { h = MatMul(x, z) y = Relu(h) }"
+    assert shapes(read_flat(parse(text)))["x"] == [2, 8]

@@ -1,0 +1,83 @@
+"""`repair`: models that are wrong in 16 bits are right afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import low_models
+import onnx
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.errors import OptionError, VerdictError
+
+LEAST = 0.999
+MOST = {"nanochat": 0.12, "nanochat_q4": 0.12}
+"""The share of the arithmetic that is raised where squares themselves leave float16: one product of
+the eight of a layer reads them."""
+
+
+def inputs(name: str) -> list[dict[str, low_models.Array]]:
+    """Return batches for a model."""
+    return [low_models.feeds(name, seed) for seed in range(2)]
+
+
+@pytest.mark.parametrize("target", ["cuda", "webgpu"])
+@pytest.mark.parametrize("name", low_models.WRONG)
+def test_a_wrong_model_is_right_afterwards(name: str, target: str) -> None:
+    model = low_models.MODELS[name]()
+    made = amp.repair(model, inputs(name), target=target)
+    assert made.ok, made.verdict
+    assert made.verification is not None
+    cosines = [o.cosine for o in made.verification.outputs if o.cosine is not None]
+    assert min(cosines) >= LEAST
+    assert made.share <= MOST.get(name, 0.1)
+    given = [v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)]
+    graph = amp.to_proto(made.model).graph
+    assert [v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)] == given
+
+
+def test_what_only_data_show_is_named_as_measured() -> None:
+    made = amp.repair(low_models.gemma_decoder(), inputs("gemma"))
+    assert made.measured
+    assert any(line.startswith("raised by data") for line in made.lines())
+    assert not set(made.measured) & {danger.node for danger in made.dangers}
+
+
+def test_the_result_is_the_same_from_a_file_and_is_written_whole(tmp_path: Path) -> None:
+    source, target = tmp_path / "low.onnx", tmp_path / "fixed.onnx"
+    onnx.save(low_models.t5_encoder(), source)
+    made = amp.repair(source, output=target)
+    assert amp.to_proto(amp.load(target)) == amp.to_proto(made.model)
+    before, after = onnx.load(source), onnx.load(target)
+    assert [t.SerializeToString() for t in after.graph.initializer] == [
+        t.SerializeToString() for t in before.graph.initializer
+    ]
+
+
+def test_a_result_that_does_not_hold_is_not_written(tmp_path: Path) -> None:
+    target = tmp_path / "fixed.onnx"
+    made = amp.repair(low_models.gemma_decoder(), verify=True, stress=False)
+    assert not made.ok
+    with pytest.raises(VerdictError):
+        made.save(target)
+    assert not target.exists()
+    made.save(target, write_failed=True)
+    assert target.exists()
+
+
+def test_a_float32_model_has_nothing_to_repair() -> None:
+    wide = amp.widen(low_models.t5_encoder(), keep_io_types=False)
+    with pytest.raises(OptionError, match="nothing in 16 bits"):
+        amp.repair(wide.model)
+
+
+def test_the_json_form_says_what_it_cost() -> None:
+    made = amp.repair(low_models.whisper_encoder())
+    content = json.loads(made.to_json())
+    assert content["changed"] is True
+    assert content["nodes_raised"] == made.nodes_raised > 0
+    assert content["casts_added"] == made.casts > 0
+    assert content["weight_bytes_added"] == 0
+    assert made.headline in made._repr_html_()  # pyright: ignore[reportPrivateUsage] notebooks' name

@@ -1,0 +1,67 @@
+"""`check`: what is dangerous in a model in 16 bits."""
+
+from __future__ import annotations
+
+import json
+
+import low_models
+import pytest
+from rewrite_text import parse
+
+import amp_rewrite as amp
+
+
+@pytest.mark.parametrize("name", low_models.WRONG)
+def test_models_that_are_wrong_are_found_by_a_run_and_by_the_rules(name: str) -> None:
+    report = amp.check(low_models.MODELS[name](), [low_models.feeds(name)], target="webgpu")
+    assert not report.ok
+    assert report.failures
+    assert report.dangers
+    assert report.verdict.startswith("wrong in float16")
+
+
+def test_a_wrong_and_finite_output_is_told_from_the_float32_form() -> None:
+    report = amp.check(
+        low_models.whisper_encoder(), [low_models.feeds("whisper")], target="webgpu", stress=False
+    )
+    assert report.run is not None
+    (output,) = report.run.outputs
+    assert (output.nan, output.inf) == (0, 0)
+    assert output.distance is not None
+    assert output.distance > 0.5
+
+
+def test_without_the_outlier_the_same_encoder_is_right_and_still_feared() -> None:
+    calm = low_models.whisper_encoder(outlier=1.0)
+    report = amp.check(calm, [low_models.feeds("whisper")], target="webgpu")
+    assert not report.failures
+    assert {d.reason for d in report.roots} >= {"deny-list"}
+    assert report.verdict.startswith("dangerous in float16")
+
+
+def test_a_rewritten_model_of_this_package_is_safe() -> None:
+    for name in ("whisper", "t5", "twice_masked"):
+        wide = amp.widen(low_models.MODELS[name](), keep_io_types=False).model
+        for target in ("cuda", "webgpu"):
+            made = amp.rewrite(wide, target=target)
+            assert made.changed
+            assert amp.check(made.model, target=target, run=False).dangers == ()
+
+
+def test_of_a_float32_model_it_is_said_what_a_conversion_keeps() -> None:
+    report = amp.check(
+        parse("g (float[N,4] x, float[4,4] w) => (float[N,4] y) { h = MatMul(x, w) y = Exp(h) }")
+    )
+    assert report.ok
+    assert report.computes == "float32"
+    assert "Exp" in {danger.op for danger in report.dangers}
+
+
+def test_the_json_form_has_every_danger() -> None:
+    report = amp.check(low_models.t5_encoder(), run=False)
+    content = json.loads(report.to_json())
+    assert len(content["dangers"]) == len(report.dangers) > len(report.roots)
+    assert content["run"] is None
+    assert content["ok"] is False
+    assert report.roots[0].node in report.to_text()
+    assert report.verdict in report._repr_html_()  # pyright: ignore[reportPrivateUsage] notebooks' name

@@ -1,0 +1,328 @@
+"""Which part of a painting a target with measured costs keeps low, against brute force."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import random_models
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+from rewrite_text import lists_of, parse, reasons, rewritten
+
+import amp_rewrite as amp
+from amp_rewrite import targets
+from amp_rewrite.dtypes import FLOAT16, FLOAT32
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.traits import operator
+from amp_rewrite.kernels import costs
+from amp_rewrite.kernels.costs import CostTable
+from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.rewriting.paint.weighing import Weighing
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.paint_context import paint_context
+
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+FAMILIES = {
+    "product": ["MatMul", "Gemm"],
+    "elementwise": ["Add", "Sub", "Mul", "Sum", "Mean", "Relu", "Neg", "Sigmoid", "Tanh", "Max"],
+    "move": ["Identity", "Reshape", "Concat", "Split", "Transpose", "Where"],
+    "softmax": ["Softmax", "ReduceMean"],
+}
+PLAIN = tuple(op for operators in FAMILIES.values() for op in operators)
+"""Operators whose vertices may have any type, whatever that of others is."""
+
+
+def table_of(numbers: Iterator[int]) -> dict[str, Any]:
+    """Return a table of costs made of small numbers; elements and products count for little."""
+    rows = [
+        {"family": f, "type": t, "call": next(numbers), "element": next(numbers) % 2, "mac": 0}
+        for f in FAMILIES
+        for t in ("float32", "float16")
+    ]
+    casts = [
+        {"to": t, "producer": p, "consumer": c, "call": next(numbers)}
+        for p, c in (("none", "*"), ("*", "elementwise"), ("*", "*"))
+        for t in ("float32", "float16")
+    ]
+    joins = [
+        {
+            "producer": p,
+            "consumer": "elementwise",
+            "saves": {t: {"call": next(numbers)} for t in ("float32", "float16")},
+        }
+        for p in ("product", "elementwise")
+    ]
+    texts = {"version": 1, "runtime": "none", "device": "none", "source": "this test"}
+    return {**texts, "families": FAMILIES, "costs": rows, "casts": casts, "joins": joins}
+
+
+TABLES = st.lists(st.integers(0, 12), min_size=40, max_size=40).map(lambda n: table_of(iter(n)))
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that gives the target "fast" a table of costs."""
+    fast = targets.Target("fast", "cuda", costs="fast")
+    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, fast))
+
+    def with_table(data: dict[str, Any]) -> CostTable:
+        table = costs.parse(data, "fast")
+        monkeypatch.setattr(costs, "load", lambda _name: table)
+        return table
+
+    return with_table
+
+
+class Predicted:
+    """The running time of a model, counted node by node and value by value."""
+
+    def __init__(self, context: PaintContext, weighing: Weighing) -> None:
+        self.graph, self.flat = context.type_graph, context.type_graph.flat
+        self.table, self.elements = weighing.table, weighing.elements.tolist()
+        self.sizes = weighing.sizes
+
+    def of(self, low: Collection[int]) -> float:
+        """Return the microseconds if some vertices are low."""
+        nodes = sum(self.node(node, low) for node in range(self.flat.n_nodes))
+        values = [v for v in range(self.flat.n_values) if self.graph.is_float32(v)]
+        joined: set[int] = set()
+        return nodes + sum(self.cast(v, low) - self.saved(v, low, joined) for v in values)
+
+    def family(self, node: int) -> str:
+        return self.table.family(operator(self.flat.called(node)))
+
+    def node(self, node: int, low: Collection[int]) -> float:
+        vertices, family = self.graph.vertices_of(node), self.family(node)
+        if not vertices or not self.table.is_weighed(family, FLOAT16):
+            return 0
+        first = self.graph.source[self.flat.outputs_of(node)[0]]
+        counted = vertices[0] if first == ABSENT else first
+        ends = (*self.flat.inputs_of(node), *self.flat.outputs_of(node))
+        moved = sum(self.elements[v] for v in ends if v != ABSENT and self.graph.is_float32(v))
+        macs = self.sizes.multiply_accumulates(node) or 0
+        return self.table.node(family, FLOAT16 if counted in low else FLOAT32, moved, macs)
+
+    def readers(self, value: int) -> list[tuple[int, str]]:
+        flat = self.flat
+        found = [(self.graph.reads[s], self.family(flat.reader(s))) for s in flat.uses(value)]
+        return found + [(ABSENT, "none")] * (value in flat.bodies[MAIN].outputs)
+
+    def cast(self, value: int, low: Collection[int]) -> float:
+        if constant_tensor(self.graph, value) is not None:
+            return 0
+        maker = self.graph.source[value]
+        to = FLOAT32 if maker in low else FLOAT16
+        if all((reader in low) == (maker in low) for reader, _ in self.readers(value)):
+            return 0
+        family = "none" if maker == ABSENT else self.family(self.graph.nodes[maker])
+        rates = [self.table.cast(to, family, f) for _, f in self.readers(value)]
+        return max(rate.takes(self.elements[value]) for rate in rates)
+
+    def saved(self, value: int, low: Collection[int], joined: set[int]) -> float:
+        maker, readers = self.graph.source[value], {*self.readers(value)}
+        if maker == ABSENT or len(readers) != 1:
+            return 0
+        ((reader, family),) = readers
+        if reader == ABSENT or reader in joined:
+            return 0
+        of_maker = self.family(self.graph.nodes[maker])
+        if (of_maker, family, "float32") not in self.table.joins:
+            return 0
+        joined.add(reader)
+        if (maker in low) != (reader in low):
+            return 0
+        type_ = "float16" if maker in low else "float32"
+        return self.table.joins[of_maker, family, type_].takes(self.elements[value])
+
+
+def painted(model: onnx.ModelProto, table: CostTable, **options: Any) -> Any:
+    """Return what is known of a model, what is weighed, and the painting before the choice."""
+    chosen = RewriteOptions(target="schema", **options)
+    context = paint_context(read_flat(model), lists_of("float16"), chosen)
+    weighing = Weighing(table, chosen.preference, context.type_graph.flat)
+    return context, weighing, paint(replace(context, moves_casts=False)).painting
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((*PLAIN, "Exp", "MatMul", "MatMul")),
+            st.integers(0, 5),
+            st.integers(0, 5),
+            st.just(()),
+        ),
+        min_size=2,
+        max_size=9,
+    ),
+    TABLES,
+    st.integers(0, 9),
+)
+def test_no_other_part_of_a_painting_is_predicted_to_be_faster(
+    steps: Any, data: dict[str, Any], seed: int
+) -> None:
+    model = random_models.build(steps, seed, 2)
+    context, weighing, painting = painted(model, costs.parse(data, "t"))
+    may_be = [*painting.allowed()]
+    assume(1 <= len(may_be) <= 9)
+    marks = CheapestRegions(context, weighing, painting).marks((), ())
+    found = {v for v in may_be if v not in marks}
+    predicted = Predicted(context, weighing)
+    others = [{*part} for n in range(len(may_be) + 1) for part in itertools.combinations(may_be, n)]
+    least = min(predicted.of(part) for part in others)
+    assert predicted.of(found) == pytest.approx(least)
+    as_fast = [p for p in others if predicted.of(p) == pytest.approx(least)]
+    assert all(found <= part for part in as_fast)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
+@given(random_models.steps(), random_models.assignments(), TABLES, st.booleans(), st.integers(0, 9))
+def test_every_choice_keeps_the_invariants_and_a_second_one_changes_nothing(
+    steps: Any, assigned: dict[str, str], data: dict[str, Any], keep: bool, seed: int
+) -> None:
+    model = random_models.build(steps, seed, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        fast = targets.Target("fast", "cuda", costs="fast")
+        patch.setattr(targets, "TARGETS", (*targets.TARGETS, fast))
+        table = costs.parse(data, "fast")
+        patch.setattr(costs, "load", lambda _name: table)
+        lists = random_models.lists_from(assigned)
+        rewritten(model, target="fast", lists=lists, keep_io_types=keep)
+
+
+def flat_table(**takes: tuple[float, float]) -> dict[str, Any]:
+    """Return a table of families that take so long a call in float32 and in float16; casts: 1."""
+    texts = {"version": 1, "runtime": "none", "device": "none", "source": "this test"}
+    rows = [
+        {"family": family, "type": type_, "call": call}
+        for family, calls in takes.items()
+        for type_, call in zip(("float32", "float16"), calls, strict=True)
+    ]
+    casts = [
+        {"to": type_, "producer": "*", "consumer": "*", "call": 1}
+        for type_ in ("float32", "float16")
+    ]
+    families = {family: FAMILIES[family] for family in takes}
+    return {**texts, "families": families, "costs": rows, "casts": casts, "joins": []}
+
+
+CHAIN = """g (float[4,4] x, float[4,4] w) => (float[4,4] y) {
+  a = Exp(x) b = MatMul(a, w) c = Relu(b) d = MatMul(c, w) y = Exp(d) }"""
+
+
+def low_operators(result: amp.RewriteResult) -> list[str]:
+    return [n.op for n in result.report.nodes for v in n.variables.values() if v.dtype != "float32"]
+
+
+def test_a_node_between_two_that_gain_is_low_where_its_casts_would_cost_more(use: Any) -> None:
+    # Products gain 4 each. Relu loses 1.5 and is low all the same: float32, it needs two casts.
+    use(flat_table(product=(10, 6), elementwise=(2, 3.5)))
+    assert low_operators(rewritten(CHAIN, target="fast")) == ["MatMul", "Relu", "MatMul"]
+
+
+def test_a_node_that_loses_more_than_two_casts_is_float32_between_them(use: Any) -> None:
+    use(flat_table(product=(10, 6), elementwise=(2, 4.5)))
+    result = rewritten(CHAIN, target="fast")
+    assert low_operators(result) == ["MatMul", "MatMul"]
+    assert amp.explain(result, "Relu_2").endswith(
+        "computing it in float16 would cost 0.0005 ms more than it saves"
+    )
+
+
+def test_a_model_that_gains_nothing_is_left_as_it_is(use: Any) -> None:
+    # The products gain 1.5 together; casts of w and a on the way in and of d on the way out cost 3.
+    use(flat_table(product=(10, 9.25)))
+    result = rewritten(CHAIN, target="fast")
+    assert not result.changed
+    assert reasons(result)["Relu"] == "no-gain"
+    record = next(n for n in result.report.nodes if n.op == "Relu").variables["T"]
+    assert record.detail == (
+        "computing it and 2 more with it in float16 would cost 0.0015 ms more than it saves"
+    )
+
+
+def test_what_costs_as_much_as_it_saves_stays_float32(use: Any) -> None:
+    use(flat_table(product=(10, 8.5)))
+    assert low_operators(rewritten(CHAIN, target="fast")) == []
+
+
+def test_what_the_user_allows_by_name_stays_low(use: Any) -> None:
+    use(flat_table(product=(10, 12)))
+    result = rewritten(CHAIN, target="fast", allow_nodes=["MatMul_1"])
+    assert low_operators(result) == ["MatMul"]
+
+
+def test_accuracy_asks_for_a_third_of_the_time_of_what_rounds(use: Any) -> None:
+    table = flat_table(product=(30, 15), elementwise=(20, 14))
+    model = CHAIN.replace("y = Exp(d)", "e = Tanh(d) f = Tanh(e) y = Exp(f)")
+    use(table)
+    assert low_operators(rewritten(model, target="fast")).count("Tanh") == 2
+    low = low_operators(rewritten(model, target="fast", prefer="accuracy"))
+    # Relu, which would save 6 of the 6.67 that are asked for, saves two casts as well.
+    assert low == ["MatMul", "Relu", "MatMul"]
+
+
+def test_size_takes_low_what_halves_the_file_and_is_slower(use: Any) -> None:
+    use(flat_table(product=(10, 40)))
+    model = parse(CHAIN)
+    weight = model.graph.input.pop()
+    assert weight.name == "w"
+    values = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    model.graph.initializer.append(numpy_helper.from_array(values, "w"))
+    assert low_operators(rewritten(model, target="fast")) == []
+    # 32 bytes less than 64; the products lose 60 together, and of a weight in both types 32 more.
+    assert low_operators(rewritten(model, target="fast", prefer="size")) == []
+    use(flat_table(product=(10, 20)))
+    assert low_operators(rewritten(model, target="fast", prefer="size")).count("MatMul") == 2
+
+
+def test_a_target_without_a_table_refuses_a_preference() -> None:
+    with pytest.raises(OptionError, match="not measured what operators take on target cuda in fl"):
+        amp.RewriteOptions(prefer="speed")
+    with pytest.raises(OptionError, match="expected target openvino in bfloat16"):
+        amp.RewriteOptions(prefer="size", target="schema")
+    with pytest.raises(OptionError, match="prefer"):
+        amp.RewriteOptions(target="openvino", precision="bfloat16", prefer="fast")  # type: ignore[arg-type]
+
+
+def test_a_fused_group_has_one_type(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Erf alone would pay; the group as a whole does not.
+    table = flat_table(product=(10, 5))
+    rows = [{"family": "erf", "type": t, "call": c} for t, c in (("float32", 9), ("float16", 1))]
+    slow = [{"family": "slow", "type": t, "call": c} for t, c in (("float32", 1), ("float16", 30))]
+    families = {**table["families"], "erf": ["Erf"], "slow": ["Mul", "Div", "Add"]}
+    use({**table, "families": families, "costs": [*table["costs"], *rows, *slow]})
+    cuda = replace(targets.find("cuda"), name="fast", costs="fast", bytes_per_mac=None)
+    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS[:-1], cuda))
+    result = rewritten(
+        """g (float[4,4] x, float[4,4] w) => (float[4,4] y)
+        <float one = {1}, float half = {0.5}, float root = {1.4142135}> {
+          h = MatMul(x, w) a = Div(h, root) e = Erf(a) s = Add(e, one) m = Mul(h, s)
+          g = Mul(m, half) y = MatMul(g, w) }""",
+        target="fast",
+    )
+    assert low_operators(result) == ["MatMul", "MatMul"]
+
+
+def test_the_shipped_table_of_openvino_decides() -> None:
+    model = parse(
+        """g (float[64,128,384] x, float[384] s) => (float[64,128,384] y) {
+        a = LayerNormalization(x, s) h = MatMul(a, w) y = LayerNormalization(h, s) }"""
+    )
+    weight = np.full((384, 384), 0.01, np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    result = amp.rewrite(model, precision="bfloat16", target="openvino")
+    assert low_operators(result) == ["MatMul"]

@@ -1,0 +1,88 @@
+"""What is raised in a model in 16 bits: text before, text after; all else stays."""
+
+from __future__ import annotations
+
+import onnx
+from rewrite_text import lines, parse
+
+import amp_rewrite as amp
+
+NORM = (
+    "g (float16[N,64] x, float16[64,64] w) => (float16[N,64] y) <int64[1] axes = {1}> {"
+    " h = MatMul(x, w) s = Mul(h, h) r = ReduceMean(s, axes) d = Sqrt(r) e = Div(h, d)"
+    " y = MatMul(e, w) }"
+)
+RAISED = (
+    "g (float16[N,64] x, float16[64,64] w) => (float16[N,64] y) <int64[1] axes = {1}> {"
+    " h = MatMul(x, w) h_fp32 = Cast<to = 1>(h) s = Mul(h_fp32, h_fp32) r = ReduceMean(s, axes)"
+    " d = Sqrt(r) e = Div(h_fp32, d) e_fp16 = Cast<to = 10>(e) y = MatMul(e_fp16, w) }"
+)
+
+
+def repaired(model: onnx.ModelProto | str, **options: object) -> amp.Repair:
+    """Repair a model; the input is not touched, and a second repair changes nothing."""
+    given = parse(model) if isinstance(model, str) else model
+    before = given.SerializeToString(deterministic=True)
+    made = amp.repair(given, **{"target": "schema", **options})
+    assert given.SerializeToString(deterministic=True) == before
+    again = amp.repair(made.model, **{"target": "schema", **options})
+    assert not again.changed, again.to_text()
+    assert amp.to_proto(again.model) == amp.to_proto(made.model)
+    return made
+
+
+def graph_of(made: amp.Repair) -> onnx.GraphProto:
+    """Return the graph of a repaired model, without what is declared inside."""
+    graph = amp.to_proto(made.model).graph
+    del graph.value_info[:]
+    return graph
+
+
+def test_a_square_and_what_follows_it_up_to_the_next_product_is_raised() -> None:
+    made = repaired(NORM)
+    assert lines(graph_of(made)) == lines(parse(RAISED).graph)
+    assert made.nodes_raised == 4
+    assert made.share == 0
+    assert {d.reason for d in made.dangers} == {
+        "square-before-reduction",
+        "deny-list",
+        "downstream-of-deny",
+    }
+
+
+def test_bfloat16_has_the_range_of_float32_and_its_squares_are_safe() -> None:
+    assert not repaired(NORM.replace("float16", "bfloat16")).changed
+
+
+def test_a_safe_model_is_not_changed_by_a_byte() -> None:
+    safe = parse("g (float16[N,4] x) => (float16[N,4] y) { y = Relu(x) }")
+    made = repaired(safe)
+    assert not made.changed
+    assert "nothing changed" in made.headline
+    assert amp.to_proto(made.model) == safe
+
+
+def test_weights_stay_stored_low_unless_they_are_to_be_converted() -> None:
+    text = "g (float16[N,4] x) => (float16[N,4] y) <float16[1] two = {16384}> { y = Pow(x, two) }"
+    kept, wide = repaired(text), repaired(text, weights="convert")
+    assert [t.data_type for t in graph_of(kept).initializer] == [10]
+    assert [t.data_type for t in graph_of(wide).initializer] == [1]
+    assert (kept.bytes_of_weights, wide.bytes_of_weights) == (0, 2)
+
+
+def test_inputs_and_outputs_become_float32_if_they_are_to() -> None:
+    graph = graph_of(repaired(NORM, keep_io="float32"))
+    ends = [v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)]
+    assert ends == [1, 1, 1]
+
+
+def test_a_node_that_the_user_allows_stays_low() -> None:
+    text = NORM.replace("ReduceMean(s", "ReduceMax(s")
+    names = [d.node for d in repaired(NORM).dangers if d.reason == "deny-list"]
+    assert names == ["ReduceMean_2"]
+    assert not repaired(text).changed
+
+
+def test_islands_of_float32_stay_as_they_are() -> None:
+    text = RAISED
+    assert not repaired(text).changed

@@ -1,0 +1,106 @@
+"""What OpenVINO cannot do is refused with the reason, before anything runs."""
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from low_steps import batch, train_op
+from onnx import parser
+
+import amp_rewrite as amp
+from amp_rewrite.errors import AmpWarning, FeedError, OptionError, RunError, StepError
+from amp_rewrite.optimizers import GradientDescent
+from amp_rewrite.training.session import openvino_limits
+from amp_rewrite.training.session.training_session import TrainingSession
+
+pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cuda_graph": True}, "CUDA graphs need the CUDA execution provider; found OpenVINO"),
+        ({"emulate": True}, "OpenVINO cannot emulate low precision"),
+        ({"options": onnxruntime.SessionOptions()}, "OpenVINO does not take the options"),
+        ({"providers": ["openvino", 3]}, "a provider must be a name, or a tuple"),
+        ({"providers": ["openvino", "CPUExecutionProvider"]}, "an engine of its own, .* name one"),
+        ({"providers": [("openvino", 3)]}, "a provider must be a name, or a tuple"),
+    ],
+)
+def test_options_of_other_engines_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        TrainingSession(train_op(), **{"providers": ["openvino"], **options})
+
+
+def test_properties_are_openvinos_and_wrong_ones_are_its_error() -> None:
+    with (
+        TrainingSession(train_op(), [("openvino", {"NO_SUCH": 1})]) as session,
+        pytest.raises(RunError, match=r"OpenVINO cannot load the step; found .*NO_SUCH"),
+    ):
+        session.run(batch())
+
+
+def test_there_is_no_profile() -> None:
+    with TrainingSession(train_op(), ["openvino"]) as session:
+        session.run(batch())
+        with pytest.raises(OptionError, match="OpenVINO writes no profile"):
+            session.end_profiling()
+
+
+def test_a_processor_without_bfloat16_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openvino_limits, "computes_in", lambda _: False)
+    with (
+        pytest.warns(AmpWarning, match="no instructions for bfloat16: .*gains nothing"),
+        TrainingSession(train_op(), ["openvino"], precision="bfloat16") as session,
+    ):
+        assert np.isfinite(session.run(batch())["loss"])
+
+
+TOKENS = """<ir_version: 8, opset_import: ["": 17]>
+    g (int64[N] i, float[N, 2] t) => (float loss) <float[5, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+    int64 big = {%d}, int64 five = {5}> {
+        [hash] h = Mul(i, big) m = Mod(h, five) y = Gather(w, m) d = Sub(y, t)
+        s = Mul(d, d) loss = ReduceMean<keepdims = 0>(s) }"""
+
+
+def hashed(factor: int) -> Any:
+    model = amp.load(parser.parse_model(TOKENS % factor))
+    return GradientDescent(0.1).minimize(amp.value(model, "loss"))
+
+
+def test_integers_beyond_32_bits_are_refused_in_feeds_and_warned_of_in_models() -> None:
+    feeds = {"i": np.array([1, 2**31]), "t": np.zeros((2, 2), np.float32)}
+    with TrainingSession(hashed(3), ["openvino"]) as session:
+        before = session.state_dict()["w"]
+        with pytest.raises(FeedError, match=r"'i' has an integer beyond 32 bits.*found 1 to 2147"):
+            session.run(feeds)
+        np.testing.assert_array_equal(session.state_dict()["w"], before)
+    feeds["i"] = np.array([1, 2])
+    with (
+        TrainingSession(hashed(2**40 + 1), ["openvino"]) as session,
+        pytest.warns(AmpWarning, match=r"node 'hash' \(Mul\) has an integer beyond 32 bits"),
+    ):
+        session.run(feeds)
+
+
+def test_float64_models_are_refused() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (double[N, 2] x) => (double loss) <double[2, 2] w = {1, 2, 3, 4}> {
+            h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }"""
+    loss = amp.value(amp.load(parser.parse_model(text)), "loss")
+    with pytest.raises(StepError, match=r"state 'w': OpenVINO computes float64 in float32"):
+        TrainingSession(GradientDescent(0.1).minimize(loss), ["openvino"])
+
+
+def test_an_operator_that_it_lacks_is_named_with_its_node() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 2] x) => (float loss) <float[2, 2] w = {1, 2, 3, 4}> {
+            h = MatMul(x, w) [volume] f = Det(x) d = Mul(h, f)
+            loss = ReduceMean<keepdims = 0>(d) }"""
+    loss = amp.value(amp.load(parser.parse_model(text)), "loss")
+    with (
+        TrainingSession(GradientDescent(0.1).minimize(loss), ["openvino"]) as session,
+        pytest.raises(RunError, match=r"node 'volume' \(Det\).*run it on ONNX Runtime"),
+    ):
+        session.run({"x": np.ones((2, 2), np.float32)})
