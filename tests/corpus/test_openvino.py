@@ -11,7 +11,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import targets
-from amp_rewrite.kernels.rounding import of_target
+from amp_rewrite.kernels.rounding_table import of_target
 from amp_rewrite.numerics.chosen_opset import raised_model
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs

@@ -17,7 +17,7 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.kernels.rounding import RoundingTable
+from amp_rewrite.kernels.rounding_table import RoundingTable
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import Fused, find_fused

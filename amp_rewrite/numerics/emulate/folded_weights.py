@@ -25,9 +25,9 @@ from amp_rewrite.graph.added import AddedNames
 
 Array = np.ndarray[Any, Any]
 
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
-_FACTORS = ("Mul", "Div")
-_TERMS = ("Add", "Sub")
+_CONVOLUTIONS = ("Conv", "ConvTranspose")  # operators: of which OpenVINO folds constants
+_FACTORS = ("Mul", "Div")  # operators: of which OpenVINO folds constants
+_TERMS = ("Add", "Sub")  # operators: of which OpenVINO folds constants
 
 
 def cut_half(numbers: Array) -> Array:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
-from amp_rewrite.kernels.rounding import Followers, RoundingTable
+from amp_rewrite.kernels.rounding_table import Followers, RoundingTable
 
 BATCH_NORM = "BatchNormalization"
 CUT = (BATCH_NORM, "LeakyRelu")
@@ -36,9 +36,9 @@ class Fused:
     )
 
 
-_FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)
-_FACTORS = ("Mul", "Div", BATCH_NORM)
-_SWISH = "Sigmoid", "Mul"
+_FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
+_FACTORS = ("Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
+_SWISH = "Sigmoid", "Mul"  # operators: a pattern of two nodes
 """x * Sigmoid(x), which is one function of x to runtimes that have products with activations."""
 
 

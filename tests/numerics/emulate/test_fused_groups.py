@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 
 from amp_rewrite import targets
-from amp_rewrite.kernels.rounding import of_target
+from amp_rewrite.kernels.rounding_table import of_target
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.folded_weights import cut_half
 
