@@ -19,6 +19,7 @@ NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/mixed_precision.md": ["amp-rewrite --show-completion"],
+    "docs/openvino.md": ["import openvino", "pip install"],
     "docs/recipes.md": [
         f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")
     ],
