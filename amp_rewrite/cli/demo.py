@@ -85,7 +85,7 @@ def _show(folder: Path, options: RewriteOptions) -> None:
     except RuntimeMissingError as error:
         out.print(f"skipped: {error}")
     out.print()
-    out.print(f"The models and the data are in {folder}.")
+    out.print(f"The models and the data are in {folder.resolve()}")
     out.print_lines(
         "Next: amp-rewrite convert YOUR_MODEL.onnx -o YOUR_MODEL.fp16.onnx\n"
         "      amp-rewrite explain YOUR_MODEL.onnx NODE         why a node has its type\n"

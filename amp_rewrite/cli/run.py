@@ -22,8 +22,18 @@ def run(
     model: Annotated[Path, typer.Argument(help="The model; it runs as it is.")],
     data: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
     provider: Annotated[
-        str, typer.Option(help="Execution provider, or the name of its target.")
+        str,
+        typer.Option(
+            help="Execution provider, or the name of its target; openvino is that engine."
+        ),
     ] = CPU,
+    original: Annotated[
+        Path | None,
+        typer.Option(
+            help="The model before; it runs in turn with MODEL, and once more in the types that "
+            "the engine would choose."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the outputs here (.npz).")
     ] = None,
@@ -35,10 +45,12 @@ def run(
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Run MODEL on an execution provider; say how long it takes and which nodes it took."""
-    _check_paths([model, data], [output, report])
+    _check_paths([model, data, *([original] if original else [])], [output, report])
     named = targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
-        found = run_on(model, read_batch(data), named, repeat=repeat, threads=threads)
+        found = run_on(
+            model, read_batch(data), named, repeat=repeat, threads=threads, original=original
+        )
     if output is not None:
         write_bytes(output, npz_bytes(_named(found.outputs)))
     if report is not None:

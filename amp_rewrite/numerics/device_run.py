@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
+from amp_rewrite.numerics.emulate.emulated_feeds import widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.runtimes.engines import notes_on, own_choices
 from amp_rewrite.runtimes.session import RanNode
 from amp_rewrite.targets import CPU
 
 VERSION = 1
+
+FLOATS = (FLOAT32.name, *LOW)
+"""The types of which it is told what computed in them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +36,9 @@ class DeviceRun:
         seconds: Of each run after it.
         nodes: The nodes in the order of the first run; those inside subgraphs once a run.
         outputs: Output name -> array, or a list of arrays, of the last run.
+        beside: What ran in turn with it -> its seconds: the original as it is, and with the types
+            that the engine itself would choose for it.
+        notes: What the engine does otherwise here than the model says.
     """
 
     provider: str
@@ -37,6 +46,8 @@ class DeviceRun:
     seconds: tuple[float, ...]
     nodes: tuple[RanNode, ...]
     outputs: Mapping[str, Any]
+    beside: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    notes: tuple[str, ...] = ()
 
     @property
     def elsewhere(self) -> tuple[RanNode, ...]:
@@ -51,6 +62,8 @@ class DeviceRun:
             "first": self.first,
             "seconds": list(self.seconds),
             "nodes": [asdict(node) for node in self.nodes],
+            "beside": {name: list(seconds) for name, seconds in self.beside.items()},
+            "notes": list(self.notes),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -58,16 +71,26 @@ class DeviceRun:
         """Return times, how many nodes each provider took, and the operators it took."""
         lines = [f"{self.provider}: first run {self.first:.3g} s"]
         if self.seconds:
-            low, high = min(self.seconds), max(self.seconds)
-            lines[0] += (
-                f", then {np.median(self.seconds):.3g} s (median of {len(self.seconds)}, "
-                f"{low:.3g} to {high:.3g})"
-            )
+            lines[0] += f", then {_in_words(self.seconds)}"
+        lines += [f"{name}: {_in_words(seconds)}" for name, seconds in self.beside.items()]
         for provider in dict.fromkeys([self.provider, *(node.provider for node in self.nodes)]):
             taken = Counter(node.op for node in self.nodes if node.provider == provider)
             operators = ", ".join(f"{n} {op}" for op, n in taken.most_common())
             lines.append(f"{provider} took {taken.total()} nodes: {operators or 'none'}")
-        return "\n".join(lines)
+        lines += [self._in_type(name) for name in FLOATS if any(n.type == name for n in self.nodes)]
+        return "\n".join([*lines, *self.notes])
+
+    def _in_type(self, name: str) -> str:
+        """Return which nodes computed in a type, and how long."""
+        nodes = [node for node in self.nodes if node.type == name]
+        operators = ", ".join(f"{n} {op}" for op, n in Counter(n.op for n in nodes).most_common())
+        milliseconds = sum(node.microseconds for node in nodes) / 1000
+        return f"computed in {name}, {milliseconds:.3g} ms of the first run: {operators}"
+
+
+def _in_words(seconds: Sequence[float]) -> str:
+    low, high = min(seconds), max(seconds)
+    return f"{np.median(seconds):.3g} s (median of {len(seconds)}, {low:.3g} to {high:.3g})"
 
 
 def run_on(
@@ -77,6 +100,7 @@ def run_on(
     *,
     repeat: int = 10,
     threads: int = 0,
+    original: Source | None = None,
 ) -> DeviceRun:
     """Run a model as it is, without emulation, on an execution provider.
 
@@ -85,7 +109,8 @@ def run_on(
         feeds: Input name -> array, of the model's types.
         provider: The execution provider.
         repeat: How often it runs after the first time.
-        threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
+        threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or the engine's choice.
+        original: The model before it was rewritten, which then runs in turn with it.
 
     Raises:
         AmpError: The model or a feed is wrong, the provider cannot be used or cannot run it.
@@ -95,11 +120,39 @@ def run_on(
     evaluator = Evaluator(model, emulate=False, providers=[provider], threads=threads, profile=True)
     first, outputs = _timed(evaluator, feeds)
     nodes = evaluator.ran_nodes()
+    others = {} if original is None else _originals(original, provider, threads)
     seconds: list[float] = []
+    beside: dict[str, list[float]] = {name: [] for name in others}
+    wide = {} if original is None else _widened(feeds, others)
+    for other in others.values():
+        other.run(wide)
     for _ in range(repeat):
         taken, outputs = _timed(evaluator, feeds)
         seconds.append(taken)
-    return DeviceRun(provider, first, tuple(seconds), nodes, outputs)
+        for name, other in others.items():
+            beside[name].append(_timed(other, wide)[0])
+    timed = {name: tuple(times) for name, times in beside.items() if times}
+    notes = notes_on(provider, evaluator.precisions)
+    return DeviceRun(provider, first, tuple(seconds), nodes, outputs, timed, notes)
+
+
+def _originals(original: Source, provider: str, threads: int) -> dict[str, Evaluator]:
+    """Return the original on the same engine, as it is and in the types of the engine's choice."""
+    named = {"the original": provider, **own_choices(provider)}
+    return {
+        name: Evaluator(original, emulate=False, providers=[given], threads=threads)
+        for name, given in named.items()
+    }
+
+
+def _widened(feeds: Mapping[str, Any], others: Mapping[str, Evaluator]) -> dict[str, Any]:
+    """Return feeds for the original, whose inputs are float32 where those are low."""
+    specs = next(iter(others.values())).inputs
+    return {
+        name: widened(value) if isinstance(value, np.ndarray) else value
+        for name, value in feeds.items()
+        if name in specs
+    }
 
 
 def _timed(evaluator: Evaluator, feeds: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import BFLOAT16, LOW
 from amp_rewrite.errors import OptionError
+from amp_rewrite.runtimes.openvino.compiled_model import HINT
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
-from amp_rewrite.runtimes.openvino.package import core
+from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
@@ -36,6 +38,37 @@ def check_provider(name: str) -> None:
             found=repr(name),
             expected=", ".join((*available_providers(), OPENVINO)),
         )
+
+
+def takes_low_arrays(provider: Provider) -> bool:
+    """Return whether an engine takes and gives arrays of float16 and bfloat16.
+
+    ONNX Runtime does not: it makes no numpy array of bfloat16.
+    """
+    return name_and_options(provider)[0] == OPENVINO
+
+
+def own_choices(provider: str) -> dict[str, Provider]:
+    """Return the settings with which an engine chooses types itself, by what they are called."""
+    if provider != OPENVINO or not computes_in(BFLOAT16.name):
+        return {}
+    return {"the original with OpenVINO's own bfloat16": (OPENVINO, {HINT: "bf16"})}
+
+
+def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
+    """Return what an engine does otherwise here than a model says.
+
+    Args:
+        provider: The provider that ran it.
+        types: The types that the model has.
+    """
+    if provider != OPENVINO:
+        return ()
+    return tuple(
+        f"this processor has no instructions for {low}: OpenVINO computes it in float32"
+        for low in LOW
+        if low in types and not computes_in(low)
+    )
 
 
 def open_session(

@@ -19,12 +19,16 @@ NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/mixed_precision.md": ["amp-rewrite --show-completion"],
+    "docs/openvino.md": ["import openvino", "pip install"],
     "docs/recipes.md": [
         f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")
     ],
     "docs/shards.md": ["torchrun"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
-    "docs/training.md": ["mkdir -p runs"],
+    "docs/training.md": [
+        *("mkdir -p runs", "train_op = amp.optimizers.Adam"),
+        "amp-rewrite train-step digits.onnx -o step.onnx",
+    ],
     "docs/webgpu.md": [
         *("amp-rewrite run", "scaled = amp.LossScaleOptimizer"),
         *("mkdir -p .cache/npm", "pip install"),

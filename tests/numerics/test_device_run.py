@@ -8,6 +8,7 @@ import pytest
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.device_run import DeviceRun, RanNode, run_on
+from amp_rewrite.runtimes.openvino.package import computes_in
 from amp_rewrite.targets import CPU
 
 MODEL = onnx.parser.parse_model(
@@ -50,6 +51,7 @@ def test_a_report_says_what_other_providers_took() -> None:
         "Gpu: first run 1.5 s, then 0.5 s (median of 3, 0.25 to 1)",
         "Gpu took 2 nodes: 2 Conv",
         f"{CPU} took 1 nodes: 1 NonZero",
+        "computed in float32, 0.001 ms of the first run: 1 NonZero",
     ]
     content = json.loads(found.to_json())
     assert content["seconds"] == [0.5, 0.25, 1.0]
@@ -73,3 +75,31 @@ def test_webgpu_takes_the_nodes_that_it_has_kernels_for(webgpu: str) -> None:
     np.testing.assert_array_equal(found.outputs["y"], np.ones((2, 2)))
     assert {node.name for node in found.nodes if node.provider == webgpu} >= {"product"}
     assert "Sign" in {node.op for node in found.elsewhere}
+
+
+def test_the_original_runs_in_turn_where_it_is_given() -> None:
+    found = run_on(MODEL, FEEDS, repeat=2, original=MODEL)
+    assert {name: len(seconds) for name, seconds in found.beside.items()} == {"the original": 2}
+    assert "the original: " in found.to_text()
+    assert found.notes == ()
+
+
+@pytest.mark.openvino
+def test_a_run_on_openvino_says_what_it_computed_in_and_what_it_would_choose(openvino) -> None:
+    found = run_on(MODEL, FEEDS, "OpenVINO", repeat=2, original=MODEL)
+    np.testing.assert_allclose(found.outputs["y"], np.sqrt(FEEDS["x"] @ FEEDS["x"]), rtol=1e-5)
+    assert {node.type for node in found.nodes} == {"float32"}
+    own = "the original with OpenVINO's own bfloat16"
+    assert set(found.beside) == {"the original", *([own] if computes_in("bfloat16") else [])}
+
+
+@pytest.mark.openvino
+def test_a_type_without_instructions_is_said(openvino) -> None:
+    low = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]>'
+        "g (float16[2,2] x) => (float16[2,2] y) { y = MatMul(x, x) }"
+    )
+    feeds = {"x": FEEDS["x"].astype(np.float16)}
+    notes = run_on(low, feeds, "OpenVINO", repeat=0).notes
+    assert bool(notes) is not computes_in("float16")
+    assert all("float16: OpenVINO computes it in float32" in note for note in notes)

@@ -40,6 +40,8 @@ HEADS = {
     "ConvTranspose": (IMAGE, "ConvTranspose(x, w)", (64, 64, 1, 1), (1, 64, 1, 1)),
     "Gemm": ((64, 64), "Gemm(x, w)", (64, 64), (64,)),
     "MatMul": (ROWS, "MatMul(x, w)", (64, 64), (64,)),
+    "ReduceMean": ((64, 64), "ReduceMean(x, axis)", (1,), (1,)),
+    "ReduceSum": ((64, 64), "ReduceSum(x, axis)", (1,), (1,)),
 }
 """Operator -> the shape of its input, a call, the shape of its weights and of a constant."""
 
@@ -49,8 +51,9 @@ FOLDED = {"Conv": [1, 2], "ConvTranspose": [1, 2], "Gemm": [1, 2], "MatMul": [1]
 
 def model_of(shape: tuple[int, ...], body: str, **constants: tuple[int, ...]) -> onnx.ModelProto:
     """Return a bfloat16 model from x, and from z of the same shape if that is read, to y."""
-    dims, read = list(shape), ", bfloat16" + str(list(shape)) + " z" if "z" in body else ""
-    text = f"g (bfloat16{dims} x{read}) => (bfloat16{dims} y) {{ {body} }}"
+    made = [*shape[:-1], 1] if "Reduce" in body else list(shape)
+    dims, read = list(shape), ", bfloat16" + str(made) + " z" if "z" in body else ""
+    text = f"g (bfloat16{dims} x{read}) => (bfloat16{made} y) <int64[1] axis = {{-1}}> {{ {body} }}"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}')
     random = np.random.default_rng(0)
     for name, size in constants.items():

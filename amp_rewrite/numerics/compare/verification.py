@@ -18,7 +18,7 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.names import names_in
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.kernels.rounding import of_target as rounding_of
+from amp_rewrite.kernels.rounding_table import of_target as rounding_of
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.distance import (
     Comparer,

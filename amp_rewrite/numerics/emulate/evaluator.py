@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
@@ -16,7 +17,7 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.kernels.rounding import RoundingTable
+from amp_rewrite.kernels.rounding_table import RoundingTable
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import Fused, find_fused
@@ -24,7 +25,7 @@ from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.runtimes.engines import open_session
+from amp_rewrite.runtimes.engines import open_session, takes_low_arrays
 from amp_rewrite.runtimes.session import Provider, RanNode
 from amp_rewrite.targets import CPU
 
@@ -73,12 +74,14 @@ class Evaluator:
         typed = TypedModel.own(model)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
+        self.precisions = frozenset(dtype.name for dtype in low_values(typed.types).values())
         fused = _fused(typed, rounding) if emulate and rounding is not None else None
         self._fetches = choose_outputs(loaded, typed.types, outputs)
         if emulate:
             emulate_typed(typed, accumulate_low=accumulate_low, keep_io_types=False, fused=fused)
-        else:
+        elif not takes_low_arrays(providers[0]):
             _widen_boundary(loaded, typed.types)
+        self._narrow = not emulate and takes_low_arrays(providers[0])
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
         self._session = open_session(
@@ -104,6 +107,8 @@ class Evaluator:
         if not fetches:
             return {}
         checked = check_feeds(self.inputs, feeds)
+        if self._narrow:
+            checked = {name: _narrowed(self.inputs[name], v) for name, v in checked.items()}
         results = self._session.run(checked, [fetch.output for fetch in fetches])
         return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}
 
@@ -148,6 +153,12 @@ def evaluate(
 def _fused(typed: TypedModel, rounding: RoundingTable) -> Fused:
     """Return what is not rounded, of a model before more of it is made an output."""
     return find_fused(typed.model, low_values(typed.types), rounding)
+
+
+def _narrowed(spec: FeedSpec, value: Any) -> Any:
+    """Return an array in the type of its input, of which it holds numbers."""
+    is_array = isinstance(value, np.ndarray) and spec.dtype is not None
+    return value.astype(spec.dtype, copy=False) if is_array else value
 
 
 def _widen_boundary(model: ir.Model, types: Types) -> None:

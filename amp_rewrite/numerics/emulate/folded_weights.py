@@ -9,6 +9,7 @@ odd. Measured with 2026.4.1, whose results are these to the bit but for the orde
     k = r(scale / r(sqrt(r(var + epsilon))))                   of a BatchNormalization
     w' = r(w * k), b' = r(r(r(b - mean) * k) + bias)           behind a product
     x * k + r(bias - r(mean * k))                              alone
+    r(alpha)                                                   of a LeakyRelu
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from amp_rewrite.graph.added import AddedNames
 
 Array = np.ndarray[Any, Any]
 
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
-_FACTORS = ("Mul", "Div")
-_TERMS = ("Add", "Sub")
+_CONVOLUTIONS = ("Conv", "ConvTranspose")  # operators: of which OpenVINO folds constants
+_FACTORS = ("Mul", "Div")  # operators: of which OpenVINO folds constants
+_TERMS = ("Add", "Sub")  # operators: of which OpenVINO folds constants
 
 
 def cut_half(numbers: Array) -> Array:
@@ -75,20 +76,29 @@ def folded(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], 
 
 
 def alone(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
-    """Return nodes that compute a BatchNormalization of constants by itself, and their result."""
+    """Return nodes that compute a node with the constants that it has there, and their result."""
+    if node.op_type == "LeakyRelu":
+        return _leaky(node, names)
     numbers = _statistics(node)
-    if numbers is None or node.inputs[0] is None or node.inputs[0].shape is None:
+    if numbers is None:
         return None
     scale, mean, bias = numbers
-    rest = (1,) * (len(node.inputs[0].shape) - 2)
-    stem = node.outputs[0].name or ""
-    factor = _constant(scale.reshape(-1, *rest), names.part(stem, "scale"))
-    term = _constant(
-        cut_half(bias - cut_half(mean * scale)).reshape(-1, *rest), names.part(stem, "bias")
-    )
-    scaled = _node("Mul", [node.inputs[0], factor.outputs[0]], names.part(stem, "Mul"))
-    moved = _node("Add", [scaled.outputs[0], term.outputs[0]], names.part(stem, "Add"))
-    return [factor, term, scaled, moved], moved.outputs[0]
+    stem, zeros = node.outputs[0].name or "", np.zeros_like(scale)
+    term = cut_half(bias - cut_half(mean * scale))
+    named = {"scale": scale, "bias": term, "mean": zeros, "variance": zeros + 1}
+    made = [_constant(array, names.part(stem, name)) for name, array in named.items()]
+    inputs = [node.inputs[0], *(constant.outputs[0] for constant in made)]
+    epsilon = ir.AttrFloat32("epsilon", 0.0)
+    result = _node(node.op_type, inputs, names.part(stem, "Norm"), [epsilon])
+    return [*made, result], result.outputs[0]
+
+
+def _leaky(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value]:
+    """Return a LeakyRelu with the slope in bfloat16."""
+    slope = cut_half(np.array([node.attributes.get_float("alpha", 0.01)], np.float32))
+    name = names.part(node.outputs[0].name or "", "LeakyRelu")
+    made = _node("LeakyRelu", node.inputs, name, [ir.AttrFloat32("alpha", float(slope[0]))])
+    return [made], made.outputs[0]
 
 
 def _channels(head: ir.Node, weights: Array) -> int:
@@ -149,7 +159,7 @@ def _statistics(node: ir.Node) -> tuple[Array, Array, Array] | None:
     scale, bias, mean, variance = (constant_of(value) for value in node.inputs[1:5])
     if scale is None or bias is None or mean is None or variance is None:
         return None
-    epsilon = cut_half(np.float32([node.attributes.get_float("epsilon", 1e-5)]))
+    epsilon = cut_half(np.array([node.attributes.get_float("epsilon", 1e-5)], np.float32))
     deviation = cut_half(np.sqrt(cut_half(variance + epsilon)))
     return cut_half(scale / deviation), mean, bias
 

@@ -9,9 +9,11 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
-from amp_rewrite.kernels.rounding import Followers, RoundingTable
+from amp_rewrite.kernels.rounding_table import Followers, RoundingTable
 
 BATCH_NORM = "BatchNormalization"
+CUT = (BATCH_NORM, "LeakyRelu")
+"""Operators whose constants are computed in the low type, or are numbers of it."""
 
 Low = Mapping[ir.Value | None, DType]
 
@@ -34,9 +36,9 @@ class Fused:
     )
 
 
-_FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)
-_FACTORS = ("Mul", "Div", BATCH_NORM)
-_SWISH = "Sigmoid", "Mul"
+_FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
+_FACTORS = ("Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
+_SWISH = "Sigmoid", "Mul"  # operators: a pattern of two nodes
 """x * Sigmoid(x), which is one function of x to runtimes that have products with activations."""
 
 
@@ -95,14 +97,21 @@ class _Finder:
         for node in self.graph:
             if node not in chained and node.domain == "" and node.op_type in self.table.together:
                 self._join(node)
+        self._cut()
         for number, nodes in self.members.items():
             for node in nodes:
                 readers = self._users(node.outputs[0])
                 together = frozenset(n for n in readers if self.group_of.get(n) == number)
                 if together:
                     self.inside[node.outputs[0]] = together
-                if node.op_type == BATCH_NORM:
-                    self.folded[node] = (node,)
+
+    def _cut(self) -> None:
+        """Note the nodes whose constants are cut to the low type, and not folded into weights."""
+        inside = {node for chain in self.folded.values() for node in chain}
+        for node in self.graph:
+            concerned = node.domain == "" and node.op_type in CUT and node not in inside
+            if concerned and node.outputs[0] in self.low:
+                self.folded[node] = (node,)
 
     def _followers(self, node: ir.Node) -> Followers | None:
         """Return what is computed together with a node, if its weights are constant."""
@@ -114,7 +123,8 @@ class _Finder:
     def _chain(self, node: ir.Node, followers: Followers) -> Iterator[ir.Node]:
         """Yield a node and what is computed together with it; note the values between."""
         yield node
-        value, added, constants = node.outputs[0], False, [node]
+        value, added = node.outputs[0], False
+        constants = [node] if node.op_type in self.table.folded else []
         while value not in self.ends:
             users = self._users(value)
             step = self._swish(value, users)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.part import part_in
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -56,9 +57,9 @@ def unbounded_product(context: PaintContext, painting: Painting) -> str | None:
 
     None in a training step, whose loss scale has an eye on infinities.
     """
-    if not may_leave_range(context.low) or context.variables or not painting.allow.any():
-        return None
     flat, sizes = context.type_graph.flat, _Sizes(context, painting)
+    if not may_leave_range(context.low) or not painting.allow.any() or _is_step(context):
+        return None
     reached: list[_Size] = []
     for node in range(flat.n_nodes):
         reached += sizes.sweep(node)
@@ -70,6 +71,13 @@ def unbounded_product(context: PaintContext, painting: Painting) -> str | None:
     return f"{name} has a product of {first.factors:.2g} activations that nothing bounds, {end}"
 
 
+def _is_step(context: PaintContext) -> bool:
+    """Tell whether a model trains: it has variables, or nodes that say which part they are."""
+    flat = context.type_graph.flat
+    parts = (part_in(flat.metadata_of(node)) for node in range(flat.n_nodes))
+    return bool(context.variables) or any(part is not None for part in parts)
+
+
 class _Sizes:
     """The sizes of values, in execution order."""
 
@@ -77,6 +85,7 @@ class _Sizes:
         self._graph, self._intervals = context.type_graph, context.values.intervals
         self._flat, self._known = context.type_graph.flat, dict[int, _Size]()
         self._painting = painting
+        self._known |= dict.fromkeys(self._flat.main.inputs, _BOUNDED)  # as estimates take them
 
     def __getitem__(self, value: int) -> _Size:
         """Return the size of a value; what nobody says anything of is one activation."""
@@ -95,6 +104,9 @@ class _Sizes:
         given = [v for v in read if v != ABSENT and self._graph.types[v] in FLOAT32_TYPES]
         sizes = [self[value] for value in given]
         factors = self._factors(node, given, [size.factors for size in sizes]) if given else None
+        if flat.is_call(node):  # nobody looked into the function: it is taken to be harmless
+            self._known |= dict.fromkeys(flat.outputs_of(node), _BOUNDED)
+            return []
         if factors is None:
             is_end = operator(flat.called(node)) not in _SATURATING
             return [self._at(node, s.factors, [s]) for s in sizes] if is_end else []

@@ -30,6 +30,7 @@ def test_bfloat16_has_the_range() -> None:
     assert not kept(LINEAR, precision="bfloat16")
 
 
+@pytest.mark.filterwarnings("ignore:.*has a product of 3:amp_rewrite.errors.AmpWarning")
 @pytest.mark.parametrize(
     "body",
     [
