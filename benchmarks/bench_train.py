@@ -3,6 +3,8 @@
     python benchmarks/bench.py train                     every network
     python benchmarks/bench.py train mlp --rounds 5      one, more often
     python benchmarks/bench.py train --torch-python PYTHON  an interpreter that has torch
+    python benchmarks/bench.py train --tools ours openvino openvino-bfloat16 torch torch-autocast
+                                                         on OpenVINO too, and PyTorch in bfloat16
     python benchmarks/bench.py train --profile mlp       what the time of a step goes to
     python benchmarks/bench.py train --build             size and building time of bert-base's step
     python benchmarks/bench.py train --layers 12 24 48   building time of steps of so many layers
@@ -21,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -67,17 +70,17 @@ def minimized(name: str) -> tuple[Any, Batch]:
     return amp.optimizers.Adam(1e-3).minimize(amp.value(amp.load(proto), "loss")), batch
 
 
-def ours(name: str) -> Callable[[], object]:
-    """Return one step of this package."""
+def ours(name: str, **options: Any) -> Callable[[], object]:
+    """Return one step of this package; the options are those of the session."""
     from amp_rewrite import TrainingSession
 
     train_op, batch = minimized(name)
-    session = TrainingSession(train_op, threads=THREADS)
+    session = TrainingSession(train_op, threads=THREADS, **options)
     return lambda: session.run(batch)
 
 
-def torchs(name: str) -> Callable[[], object]:
-    """Return one step of PyTorch eager."""
+def torchs(name: str, *, low: bool = False, compiled: bool = False) -> Callable[[], object]:
+    """Return one step of PyTorch, eager or compiled, in float32 or by autocast to bfloat16."""
     import torch  # pyright: ignore[reportMissingImports] it may be another interpreter's
     import train_torch
 
@@ -87,10 +90,12 @@ def torchs(name: str) -> Callable[[], object]:
     optimizer = torch.optim.Adam(train_torch.parameters(weights), 1e-3)
     x, t = torch.from_numpy(batch["x"]), torch.from_numpy(batch["t"])
     loss_of = train_torch.LOSSES[name]
+    loss_of = torch.compile(loss_of) if compiled else loss_of
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = loss_of(weights, x, t)
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            loss = loss_of(weights, x, t)
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -98,9 +103,21 @@ def torchs(name: str) -> Callable[[], object]:
     return step
 
 
+TOOLS: dict[str, Callable[[str], Callable[[], object]]] = {
+    "ours": ours,
+    "openvino": partial(ours, providers=["openvino"]),
+    "openvino-bfloat16": partial(ours, providers=["openvino"], precision="bfloat16"),
+    "torch": torchs,
+    "torch-autocast": partial(torchs, low=True),
+    "torch-compile": partial(torchs, compiled=True),
+}
+"""Tool -> what returns one step of it on a network; PyTorch's run in the interpreter with torch."""
+USUAL = ("ours", "torch")
+
+
 def job(tool: str, name: str, seconds: float) -> dict[str, float]:
     """Return the median milliseconds of a step and the process's peak memory in MiB."""
-    step = ours(name) if tool == "ours" else torchs(name)
+    step = TOOLS[tool](name)
     for _ in range(5):
         step()
     times: list[float] = []
@@ -124,9 +141,11 @@ def measure(python: str, tool: str, name: str, seconds: float) -> dict[str, floa
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(names: list[str], rounds: int, seconds: float, torch_python: str) -> list[Row]:
+def compare(
+    names: list[str], rounds: int, seconds: float, torch_python: str, tools: Sequence[str] = USUAL
+) -> list[Row]:
     """Return a row per network and tool, with the figures of every round."""
-    pythons = {"ours": sys.executable, "torch": torch_python}
+    pythons = {t: torch_python if t.startswith("torch") else sys.executable for t in tools}
     rows: list[Row] = []
     for name in names:
         own: dict[str, Row] = {
@@ -230,7 +249,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", action="store_true", help="bert-base: nodes, building time")
     parser.add_argument("--layers", type=int, nargs="+", help="building times of so many layers")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    jobs = ("ours", "torch", "float32", "float16")
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(USUAL))
+    jobs = (*TOOLS, "float32", "float16")
     parser.add_argument("--job", choices=jobs, help=argparse.SUPPRESS)
 
 
@@ -253,7 +273,8 @@ def train(options: argparse.Namespace) -> None:
             rows = compare_layers(options.layers, options.rounds)
             report("layers", words, rows, options.json)
         else:
-            rows = compare(names, options.rounds, options.seconds, options.torch_python)
+            given = options.rounds, options.seconds, options.torch_python, options.tools
+            rows = compare(names, *given)
             torch = torch_versions(options.torch_python)
             report("train", words, rows, options.json, torch)
 

@@ -172,7 +172,10 @@ def startup(rows: Sequence[Row]) -> str:
 
 
 def train(rows: Sequence[Row]) -> str:
-    """Return the table of training steps beside PyTorch's."""
+    """Return the table of training steps beside PyTorch's; of more engines, a column for each."""
+    tools = list(dict.fromkeys(row["tool"] for row in rows))
+    if set(tools) != {"ours", "torch"}:
+        return _engines(rows, tools)
     lines: list[list[object]] = []
     for name in dict.fromkeys(row["network"] for row in rows):
         ours, torch = (_of(rows, network=name, tool=tool) for tool in ("ours", "torch"))
@@ -188,6 +191,21 @@ def train(rows: Sequence[Row]) -> str:
         )
     head = "network | step, ms | PyTorch, ms | PyTorch's by ours | peak MiB | PyTorch, peak MiB"
     return markdown(head, lines)
+
+
+def _engines(rows: Sequence[Row], tools: Sequence[str]) -> str:
+    """Return milliseconds and peak memory of every tool, and the best of PyTorch by ours."""
+    peers = [tool for tool in tools if tool.startswith("torch")]
+    lines: list[list[object]] = []
+    for name in dict.fromkeys(row["network"] for row in rows):
+        own = {tool: _of(rows, network=name, tool=tool) for tool in tools}
+        cells = [f"{spread(own[t].get('ms', []), 1)}; {spread(own[t]['peak'], 0)}" for t in tools]
+        best = {t: median(own[t]["ms"]) for t in tools if own[t].get("ms")}
+        torch = min((best[t] for t in peers if t in best), default=None)
+        mine = min((ms for t, ms in best.items() if t not in peers), default=None)
+        lines.append([name, *cells, f"{torch / mine:.2f}" if torch and mine else ""])
+    head = [f"{TOOLS.get(tool, tool)}, ms; peak MiB" for tool in tools]
+    return markdown(" | ".join(["network", *head, "PyTorch's best by ours"]), lines)
 
 
 def layers(rows: Sequence[Row]) -> str:

@@ -32,7 +32,7 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {option.name: _value(option, given) for option in chosen}
-            if "precision" in without:  # a step's own, which may be float32
+            if "precision" in given:  # a step's own, which may be float32
                 from amp_rewrite.training.step.precision import low_of
 
                 values |= low_of(given["precision"], targets.find(values["target"]))

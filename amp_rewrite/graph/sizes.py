@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 
 Shape = Sequence[int | None]
 
@@ -17,15 +17,15 @@ class Sizes:
         self,
         flat: FlatGraph,
         inferred: Mapping[int, Shape] | None = None,
-        assumed: Array | None = None,
+        assumed: Sequence[int] | None = None,
     ) -> None:
         """Take the shapes that the file records.
 
         Args:
             flat: The model.
             inferred: By value, shapes that are known besides, which count instead.
-            assumed: By value, how many elements it is taken to have where no shape tells; None
-                where nothing is to be guessed.
+            assumed: By value, how many elements it is taken to have, whether a shape tells or not;
+                None where nothing is to be guessed.
         """
         self._flat, self._inferred, self._assumed = flat, inferred or {}, assumed
         self._elements: dict[int, int | None] = {}
@@ -39,6 +39,8 @@ class Sizes:
 
     def elements(self, value: int) -> int | None:
         """Return how many elements a value has; None if that is not known."""
+        if self._assumed is not None and value != ABSENT:
+            return self._assumed[value]
         if value not in self._elements:
             self._elements[value] = self._counted(value)
         return self._elements[value]
@@ -48,8 +50,6 @@ class Sizes:
         if shape is None:
             node = ABSENT if value == ABSENT else self._flat.producer[value]
             held = None if node == ABSENT else self._flat.held(node)
-            if held is None and value != ABSENT and self._assumed is not None:
-                return int(self._assumed[value])
             return None if held is None else held.size
         return _product(shape)
 

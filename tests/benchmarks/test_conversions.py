@@ -84,6 +84,19 @@ def test_a_training_row_divides_the_steps_of_each_round() -> None:
     assert last == "| mlp | 3.0 (2.0 to 4.0) | 4.0 (3.0 to 6.0) | 1.50 (1.00 to 2.00) | 100 | |"
 
 
+def test_a_training_row_of_more_engines_divides_the_best_of_both_sides() -> None:
+    rows = [
+        {"network": "mlp", "tool": "ours", "ms": [4.0], "peak": [100.0]},
+        {"network": "mlp", "tool": "openvino", "ms": [2.0], "peak": [90.0]},
+        {"network": "mlp", "tool": "torch-autocast", "ms": [3.0], "peak": [300.0]},
+        {"network": "mlp", "tool": "torch", "ms": [], "peak": []},
+    ]
+    head, *_, last = tables.train(rows).splitlines()
+    assert "| openvino, ms; peak MiB | torch-autocast, ms; peak MiB |" in head
+    assert last.startswith("| mlp | 4.0; 100 | 2.0; 90 | 3.0; 300 | ")
+    assert last.endswith("| 1.50 |")
+
+
 def test_the_scaling_table_takes_models_by_path(tmp_path: Path, models: list[str]) -> None:
     arguments = ("--rounds", "1", "--tools", "amp_rewrite")
     rows, printed = measure("scaling", tmp_path, *models, *arguments)

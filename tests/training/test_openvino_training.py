@@ -1,12 +1,14 @@
 """Training on OpenVINO: all that a session does, held to ONNX Runtime's on the same batches."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import train_models
+from digits import digits
 from onnx import TensorProto
 from thread_shards import on_threads
 
@@ -15,7 +17,10 @@ from amp_rewrite import optimizers
 from amp_rewrite.cli.main import main
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import DROPOUT_KEY
+from amp_rewrite.loop.loop import train
+from amp_rewrite.loop.plan import Plan
 from amp_rewrite.targets import CPU
+from amp_rewrite.training.session.engine_stages import STATIC
 from amp_rewrite.training.session.training_session import TrainingSession
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
@@ -288,10 +293,13 @@ def test_a_trainer_trains_on_it(tmp_path: Path) -> None:
 def test_steps_in_real_bfloat16_follow_float32() -> None:
     build = FEATURES["adam with a schedule"]
     with (
-        TrainingSession(build(), [OPENVINO], precision="bfloat16") as low,
+        TrainingSession(build(), [OPENVINO], precision="bfloat16", target="openvino,schema") as low,
         TrainingSession(build()) as expected,
     ):
         assert low.info.precision == "bfloat16"
+        rewriting = low._step.rewriting  # pyright: ignore[reportPrivateUsage]
+        assert rewriting is not None
+        assert rewriting.report.summary.compute_converted == 1.0
         for step in range(20):
             losses = [float(session.run(batch(step))["loss"]) for session in (low, expected)]
             assert losses[0] != losses[1], "the products are rounded"
@@ -322,3 +330,70 @@ def test_the_command_trains_a_step_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert trained.exists()
     assert command(*run, "--provider", OPENVINO, "--cuda-graph")
     assert "CUDA graphs need the CUDA execution provider" in capsys.readouterr().err
+
+
+def test_batches_of_many_sizes_share_what_is_compiled_for_any() -> None:
+    build = FEATURES["sgd"]
+    with TrainingSession(build(), [OPENVINO]) as found, TrainingSession(build()) as expected:
+        for size in (*range(2, STATIC + 5), 2):
+            losses = [s.run(batch(size, size))["loss"] for s in (found, expected)]
+            near(losses[0], losses[1], f"loss of {size}")
+        agree(found, expected)
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_convolutions_train_with_small_and_large_kernels(size: int) -> None:
+    net = train_models.Net(0)
+    x = net.input("x", TensorProto.FLOAT, "N", 16, 9, 9)
+    t = net.input("t", TensorProto.INT64, "N")
+    x = net.op("Tanh", net.conv(x, "first", 16, 8, size, 2))
+    x = net.linear(net.op("Flatten", x, axis=1), "last", 8 * 25, 5)
+    net.loss(net.op("Identity", x, name="logits"), t, 5)
+    proto = net.model("convolved")
+
+    def fed(step: int, examples: int) -> dict[str, Any]:
+        rng = np.random.default_rng(step)
+        images = rng.normal(size=(examples, 16, 9, 9)).astype(np.float32)
+        return {"x": images, "t": rng.integers(0, 5, examples)}
+
+    def build() -> Any:
+        return momentum().minimize(amp.value(amp.load(proto), "loss"))
+
+    with TrainingSession(build(), [OPENVINO]) as found, TrainingSession(build()) as expected:
+        for step in range(6):
+            losses = [s.run(fed(step, 4 + step))["loss"] for s in (found, expected)]
+            near(losses[0], losses[1], f"loss of step {step}")
+        agree(found, expected)
+
+
+def accuracy(proto: Any, data: Any, held: Any, seed: int, **options: Any) -> float:
+    """Return what share of held-out digits a network recognises after 10 epochs of Adam."""
+    train_op = optimizers.Adam(1e-3).minimize(amp.value(amp.load(proto), "loss"))
+    with TrainingSession(train_op, seed=seed, **options) as session:
+        train(session, data, Plan(epochs=10, batch=64, seed=seed))
+        logits = session.evaluate(held.arrays, "logits")["logits"]
+    return float((logits.argmax(1) == held.arrays["t"]).mean())
+
+
+def flattened(data: Any) -> Any:
+    return type(data)({**data.arrays, "x": data.arrays["x"].reshape(len(data.arrays["x"]), -1)})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bfloat16_processor")
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+def test_bfloat16_recognises_as_many_digits_as_float32(network: str) -> None:
+    shares: list[list[float]] = []
+    for seed in range(3):
+        data, held = digits()
+        proto = train_models.digits_cnn(seed)
+        if network == "mlp":
+            proto = train_models.mlp((64, 256, 256, 10), seed)
+            data, held = (flattened(d) for d in (data, held))
+        run = partial(accuracy, proto, data, held, seed)
+        shares.append([run(), run(providers=[OPENVINO]), run(providers=[OPENVINO],
+                                                             precision="bfloat16")])  # fmt: skip
+    found = np.array(shares)
+    assert found.min() > 0.96, found
+    spread = np.ptp(found[:, 0])
+    assert abs(found[:, 2].mean() - found[:, 0].mean()) <= max(spread, 0.005), found

@@ -9,7 +9,7 @@ What inference does not find has as many elements as the largest value that its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnx
@@ -17,10 +17,11 @@ import onnx.shape_inference
 from google.protobuf.message import EncodeError
 
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.flat_model import FlatModel
-from amp_rewrite.graph.io.slim import slim_proto
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.flat_model import FlatModel
 
 BATCH, LENGTH = 1, 128
 """What a free dimension counts: the first one of an input, and any other."""
@@ -77,6 +78,8 @@ def _slim(flat: FlatGraph) -> onnx.ModelProto:
     if isinstance(flat, FlatProto):
         proto = _without_weights(flat)
     else:
+        from amp_rewrite.graph.io.slim import slim_proto  # with onnx_ir, which files do not need
+
         proto = slim_proto(cast("FlatModel", flat).model)
     del proto.graph.value_info[:]
     for info in proto.graph.output:

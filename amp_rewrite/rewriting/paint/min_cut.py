@@ -11,6 +11,7 @@ be certain then. What remains is cut into connected parts, and each gets a maxim
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,9 +65,7 @@ def cheapest_set(costs: Array, arcs: Arcs) -> Array:
     rows = np.stack((place[arcs.tails], place[arcs.heads], arcs.costs), axis=1)[order].tolist()
     bounds = np.searchsorted(labels[arcs.tails][order], (*parts, len(costs))).tolist()
     for part, first, last in zip(np.split(vertices, starts[1:]), bounds, bounds[1:], strict=False):
-        flow = _Flow((-costs[part]).tolist())
-        for tail, head, cost in rows[first:last]:
-            flow.add(tail, head, cost)
+        flow = _Flow((-costs[part]).tolist(), rows[first:last])
         chosen[part[flow.source_side()]] = True
     return chosen
 
@@ -96,19 +95,21 @@ def _certain(costs: Array, arcs: Arcs) -> tuple[Array, Array]:
 class _Flow:
     """A maximum flow from vertices with an excess to vertices with a lack, over arcs."""
 
-    def __init__(self, excess: list[int]) -> None:
-        """Take, by vertex, what flows in from the source; negative: what may flow to the sink."""
+    def __init__(self, excess: list[int], arcs: Sequence[Sequence[int]]) -> None:
+        """Take the network.
+
+        Args:
+            excess: By vertex, what flows in from the source; negative: what may flow to the sink.
+            arcs: Tail, head and capacity of each. Its number is even here, and the odd number
+                behind it that of the way back.
+        """
         self._excess = excess
         self._out: list[list[int]] = [[] for _ in excess]
-        self._head: list[int] = []
-        self._left: list[int] = []
-
-    def add(self, tail: int, head: int, capacity: int) -> None:
-        """Add an arc; the odd number behind its own is that of the way back."""
-        for start, end, left in ((tail, head, capacity), (head, tail, 0)):
-            self._out[start].append(len(self._head))
-            self._head.append(end)
-            self._left.append(left)
+        self._head = [end for tail, head, _ in arcs for end in (head, tail)]
+        self._left = [left for *_, capacity in arcs for left in (capacity, 0)]
+        for number, (tail, head, _) in enumerate(arcs):
+            self._out[tail].append(2 * number)
+            self._out[head].append(2 * number + 1)
 
     def source_side(self) -> list[int]:
         """Return the vertices that excess still reaches once no more can flow off."""

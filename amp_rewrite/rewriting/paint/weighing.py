@@ -52,4 +52,4 @@ class Weighing:
     @cached_property
     def sizes(self) -> Sizes:
         """The sizes of values and of the arithmetic on them."""
-        return Sizes(self.flat, self._shapes, self.elements)
+        return Sizes(self.flat, self._shapes, self.elements.tolist())

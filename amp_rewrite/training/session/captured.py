@@ -83,7 +83,7 @@ class CapturedProgram:
         Raises:
             RunError: ONNX Runtime reports an error, or the shape of a fetch depends on data.
         """
-        shapes = {name: _shape(feed) for name, feed in feeds.items()}
+        shapes = {name: feed_shape(feed) for name, feed in feeds.items()}
         key = tuple(sorted(shapes.items()))
         if key not in self._known:
             model = clone(self._model)
@@ -150,7 +150,7 @@ class _OneShape(Program):
         return {name: to_array(v, self._types[name]) for name, v in self._fetches.items()}
 
 
-def _shape(feed: Any) -> tuple[int, ...]:
+def feed_shape(feed: Any) -> tuple[int, ...]:
     """Return the lengths of a feed; `shape` of an OrtValue is a method."""
     lengths: Any = feed.shape
     if callable(lengths):

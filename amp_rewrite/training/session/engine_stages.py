@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
@@ -19,13 +20,21 @@ from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, provider_named
 from amp_rewrite.training.graph.prepare import record_types
+from amp_rewrite.training.session.captured import feed_shape, make_static
 from amp_rewrite.training.session.openvino_limits import check_fed_integers
 from amp_rewrite.training.session.program import WHAT, StateTensors
 from amp_rewrite.training.session.stage_program import StageProgram
+from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.numbers_apart import numbers_apart
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
+
+STATIC = 4
+"""For so many shapes of the feeds a step is compiled each: a batch, the last one of an epoch, and
+those of evaluation have one each, but texts of any length have many."""
+
+Lengths = tuple[int, ...]
 
 
 class StageRunner(Protocol):
@@ -114,6 +123,7 @@ class OpenVinoStages:
         device: Device,
         options: int,
         updates: bool = True,
+        shapes: Mapping[str, Lengths] | None = None,
     ) -> None:
         """Take a stage apart, and load its parts.
 
@@ -126,15 +136,20 @@ class OpenVinoStages:
             device: The host.
             options: Threads; 0 leaves the choice to OpenVINO.
             updates: Whether the stage computes next states.
+            shapes: Of all feeds; None leaves them free.
 
         Raises:
             RunError: An engine cannot load its part.
         """
         model = stage.model
         inline(model)
+        if shapes is not None:
+            make_static(model, shapes)
         model.meta.pop(PREPARED_KEY, None)
         record_types(model)
         compute_random_in_32_bits(model)
+        if shapes is not None:
+            convolve_gradients(model)
         before, tensors, after = numbers_apart(model, info.names)
         self._stages: list[StageProgram] = []
         for part in (before, tensors, after):
@@ -177,6 +192,10 @@ def _entered(part: Stage, outer: Sequence[str]) -> Stage:
 class OpenVinoProgram:
     """A step whose tensors OpenVINO computes.
 
+    It is compiled for the shapes of its feeds, since that is faster and OpenVINO takes no
+    convolution with a kernel of free lengths. Once there were STATIC of them, what follows runs on
+    one that is compiled for any shape, if OpenVINO takes it.
+
     Attributes:
         info: The description of the model.
     """
@@ -184,18 +203,40 @@ class OpenVinoProgram:
     def __init__(
         self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], **options: Any
     ) -> None:
-        """Load a model; the arguments are those of `OpenVinoStages`."""
+        """Keep a model; it is compiled when it is fed. The arguments are `OpenVinoStages`'s."""
         self.info = info
-        leaves = tuple(str(value.name) for value in model.graph.outputs)
-        self._stages = OpenVinoStages(Stage(model, (), leaves), info, sets, {}, **options)
+        self._model, self._sets, self._options = model, sets, options
+        self._known: dict[tuple[tuple[str, Lengths], ...], OpenVinoStages] = {}
+        self._open: OpenVinoStages | None = None
+        self._takes_open = True
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Do what `Program.run` does."""
         check_fed_integers(feeds)
         values: dict[str, Any] = {}
-        self._stages.compute(current, feeds, values)
+        self._stages({n: feed_shape(f) for n, f in feeds.items()}).compute(current, feeds, values)
         return {name: copy_of(values[v]) for name, v in self.info.fetches.items()}
+
+    def _stages(self, shapes: Mapping[str, Lengths]) -> OpenVinoStages:
+        key = tuple(sorted(shapes.items()))
+        if key in self._known:
+            return self._known[key]
+        if len(self._known) >= STATIC and self._takes_open:
+            try:
+                self._open = self._open or self._loaded(None)
+            except RunError:
+                self._takes_open = False
+            else:
+                return self._open
+        self._known[key] = self._loaded(shapes)
+        return self._known[key]
+
+    def _loaded(self, shapes: Mapping[str, Lengths] | None) -> OpenVinoStages:
+        model = clone(self._model)
+        leaves = tuple(str(value.name) for value in model.graph.outputs)
+        stage = Stage(model, (), leaves)
+        return OpenVinoStages(stage, self.info, self._sets, {}, shapes=shapes, **self._options)
 
     def end_profiling(self) -> str:
         """Refuse; see `OpenVinoStages`."""
-        return self._stages.end_profiling()
+        return next(iter(self._known.values())).end_profiling()
