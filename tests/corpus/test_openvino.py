@@ -28,7 +28,7 @@ MODELS = (
 OPTIONS = RewriteOptions(precision="bfloat16", target="openvino")
 EXPLAINED = ("magika",)
 CLOSEST = 1 / 3
-"""How far the emulation of those may be from the engine, where float32 is at 1: what is exact there."""
+"""How far the emulation of those may be from the engine, where float32 is at 1."""
 
 CLOSE = 0.6
 """The same in the median of all: the factor of attention, which OpenVINO moves into what makes its
