@@ -390,7 +390,7 @@ def cache(tmp_path: Path) -> Path:
         "m = MatMul(x, w) y = Add(m, e) }"
     )
     four = helper.make_tensor("q", TensorProto.INT4, [1, 2], b"\x21", raw=True)
-    scale = numpy_helper.from_array(np.float32(0.5), "s")
+    scale = numpy_helper.from_array(np.array(0.5, np.float32), "s")
     weight = numpy_helper.from_array(np.array([[1, 2], [3, 4]], np.float32), "w")
     del proto.graph.initializer[:]
     proto.graph.initializer.extend([weight, four, scale])
