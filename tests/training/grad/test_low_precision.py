@@ -3,6 +3,7 @@
 import functools
 import importlib
 
+import onnx
 import onnx_ir as ir
 import pytest
 from gradient_table import differentiate, forward, second_views
@@ -29,9 +30,10 @@ SHARES = ["some", pytest.param("all", marks=pytest.mark.slow)]
 
 @functools.cache
 def rows(share="all"):
-    """Return every row of the gradient table, or one of each use."""
+    """Return every row of the gradient table, or one of each use, in opsets that onnx knows."""
     modules = [importlib.import_module(f"test_{name}") for name in TABLES]
-    every = second_views(row for module in modules for row in module.ROWS)
+    known = (r for m in modules for r in m.ROWS if r.opset <= onnx.defs.onnx_opset_version())
+    every = second_views(known)
     return [view.values[0] for view in every if share == "all" or not view.marks]
 
 
