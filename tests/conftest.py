@@ -33,7 +33,7 @@ PEAK = 3 << 29
 """What a process may ever hold: two processes, and what they start, fit 4 GiB."""
 
 ALONE = 3 << 30
-"""The same where tests run one at a time, on a WebGPU device that lies in the process's memory."""
+"""The same where tests run one at a time, on an engine that has memory of its own in the process."""
 
 ADDED = 1 << 30
 """What a test may add to what the process holds: in any order the tests stay below the peak."""
@@ -69,7 +69,7 @@ def _the_process_stays_small(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     peak = peak_memory()
     is_own = peak > highest  # the peak may be that of an earlier test
-    most = ALONE if request.node.get_closest_marker("webgpu") else PEAK
+    most = ALONE if any(map(request.node.get_closest_marker, ("openvino", "webgpu"))) else PEAK
     too_much = peak > most or peak - held > ADDED
     if is_own and too_much and request.node.get_closest_marker("slow") is None:
         pytest.fail(

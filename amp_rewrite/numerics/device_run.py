@@ -118,8 +118,10 @@ def run_on(
     if repeat < 0:
         raise OptionError("impossible repeat", found=repeat, expected="at least 0")
     evaluator = Evaluator(model, emulate=False, providers=[provider], threads=threads, profile=True)
-    first, outputs = _timed(evaluator, feeds)
-    nodes = evaluator.ran_nodes()
+    try:
+        first, outputs = _timed(evaluator, feeds)
+    finally:
+        nodes = evaluator.ran_nodes()  # which leaves no profile behind, whatever ended the run
     others = {} if original is None else _originals(original, provider, threads)
     seconds: list[float] = []
     beside: dict[str, list[float]] = {name: [] for name in others}

@@ -494,7 +494,7 @@ def test_convert_says_first_what_was_gained_and_last_what_to_try(
     assert lines[0].endswith("of the size; 100 % of the arithmetic in float16")
     model, output = folder / "plain.onnx", folder / "out.onnx"
     assert lines[lines.index(f"wrote {output}") + 1 :][:2] == [
-        "next: Compare it with the original on inputs of yours: nothing was verified yet.",
+        "next: Take inputs of yours (an array for each in inputs.npz), or have some made up.",
         f"  amp-rewrite verify {model} {output} --data inputs.npz",
     ]
 

@@ -35,7 +35,7 @@ def completed(
         ("amp-rewrite con", ["convert"]),
         ("amp-rewrite train", ["train-step", "train"]),
         ("amp-rewrite convert --prec", ["--precision"]),
-        ("amp-rewrite convert m.onnx --precision ", ["float16", "bfloat16"]),
+        ("amp-rewrite convert m.onnx --precision ", ["float16", "bfloat16", "float32"]),
         ("amp-rewrite verify --str", ["--stress", "--stress-budget"]),
         ("amp-rewrite explain m.onnx --target t", ["tensorrt"]),
         ("amp-rewrite convert m.onnx --level TENSOR", ["TENSOR_CORES_ONLY"]),

@@ -51,7 +51,7 @@ def test_data_give_one_verdict_and_a_model(
     assert convert(folder, "hot", "--data", folder / "large.npz", "--report", report) == 0
     out, err = capsys.readouterr()
     assert "nothing was compared: output y is 0.99999" in out
-    assert f"wrote {folder / 'out.onnx'}\nnext: Compare it with the original" in out
+    assert f"wrote {folder / 'out.onnx'}\nnext: Take inputs of yours" in out
     assert err == ""
     assert json.loads(report.read_text())["verdict"]["ok"] is True
 

@@ -61,6 +61,21 @@ def lists() -> amp.OpLists:
     return amp.OpLists.from_names(allow=["MatMul"])
 
 
+def low() -> onnx.ModelProto:
+    """Return a model in float16 whose converter left nothing in float32."""
+    return onnx.parser.parse_model(MODEL.replace("float", "float16"))
+
+
+@cache
+def repaired() -> amp.Repair:
+    return amp.repair(low())
+
+
+@cache
+def widened() -> amp.WideResult:
+    return amp.widen(low())
+
+
 @cache
 def converted() -> amp.Conversion:
     return amp.convert(model(), stress=False)
@@ -130,6 +145,11 @@ NUMERICS: Table = {
     "calibrate": lambda: (amp.calibrate, {"model": model(), "data": DATA, "precision": "float16"}),
     "calibrate one feed": lambda: of_one(amp.calibrate, "data", model=model()),
     "calibration.save": lambda: (calibrated().save, {"path": "own.yaml"}),
+    "check": lambda: (amp.check, {"model": low(), "data": DATA, "stress": False, "precision": "float16"}),
+    "repair": lambda: (amp.repair, {"model": low(), "stress": False, "precision": "float16"}),
+    "repair.save": lambda: (repaired().save, {"path": "own.onnx"}),
+    "widen": lambda: (amp.widen, {"model": low()}),
+    "widened.save": lambda: (widened().save, {"path": "own.onnx"}),
     "progress_bar": lambda: (amp.progress_bar, {"work": "measuring"}),
     "localise": lambda: (amp.localise, {"original": model(), "rewritten": other(), "data": DATA}),
     "localise one feed": lambda: of_one(amp.localise, "data", original=model(), rewritten=other()),

@@ -57,7 +57,17 @@ def _takes_arguments(function: Callable[..., Any]) -> bool:
 
 RECORDS = (
     *("RewriteResult", "Report", "VerifyReport", "CheckReport", "Conversion", "Calibration"),
-    *("RaisedModel", "OpLists", "TrainOp", "GraphValue", "IndexedSlices", "UpdateInput"),
+    *(
+        "RaisedModel",
+        "WideResult",
+        "SafetyReport",
+        "Repair",
+        "OpLists",
+        "TrainOp",
+        "GraphValue",
+        "IndexedSlices",
+        "UpdateInput",
+    ),
     *("LossScaleState", "Shards", "ShardedData", "Diagnosis", "Run"),
 )
 """Classes whose objects functions return: nobody calls them to make one."""

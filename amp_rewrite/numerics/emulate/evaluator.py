@@ -12,6 +12,7 @@ import onnx_ir as ir
 from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
@@ -26,6 +27,7 @@ from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session, takes_low_arrays
+from amp_rewrite.runtimes.ort.providers import check_form
 from amp_rewrite.runtimes.session import Provider, RanNode
 from amp_rewrite.targets import CPU
 
@@ -70,7 +72,10 @@ class Evaluator:
                 `outputs` names no value.
         """
         emulate = arguments.switch("emulate", emulate)
-        threads = arguments.threads(threads)
+        threads, profile = arguments.threads(threads), arguments.switch("profile", profile)
+        check_form(providers)
+        if not isinstance(rounding, RoundingTable | None):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError("rounding must be a table of what a runtime rounds once")
         typed = TypedModel.own(model)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)

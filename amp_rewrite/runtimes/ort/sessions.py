@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,9 +99,10 @@ class Session:
         load_libraries(device_of(providers))
         options = session_options() if options is None else options
         if profile:
-            self._folder = tempfile.TemporaryDirectory(prefix="amp_rewrite-")
+            folder = tempfile.mkdtemp(prefix="amp_rewrite-")
+            self._forget = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             options.enable_profiling = True
-            options.profile_file_prefix = str(Path(self._folder.name, "run"))
+            options.profile_file_prefix = str(Path(folder, "run"))
         source = model_source(model, self)
         self._what = what
         plugins = use_plugins(options, providers)
@@ -139,7 +142,7 @@ class Session:
         Those inside subgraphs are there once a run.
         """
         events = json.loads(Path(self.end_profiling()).read_text("utf-8"))
-        self._folder.cleanup()
+        self._forget()
         return tuple(_ran(e) for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
 
 
