@@ -33,7 +33,7 @@ PEAK = 3 << 29
 """What a process may ever hold: two processes, and what they start, fit 4 GiB."""
 
 ALONE = 3 << 30
-"""The same where tests run one at a time, on an engine that has memory of its own in the process."""
+"""The same where tests run one at a time, on an engine with memory of its own in the process."""
 
 ADDED = 1 << 30
 """What a test may add to what the process holds: in any order the tests stay below the peak."""

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.added import is_added_cast
+from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat_model import plain
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.invariants.violation import Violation, graphs, place
@@ -21,12 +23,26 @@ def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:
 
 
 def check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
-    """No added Cast reads another added Cast: float32 -> low -> float32 only loses precision."""
-    return tuple(
-        Violation("no-cast-chains", place(scope, node.name), f"reads {node.inputs[0].name}")
-        for scope, node in _added_casts(rewritten)
-        if node.inputs[0] is not None and is_added_cast(node.inputs[0].producer())
-    )
+    """No added Cast reads another added Cast: float32 -> low -> float32 only loses precision.
+
+    From one low type to another the way leads over float32, which loses nothing, where something
+    else reads that.
+    """
+    types = infer_types(rewritten)
+    found: list[Violation] = []
+    for scope, node in _added_casts(rewritten):
+        middle = node.inputs[0]
+        maker = None if middle is None else middle.producer()
+        if middle is None or maker is None or not is_added_cast(maker):
+            continue
+        first = None if maker.inputs[0] is None else types.get(maker.inputs[0])
+        ends = first, types.get(middle), _target(node)
+        shared = len(middle.uses()) > 1 and len(set(ends)) == len(ends)
+        if not (shared and ends[1] == tensor_type(FLOAT32.number)):
+            found.append(
+                Violation("no-cast-chains", place(scope, node.name), f"reads {middle.name}")
+            )
+    return tuple(found)
 
 
 def check_no_duplicate_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
