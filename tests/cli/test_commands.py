@@ -495,7 +495,7 @@ def test_convert_says_first_what_was_gained_and_last_what_to_try(
     model, output = folder / "plain.onnx", folder / "out.onnx"
     assert lines[lines.index(f"wrote {output}") + 1 :][:2] == [
         "next: Take inputs of yours (an array for each in inputs.npz), or have some made up.",
-        f"  amp-rewrite verify {model} {output} --data inputs.npz",
+        f"  amp-rewrite inputs {model} -o inputs.npz",
     ]
 
 

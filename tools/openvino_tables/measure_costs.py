@@ -466,7 +466,7 @@ def main() -> None:
         "version": 1,
         "runtime": f"openvino {version}",
         "device": device(options.threads),
-        "source": "tools/openvino/measure_costs.py",
+        "source": "tools/openvino_tables/measure_costs.py",
         "families": FAMILIES,
         "costs": [*rates(options)],
         "casts": [*casts(options)],

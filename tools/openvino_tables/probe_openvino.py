@@ -77,7 +77,7 @@ def main() -> None:
     if not computes_in(BFLOAT16.name):
         sys.exit("the processor has no instructions for bfloat16")
     version = runtime_version(import_runtime())
-    runtime, source = f"openvino {version}", "tools/openvino/probe_openvino.py"
+    runtime, source = f"openvino {version}", "tools/openvino_tables/probe_openvino.py"
     probe = Probe(OPENVINO, takes, (BFLOAT16,)).all()
     for text in CONTRIB:
         probe.call(of_text(text))

@@ -134,7 +134,7 @@ def main() -> None:
     table = {
         "version": 1,
         "runtime": f"openvino {version}",
-        "source": "tools/openvino/probe_rounding.py",
+        "source": "tools/openvino_tables/probe_rounding.py",
         "together": together(),
         "behind": {head: behind(head) for head in HEADS},
         "folded": FOLDED,
