@@ -280,5 +280,6 @@ def single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
         bases.append(FLOAT64)
     if not bases or flat.functions:
         return None
+    mend_types(flat)
     form = wide_form(flat, bases)
     return None if form is None else form.flat

@@ -55,3 +55,11 @@ def test_an_output_that_is_declared_wrong_is_refused() -> None:
     model = parse("g (float16[2] x) => (float[2] y) { y = Relu(x) }")
     with pytest.raises(GraphError, match="an output of the model has another type"):
         amp.repair(model)
+
+
+def test_from_one_low_type_to_the_other_nothing_contradictory_is_written() -> None:
+    product = "p = MatMul(x, w) y = Add(p, v)"
+    head = "g (float16[2,2] x, float16[2,2] w, float[2,2] v) => (float16[2,2] y)"
+    model = parse(f"{head} {{ {product} }}")
+    with pytest.raises(GraphError, match=r"reads two types .*tensor\(float16\) and"):
+        amp.rewrite(model, precision="bfloat16", target="schema")
