@@ -12,6 +12,7 @@ import onnx
 import pytest
 from house import FLOORS, PACKAGE, WALL
 
+import amp_rewrite as amp
 from amp_rewrite.targets import DATA
 
 KEPT = ("cli", "amp_rewrite")
@@ -42,7 +43,7 @@ sys.meta_path[:] = [f for f in sys.meta_path if "__editable__" not in str(f)]
 """A package that was installed from a checkout is found there too, folder by folder."""
 
 COMMANDS = (
-    ("convert", "m.onnx", "-o", "low.onnx", "--html", "page.html"),
+    ("convert", "m.onnx", "-o", "out.onnx", "--html", "page.html"),
     ("explain", "m.onnx", "product"),
     ("verify", "m.onnx", "low.onnx"),
     ("check-lists",),
@@ -68,7 +69,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
       [product] h = MatMul(x, w)
       y = Softmax(h)
     }"""
-    onnx.save(onnx.parser.parse_model(text), folder / "m.onnx")
+    model = onnx.parser.parse_model(text)
+    onnx.save(model, folder / "m.onnx")
+    amp.rewrite(model).save(folder / "low.onnx")
     (folder / "sitecustomize.py").write_text(NO_CHECKOUT, "utf-8")
     return folder
 
