@@ -128,6 +128,7 @@ def test_allowed_nodes_are_treated_as_on_the_allow_list() -> None:
     assert found == {"Exp": "allow-list", "Relu": "clear-next-to-allow"}
 
 
+@needs_opset(26)
 def test_what_cannot_be_retyped_is_not_allowed_by_name() -> None:
     text = """g (float[2,4] x) => (int32[2,4] y, float[2,4] z) {
         [a] z = Exp(x) [b] y = BitCast<to = 6>(x) }"""
