@@ -50,6 +50,7 @@ class FillSearch:
 
     type_graph: TypeGraph
     _found: dict[int, Fills | None] = field(default_factory=dict[int, "Fills | None"])
+    _read: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
     def of(self, value: int) -> Fills | None:
         """Return the fills of a float32 value; None for one without, as far as is known."""
@@ -81,6 +82,12 @@ class FillSearch:
 
     def _operands(self, value: int) -> list[int]:
         """Return the values whose fills become those of a value."""
+        found = self._read.get(value)
+        if found is None:
+            found = self._read[value] = self._looked_up(value)
+        return found
+
+    def _looked_up(self, value: int) -> list[int]:
         flat = self.type_graph.flat
         node = flat.producer[value]
         if node == ABSENT or filled_tensor(self.type_graph, value) is not None:

@@ -35,6 +35,8 @@ _GROWING = having(
 # operators: those with a divisor, the last input.
 _QUOTIENTS = ("Div", "Reciprocal")
 
+_MULTIPLYING = having(Trait.MULTIPLIES) | {"Pow", *_QUOTIENTS}
+
 # operators: those that give the right number for an infinity.
 _SATURATING = frozenset({"Atan", "Erf", "HardSigmoid", "Sigmoid", "Softsign", "Tanh"})
 
@@ -58,7 +60,9 @@ def unbounded_product(context: PaintContext, painting: Painting) -> str | None:
     None in a training step, whose loss scale has an eye on infinities.
     """
     flat, sizes = context.type_graph.flat, _Sizes(context, painting)
-    if not may_leave_range(context.low) or not painting.allow.any() or _is_step(context):
+    if not (may_leave_range(context.low) and painting.allow.any() and _multiplies_data(context)):
+        return None
+    if _is_step(context):
         return None
     reached: list[_Size] = []
     for node in range(flat.n_nodes):
@@ -69,6 +73,17 @@ def unbounded_product(context: PaintContext, painting: Painting) -> str | None:
         return None
     name, end = flat.node_names[first.node], f"{context.low.name} ends at {context.low.max:.6g}"
     return f"{name} has a product of {first.factors:.2g} activations that nothing bounds, {end}"
+
+
+def _multiplies_data(context: PaintContext) -> bool:
+    """Tell whether any node multiplies or divides two activations, or raises one to a power."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    return any(
+        operator(called) == "Pow"
+        or sum(v != ABSENT and constant_tensor(graph, v) is None for v in flat.inputs_of(node)) > 1
+        for node in range(flat.n_nodes)
+        if operator(called := flat.called(node)) in _MULTIPLYING
+    )
 
 
 def _is_step(context: PaintContext) -> bool:
