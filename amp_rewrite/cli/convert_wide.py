@@ -11,7 +11,6 @@ from amp_rewrite.cli.streams import shown
 from amp_rewrite.errors import OptionError
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.widen import widen
 
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types")
 
@@ -47,6 +46,8 @@ def widen_file(
             f"{extra[0]} says nothing of a float32 form, in which nothing is low",
             remedy="leave it away, or ask for --precision float16 or bfloat16",
         )
+    from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
+
     with progress_bar("widening", quiet=quiet) as progress:
         made = widen(model, keep_io_types=options.keep_io_types)
         if not dry_run:

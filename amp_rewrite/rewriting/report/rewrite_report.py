@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.html_table import HtmlTable
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.rewriting.report import report_lines
 from amp_rewrite.rewriting.report.device_advice import device_lines
@@ -30,6 +29,8 @@ from amp_rewrite.rewriting.report.records import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from amp_rewrite.base.html_table import HtmlTable
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
@@ -234,6 +235,8 @@ def _remarks(report: Report) -> Iterator[str]:
 
 def kept_table(kept: Mapping[tuple[str, str], int], precision: str, target: str) -> HtmlTable:
     """Return how many nodes stay float32 and why, for (reason, operator) -> how many nodes."""
+    from amp_rewrite.base.html_table import HtmlTable
+
     rows = [
         (count, operator, plain_phrase(reason, precision, target), reason)
         for (reason, operator), count in kept.items()
