@@ -36,6 +36,10 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.numerics.convert import convert as convert
     from amp_rewrite.numerics.emulate import Evaluator as Evaluator
     from amp_rewrite.numerics.emulate import evaluate as evaluate
+    from amp_rewrite.numerics.folder_report import FolderReport as FolderReport
+    from amp_rewrite.numerics.folders import check_folder as check_folder
+    from amp_rewrite.numerics.folders import convert_folder as convert_folder
+    from amp_rewrite.numerics.folders import repair_folder as repair_folder
     from amp_rewrite.numerics.raise_opset import RaisedModel as RaisedModel
     from amp_rewrite.numerics.raise_opset import raise_opset as raise_opset
     from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
@@ -59,6 +63,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.rewriting.widen import WideResult as WideResult
     from amp_rewrite.rewriting.widen import widen as widen
     from amp_rewrite.training.diagnosis.diagnosis import Diagnosis as Diagnosis
+    from amp_rewrite.training.diagnosis.rounding_errors import rounding_errors as rounding_errors
     from amp_rewrite.training.global_state import (
         disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
     )
@@ -76,7 +81,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
         register_loss_scale_wrapper as register_loss_scale_wrapper,
     )
     from amp_rewrite.training.global_state import set_global_policy as set_global_policy
-    from amp_rewrite.training.grad.indexed_slices import IndexedSlices as IndexedSlices
+    from amp_rewrite.training.grad.rule import IndexedSlices as IndexedSlices
     from amp_rewrite.training.graph.freeze import freeze as freeze
     from amp_rewrite.training.graph.freeze import frozen as frozen
     from amp_rewrite.training.graph.freeze import unfreeze as unfreeze
@@ -108,7 +113,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
             " enable_mixed_precision_graph_rewrite enable_mixed_precision_graph_rewrite_v1"
             " global_policy register_loss_scale_wrapper set_global_policy"
         ),
-        "training.grad.indexed_slices": "IndexedSlices",
+        "training.grad.rule": "IndexedSlices",
         "graph.io.load": "load",
         "graph.io.save": "save to_proto",
         "training.inject": "inject_loss_scaling",
@@ -123,6 +128,8 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "numerics.compare.verify_report": "VerifyReport",
         "numerics.conversion": "Conversion",
         "numerics.convert": "convert",
+        "numerics.folder_report": "FolderReport",
+        "numerics.folders": "check_folder convert_folder repair_folder",
         "numerics.raise_opset": "RaisedModel raise_opset",
         "numerics.ranges.calibrate": "Calibration calibrate",
         "numerics.repair": "Repair repair",
@@ -138,6 +145,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "training.session.training_session": "TrainingSession",
         "training.step.build_step": "build_step",
         "training.diagnosis.diagnosis": "Diagnosis",
+        "training.diagnosis.rounding_errors": "rounding_errors",
         "loop.doctor": "doctor",
         "loop.trainer": "Trainer train",
         "training.graph.freeze": "freeze frozen unfreeze",

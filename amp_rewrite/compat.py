@@ -87,11 +87,7 @@ def convert_float_to_float16(
 
 
 def _refuse(argument: Mapping[str, object]) -> None:
-    """Refuse an argument that asks for what a rewrite does not do.
-
-    Raises:
-        OptionError: It is set.
-    """
+    """Refuse an argument that asks for what a rewrite does not do."""
     for name, value in argument.items():
         if value:
             raise OptionError(
@@ -113,11 +109,7 @@ def _warn_of_cutting(least: float, largest: float) -> None:
 
 
 def _check_no_float16(flat: FlatGraph) -> None:
-    """Refuse a model with float16 values.
-
-    Raises:
-        OptionError: It has one.
-    """
+    """Refuse a model with float16 values."""
     for value, type_ in enumerate(infer(flat)):
         if element(type_) == FLOAT16.number:
             raise OptionError(

@@ -54,6 +54,12 @@ class AmpError(Exception):
         return printable(" ".join("; ".join(parts).split()))
 
 
+def placed(error: AmpError, where: object, kind: type[AmpError] | None = None) -> AmpError:
+    """Return an error with the same facts at another place, of another kind if one is given."""
+    facts = {"found": error.found, "expected": error.expected, "remedy": error.remedy}
+    return (kind or type(error))(error.what, where=where, **facts)
+
+
 class AmpWarning(UserWarning):
     """Category of every warning: what was asked for is done, but may not be what was meant."""
 

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from amp_rewrite.training.losses.huber import huber
-from amp_rewrite.training.losses.kl_divergence import kl_divergence
-from amp_rewrite.training.losses.mean_absolute_error import mean_absolute_error
-from amp_rewrite.training.losses.mean_squared_error import mean_squared_error
+from amp_rewrite.training.losses.differences import (
+    huber,
+    mean_absolute_error,
+    mean_squared_error,
+)
 from amp_rewrite.training.losses.sigmoid_cross_entropy import sigmoid_cross_entropy
-from amp_rewrite.training.losses.softmax_cross_entropy import softmax_cross_entropy
+from amp_rewrite.training.losses.softmax_cross_entropy import kl_divergence, softmax_cross_entropy
 
 __all__ = [
     "huber",

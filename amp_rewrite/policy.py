@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, LOW
-from amp_rewrite.errors import OptionError
 
 _MIXED = "mixed_"
 _TYPES = (*LOW, FLOAT32.name, "float64")
@@ -27,10 +27,7 @@ class Policy:
         Raises:
             OptionError: There is no such policy.
         """
-        if not isinstance(self.name, str) or self.name not in _NAMES:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptionError(
-                "unknown policy", found=repr(self.name), expected=" or ".join(map(repr, _NAMES))
-            )
+        arguments.one_of("policy", self.name, _NAMES)
 
     @property
     def compute_dtype(self) -> str:

@@ -318,4 +318,7 @@ def in_words() -> str:
     """Return the names as the command line's help explains them."""
     tested = " or ".join(target.name for target in TARGETS if target.kernels is not None)
     free = " or ".join(target.name for target in TARGETS if target.kernels is None)
-    return f"{tested}: only what the provider has kernels for; {free}: anything."
+    return (
+        f"{tested}: only what the provider has kernels for; {free}: anything. Default: what the "
+        f"model says that it was made for, else {DEFAULT}."
+    )

@@ -13,6 +13,8 @@
     python benchmarks/bench.py run-page                  what a run's page costs, and its readers
     python benchmarks/bench.py shards                    steps on several shards, and projections
     python benchmarks/bench.py gpu                       every precision on a GPU, and PyTorch's
+    python benchmarks/bench.py openvino                  the corpus in bfloat16 on OpenVINO
+    python benchmarks/bench.py convergence               bfloat16 on OpenVINO beside float32
     python benchmarks/bench.py page                      docs/measured.md from benchmarks/results/
 
 Each says with --help what else it takes; --json FILE writes its figures, with the machine and the
@@ -41,6 +43,8 @@ SCRIPTS = {
     "run-page": "bench_run_page.py",
     "shards": "bench_shards.py",
     "gpu": "bench_gpu.py",
+    "openvino": "bench_openvino.py",
+    "convergence": "bench_convergence.py",
     "page": "write_measured.py",
 }
 

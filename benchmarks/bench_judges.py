@@ -40,8 +40,8 @@ from amp_rewrite.errors import AmpError
 
 JOBS = Path(__file__).resolve().parent / "exported_jobs.py"
 CONVERTERS = (ORIGINAL, "amp_rewrite", "onnxconverter-common", "onnxruntime", "autocast", "onnxsim")
-OTHERS = ("amp_rewrite_webgpu",)
-"""Converters that have to be asked for."""
+OTHERS = ("amp_rewrite_webgpu", "onnxconverter-common, repaired", "onnxruntime, repaired")
+"""Converters that have to be asked for; the last two are followed by `repair`."""
 
 JUDGES = ("cpu", "cuda", "tensorrt", "webgpu", "emulation")
 _SECONDS = 120.0

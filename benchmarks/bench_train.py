@@ -3,8 +3,9 @@
     python benchmarks/bench.py train                     every network
     python benchmarks/bench.py train mlp --rounds 5      one, more often
     python benchmarks/bench.py train --torch-python PYTHON  an interpreter that has torch
-    python benchmarks/bench.py train --tools ours openvino openvino-bfloat16 torch torch-autocast
-                                                         on OpenVINO too, and PyTorch in bfloat16
+    python benchmarks/bench.py train --engines           on OpenVINO too, and PyTorch in bfloat16
+    python benchmarks/bench.py train gpt_lora --engines --add --json FILE
+                                                         the same, network by network
     python benchmarks/bench.py train --profile mlp       what the time of a step goes to
     python benchmarks/bench.py train --build             size and building time of bert-base's step
     python benchmarks/bench.py train --layers 12 24 48   building time of steps of so many layers
@@ -19,6 +20,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,7 @@ from typing import Any
 import numpy as np
 import onnx
 import train_models
-from results import Row, torch_versions
+from results import Results, Row, torch_versions
 from tables import report
 
 THREADS = 2
@@ -55,11 +57,22 @@ def network(name: str) -> tuple[onnx.ModelProto, Batch]:
         return train_models.digits_cnn(), images(64, 1, 8, 8)
     if name == "resnet":
         return train_models.resnet(), images(32, 3, 32, 32)
+    if name == "bert_mini":
+        tokens = np.random.default_rng(SEED).integers(0, 30522, (16, 64))
+        batch = {"x": tokens, "attention": np.ones(tokens.shape, np.float32), "t": tokens[:, 0] % 2}
+        return train_models.bert_base(4, 256, 4, length=64), batch
     numbers, vocabulary = train_models.text()
-    return train_models.transformer(len(vocabulary)), train_models.text_batch(numbers, 0, 16, 64)
+    size = {"size": 256, "layers": 4} if name == LORA else {}
+    batch = train_models.text_batch(numbers, 0, 16, 64)
+    return train_models.transformer(len(vocabulary), **size), batch
 
 
 NETWORKS: tuple[str, ...] = ("mlp", "digits_cnn", "resnet", "transformer")
+LORA, RANK = "gpt_lora", 8
+"""The network of which adapters of this rank are trained, of queries and values."""
+OF_ENGINES = (*NETWORKS, "bert_mini", LORA)
+LOW_OPSET = 22
+"""The opset from which Conv takes bfloat16."""
 
 
 def minimized(name: str) -> tuple[Any, Batch]:
@@ -67,13 +80,18 @@ def minimized(name: str) -> tuple[Any, Batch]:
     import amp_rewrite as amp
 
     proto, batch = network(name)
-    return amp.optimizers.Adam(1e-3).minimize(amp.value(amp.load(proto), "loss")), batch
+    model = amp.load(proto)
+    loss = amp.value(model, "loss")
+    if name == LORA:
+        amp.lora(model, "*.q.weight|*.v.weight", rank=RANK, alpha=2 * RANK)
+    return amp.optimizers.Adam(1e-3).minimize(loss), batch
 
 
-def ours(name: str, **options: Any) -> Callable[[], object]:
+def ours(name: str, *, opset: int = train_models.OPSET, **options: Any) -> Callable[[], object]:
     """Return one step of this package; the options are those of the session."""
     from amp_rewrite import TrainingSession
 
+    train_models.OPSET = opset
     train_op, batch = minimized(name)
     session = TrainingSession(train_op, threads=THREADS, **options)
     return lambda: session.run(batch)
@@ -87,15 +105,17 @@ def torchs(name: str, *, low: bool = False, compiled: bool = False) -> Callable[
     torch.set_num_threads(THREADS)
     proto, batch = network(name)
     weights = train_torch.weights_of(proto)
+    if name == LORA:
+        train_torch.adapt(weights, (".q", ".v"), RANK)
     optimizer = torch.optim.Adam(train_torch.parameters(weights), 1e-3)
-    x, t = torch.from_numpy(batch["x"]), torch.from_numpy(batch["t"])
+    given = [torch.from_numpy(array) for array in batch.values()]
     loss_of = train_torch.LOSSES[name]
     loss_of = torch.compile(loss_of) if compiled else loss_of
 
     def step() -> float:
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
-            loss = loss_of(weights, x, t)
+            loss = loss_of(weights, *given)
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -106,7 +126,9 @@ def torchs(name: str, *, low: bool = False, compiled: bool = False) -> Callable[
 TOOLS: dict[str, Callable[[str], Callable[[], object]]] = {
     "ours": ours,
     "openvino": partial(ours, providers=["openvino"]),
-    "openvino-bfloat16": partial(ours, providers=["openvino"], precision="bfloat16"),
+    "openvino-bfloat16": partial(
+        ours, providers=["openvino"], precision="bfloat16", opset=LOW_OPSET
+    ),
     "torch": torchs,
     "torch-autocast": partial(torchs, low=True),
     "torch-compile": partial(torchs, compiled=True),
@@ -249,14 +271,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", action="store_true", help="bert-base: nodes, building time")
     parser.add_argument("--layers", type=int, nargs="+", help="building times of so many layers")
     parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--add", action="store_true", help="keep the file's other networks")
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(USUAL))
+    engines = "six networks, every tool: ours on OpenVINO, PyTorch in bfloat16 and compiled"
+    parser.add_argument("--engines", action="store_true", help=engines)
     jobs = (*TOOLS, "float32", "float16")
     parser.add_argument("--job", choices=jobs, help=argparse.SUPPRESS)
 
 
 def train(options: argparse.Namespace) -> None:
     """Run the benchmark."""
-    names = options.networks or list(NETWORKS)
+    names = options.networks or list(OF_ENGINES if options.engines else NETWORKS)
     if options.job in ("float32", "float16"):
         print(json.dumps(build_layers(int(names[0]), options.job)))
     elif options.job:
@@ -273,10 +298,22 @@ def train(options: argparse.Namespace) -> None:
             rows = compare_layers(options.layers, options.rounds)
             report("layers", words, rows, options.json)
         else:
-            given = options.rounds, options.seconds, options.torch_python, options.tools
-            rows = compare(names, *given)
-            torch = torch_versions(options.torch_python)
-            report("train", words, rows, options.json, torch)
+            compare_all(names, options, words)
+
+
+def compare_all(names: list[str], options: argparse.Namespace, words: list[str]) -> None:
+    """Print the table, and write the results after each network: measuring all takes minutes."""
+    tools = list(TOOLS) if options.engines else options.tools
+    versions = torch_versions(options.torch_python)
+    rows: list[Row] = []
+    if options.add and options.json is not None and options.json.exists():
+        rows = [row for row in Results.read(options.json).rows if row["network"] not in names]
+    for name in names:
+        rows += compare([name], options.rounds, options.seconds, options.torch_python, tools)
+        rows.sort(key=lambda row: OF_ENGINES.index(row["network"]))
+        if options.json is not None:
+            Results.of(shlex.join(words), rows, versions).write(options.json)
+    report("train", words, rows, options.json, versions)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,19 @@ def onnxsim(source: Path, target: Path, _: str) -> None:
     onnx.save(simplifier.quantize_fp16(str(source), keep_io_types=True), str(target))
 
 
+def repaired(convert: Callable[[Path, Path, str], None]) -> Callable[[Path, Path, str], None]:
+    """Return a conversion after which this project repairs what was written."""
+
+    def run(source: Path, target: Path, precision: str) -> None:
+        import amp_rewrite as amp
+
+        low = target.with_name(f"low_{target.name}")
+        convert(source, low, precision)
+        amp.repair(low).save(target)
+
+    return run
+
+
 TOOLS: dict[str, Callable[[Path, Path, str], None]] = {
     "amp_rewrite": amp_rewrite,
     "amp_rewrite_webgpu": amp_rewrite_webgpu,
@@ -75,6 +88,8 @@ TOOLS: dict[str, Callable[[Path, Path, str], None]] = {
     "onnxruntime": onnxruntime,
     "autocast": autocast,
     "onnxsim": onnxsim,
+    "onnxconverter-common, repaired": repaired(onnxconverter_common),
+    "onnxruntime, repaired": repaired(onnxruntime),
 }
 FLOAT16_ONLY = ("onnxconverter-common", "onnxruntime", "onnxsim")
 

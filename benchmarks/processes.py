@@ -16,9 +16,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+THREADS = 2
+"""Threads of a model that is timed."""
 
 JOBS = Path(__file__).resolve().parent / "bench_jobs.py"
+
+_LEAST_RUNS, _WARM_RUNS = 7, 3
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,23 @@ def answer(cost: Cost) -> dict[str, Any]:
     """Return the JSON object in the last line that a job printed; what it uses may print before."""
     lines = cost.output.strip().splitlines()
     return {"error": cost.error} if cost.error or not lines else json.loads(lines[-1])
+
+
+def times_of(run: Callable[[], _Found], seconds: float) -> tuple[_Found, list[float]]:
+    """Return what a run returns, and the milliseconds of runs: all of some seconds, or the least.
+
+    Some runs before them are not timed.
+    """
+    for _ in range(_WARM_RUNS - 1):
+        run()
+    found = run()
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(taken) < _LEAST_RUNS or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        taken.append(1e3 * (time.perf_counter() - start))
+    return found, taken
 
 
 def interleaved(rounds: int, jobs: Mapping[str, Callable[[], Cost]]) -> dict[str, list[Cost]]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+import openvino_table
+from markdown_table import markdown, ratios, spread
 from results import Results, Row
 
 PEER = "onnxruntime"
@@ -19,37 +21,12 @@ TOOLS = {
     ORIGINAL: "the float32 model",
     "amp_rewrite_webgpu": "amp_rewrite, target webgpu",
     "onnxruntime": "ONNX Runtime's float16 tool",
+    "onnxruntime, repaired": "ONNX Runtime's float16 tool, repaired",
     "floor": "copying and numpy",
     "autocast": "AutoCast",
 }
 """Tool -> what a table calls it; others by their name."""
 MICRO = 1e6
-
-
-def spread(numbers: Sequence[float], digits: int = 2) -> str:
-    """Return a median with the least and the greatest: "1.02 (0.99 to 1.05)"."""
-    if not numbers:
-        return ""
-    texts = [f"{number:.{digits}f}" for number in (median(numbers), min(numbers), max(numbers))]
-    return "{} ({} to {})".format(*texts) if len(numbers) > 1 else texts[0]
-
-
-def ratios(ours: Sequence[float], others: Sequence[float]) -> list[float]:
-    """Return the ratio of every round that both took part in."""
-    return [our / other for our, other in zip(ours, others, strict=False)]
-
-
-def markdown(head: str, lines: Sequence[Sequence[object]]) -> str:
-    """Return a table; the columns of `head` are divided by |, and numbers begin with a digit."""
-    titles = [title.strip() for title in head.split("|")]
-    sides = ["---:" if _is_number(lines, i) else "---" for i in range(len(titles))]
-    rows = [titles, sides, *lines]
-    return "\n".join(f"| {' | '.join(map(str, row))} |".replace("  ", " ") for row in rows)
-
-
-def _is_number(lines: Sequence[Sequence[object]], column: int) -> bool:
-    cells = [str(line[column]) for line in lines if line[column] != ""]
-    return bool(cells) and all(cell[0].isdigit() for cell in cells)
 
 
 def _of(rows: Sequence[Row], **facts: str) -> Row:
@@ -252,6 +229,26 @@ def _least(cosines: Sequence[float | None]) -> str:
     return f"{min(found):.5f}" if len(found) == len(cosines) else "not finite"
 
 
+def convergence(rows: Sequence[Row]) -> str:
+    """Return how far bfloat16 is from float32, and what a training without a loss scale leaves."""
+    trained = [row for row in rows if "losses" in row]
+    lines = [
+        [row["training"], row["low, %"], *row["losses"], *row["apart, %"], *row["accuracies, %"]]
+        for row in trained
+    ]
+    kinds = ("float32", "bfloat16", "PyTorch autocast")
+    kinds = kinds[: len(trained[0]["losses"])] if trained else kinds
+    head = [
+        *("training", "low, %"),
+        *(f"loss, {kind}" for kind in kinds),
+        *(f"curves apart, {kind}, %" for kind in kinds[1:]),
+        *(f"accuracy, {kind}, %" for kind in kinds),
+    ]
+    left = [[row["training"], row["loss left, %"]] for row in rows if "loss left, %" in row]
+    tables = [markdown(" | ".join(head), lines)] if lines else []
+    return "\n\n".join([*tables, *([markdown("training | loss left, %", left)] if left else [])])
+
+
 JUDGES = {
     "checker": "valid",
     "loads": "loads on a CPU",
@@ -303,10 +300,15 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "scaling": scaling,
     "startup": startup,
     "train": train,
+    "engines": train,
     "layers": layers,
     "exported": exported,
     "judges": judges,
     "torch": torch,
+    "openvino": openvino_table.openvino,
+    "openvino_batch": openvino_table.openvino,
+    "openvino_exported": openvino_table.openvino,
+    "convergence": convergence,
 }
 """Table, which is also what its results are called -> its text."""
 
@@ -315,9 +317,10 @@ def origin(results: Results) -> str:
     """Return when, where and with which command results were measured."""
     machine = results.machine
     packages = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    processor = ", ".join((machine["cpu"], *machine.get("instructions", ())))
     text = (
         f"`python benchmarks/bench.py {results.command}` measured this on {results.date}, on "
-        f"{machine['cores']} cores ({machine['cpu']}), with Python {machine['python']}, {packages}."
+        f"{machine['cores']} cores ({processor}), with Python {machine['python']}, {packages}."
     )
     return textwrap.fill(text, 128, break_on_hyphens=False)
 

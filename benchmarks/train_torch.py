@@ -16,6 +16,7 @@ Loss = Callable[..., torch.Tensor]
 """Weights and the feeds of the network, in order -> loss."""
 
 _STATISTICS = (".mean", ".var")
+_ALPHA_BY_RANK = 2.0
 
 
 def weights_of(model: onnx.ModelProto) -> Weights:
@@ -34,15 +35,29 @@ def parameters(weights: Weights) -> list[torch.Tensor]:
     return [tensor for tensor in weights.values() if tensor.requires_grad]
 
 
+def adapt(weights: Weights, ends: tuple[str, ...], rank: int) -> None:
+    """Freeze all weights, and put low-rank adapters beside dense layers whose names end so."""
+    names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
+    for tensor in weights.values():
+        tensor.requires_grad_(False)
+    for name in names:
+        if name.endswith(ends):
+            inputs, outputs = weights[f"{name}.weight"].shape
+            weights[f"{name}.a"] = (torch.randn(inputs, rank) / inputs**0.5).requires_grad_()
+            weights[f"{name}.b"] = torch.zeros(rank, outputs, requires_grad=True)
+
+
 def _linear(w: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
     return functional.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
 
 
-def _conv(w: Weights, name: str, x: torch.Tensor, step: int = 1) -> torch.Tensor:
+def _conv(
+    w: Weights, name: str, x: torch.Tensor, step: int = 1, *, training: bool = True
+) -> torch.Tensor:
     weight = w[f"{name}.weight"]
     y = functional.conv2d(x, weight, stride=step, padding=weight.shape[-1] // 2)
     mean, var = w[f"{name}.mean"], w[f"{name}.var"]
-    return functional.batch_norm(y, mean, var, w[f"{name}.scale"], w[f"{name}.bias"], True, 0.1)
+    return functional.batch_norm(y, mean, var, w[f"{name}.scale"], w[f"{name}.bias"], training, 0.1)
 
 
 def _norm(w: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -51,23 +66,35 @@ def _norm(w: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def _dense(w: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
-    return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+    y = x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+    thin = w.get(f"{name}.a")
+    return y if thin is None else y + x @ thin @ w[f"{name}.b"] * _ALPHA_BY_RANK
 
 
 def mlp(w: Weights, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """Return the loss of the multilayer perceptron."""
+    return functional.cross_entropy(mlp_logits(w, x), t)
+
+
+def mlp_logits(w: Weights, x: torch.Tensor, *, training: bool = True) -> torch.Tensor:
+    """Return the logits of the multilayer perceptron, which are the same while it trains."""
     for i in range(sum(name.startswith("layer") for name in w) // 2):
         x = functional.relu(_linear(w, f"layer{i}", x))
-    return functional.cross_entropy(_linear(w, "last", x), t)
+    return _linear(w, "last", x)
 
 
 def digits_cnn(w: Weights, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """Return the loss of the network for digits."""
-    x = functional.relu(_conv(w, "conv1", x))
-    x = functional.max_pool2d(functional.relu(_conv(w, "conv2", x)), 2)
-    x = functional.dropout(x, 0.25).flatten(1)
-    x = functional.dropout(functional.relu(_linear(w, "hidden", x)), 0.25)
-    return functional.cross_entropy(_linear(w, "last", x), t)
+    return functional.cross_entropy(digits_cnn_logits(w, x), t)
+
+
+def digits_cnn_logits(w: Weights, x: torch.Tensor, *, training: bool = True) -> torch.Tensor:
+    """Return the logits of the network for digits."""
+    x = functional.relu(_conv(w, "conv1", x, training=training))
+    x = functional.max_pool2d(functional.relu(_conv(w, "conv2", x, training=training)), 2)
+    x = functional.dropout(x, 0.25, training).flatten(1)
+    x = functional.dropout(functional.relu(_linear(w, "hidden", x)), 0.25, training)
+    return _linear(w, "last", x)
 
 
 def resnet(w: Weights, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -130,4 +157,8 @@ LOSSES: dict[str, Loss] = {
     "resnet": resnet,
     "transformer": transformer,
     "bert_base": bert_base,
+    "bert_mini": bert_base,
+    "gpt_lora": transformer,
 }
+LOGITS: dict[str, Loss] = {"digits_mlp": mlp_logits, "digits_cnn": digits_cnn_logits}
+"""Network -> its logits from weights and x, `training` or not."""

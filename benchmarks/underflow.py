@@ -59,8 +59,10 @@ def batch(step: int) -> dict[str, NDArray[np.float32]]:
     return {"x": x.astype(np.float32), "t": t.astype(np.float32)}
 
 
-def session(precision: str, scaled: bool, seed: int = 0) -> amp.TrainingSession:
-    """Return a session that trains the network, emulated on a CPU."""
+def session(
+    precision: str, scaled: bool, seed: int = 0, *, engine: str | None = None
+) -> amp.TrainingSession:
+    """Return a session that trains the network, emulated on a CPU unless an engine computes it."""
     model = amp.load(network(seed))
     # Adam's usual epsilon of 1e-8 is as large as these gradients.
     optimizer = amp.optimizers.Adam(1e-3, epsilon=1e-12)
@@ -68,12 +70,17 @@ def session(precision: str, scaled: bool, seed: int = 0) -> amp.TrainingSession:
         scale = amp.DynamicLossScale(2.0**15, increment_period=20)
         optimizer = amp.LossScaleOptimizer(optimizer, scale)
     op = optimizer.minimize(amp.value(model, "loss"))
+    if engine is not None:
+        target = f"{engine},schema"
+        return amp.TrainingSession(op, [engine], precision=precision, target=target, threads=1)
     return amp.TrainingSession(op, precision=precision, emulate=True, threads=1)
 
 
-def curve(precision: str, scaled: bool, steps: int = STEPS, seed: int = 0) -> NDArray[np.float64]:
+def curve(
+    precision: str, scaled: bool, steps: int = STEPS, seed: int = 0, *, engine: str | None = None
+) -> NDArray[np.float64]:
     """Return the loss of each step relative to the mean square of the targets, (steps,)."""
-    with session(precision, scaled, seed) as opened:
+    with session(precision, scaled, seed, engine=engine) as opened:
         losses = [float(opened.run(batch(i), "loss")["loss"]) for i in range(steps)]
     return np.array(losses) / (
         TARGET**2 * np.mean([np.mean((batch(i)["t"] / TARGET) ** 2) for i in range(8)])

@@ -3,7 +3,8 @@
     python benchmarks/bench.py page             writes the pages
     python benchmarks/bench.py page --check     exits with 1 if a page is not what would be written
 
-A table stands between two comments, `<!-- figures: NAME -->` and `<!-- end of figures -->`.
+A table stands between two comments, `<!-- figures: NAME -->` and `<!-- end of figures -->`; a
+picture is a file of its own beside the pages.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import re
 import sys
 from pathlib import Path
 
+from openvino_table import picture
 from results import RESULTS, Results
 from tables import TABLES, origin, summary
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "measured.md")
+PICTURES = {ROOT / "docs" / "openvino.svg": (picture, "openvino")}
+"""Picture -> what draws it, and the results that it shows."""
+
 _FIGURES = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
@@ -34,6 +39,16 @@ def with_figures(page: str) -> str:
     return _FIGURES.sub(lambda found: f"{found[1]}\n{figures(found[2])}\n\n{found[3]}", page)
 
 
+def contents() -> dict[Path, str]:
+    """Return what every page and picture has to hold."""
+    pages = {page: with_figures(page.read_text("utf-8")) for page in PAGES}
+    pictures = {
+        path: draw(Results.read(RESULTS / f"{name}.json").rows)
+        for path, (draw, name) in PICTURES.items()
+    }
+    return pages | pictures
+
+
 def main(arguments: list[str]) -> int:
     """Write or check the pages."""
     parser = argparse.ArgumentParser(
@@ -41,13 +56,17 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(arguments).check
-    outdated = [p for p in PAGES if with_figures(p.read_text("utf-8")) != p.read_text("utf-8")]
-    for page in outdated:
+    outdated = {
+        path: text
+        for path, text in contents().items()
+        if not path.exists() or path.read_text("utf-8") != text
+    }
+    for path, text in outdated.items():
         if check:
-            print(f"{page.name} is not what benchmarks/results/ gives", file=sys.stderr)
+            print(f"{path.name} is not what benchmarks/results/ gives", file=sys.stderr)
         else:
-            page.write_text(with_figures(page.read_text("utf-8")), "utf-8")
-            print(f"wrote {page.name}")
+            path.write_text(text, "utf-8")
+            print(f"wrote {path.name}")
     return 1 if check and outdated else 0
 
 

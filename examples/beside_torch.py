@@ -82,15 +82,17 @@ def train_in_torch(
     *,
     schedule: Any = None,
     accumulate: int = 1,
+    low: bool = False,
 ) -> Run:
-    """Train with PyTorch, on one core, in float32."""
+    """Train with PyTorch, on one core, in float32 or by its autocast to bfloat16."""
     import torch
     from torch.nn import functional
 
     def outcome(batch: Batch) -> tuple[Any, Any]:
         *inputs, labels = (torch.from_numpy(array) for array in batch.values())
-        logits = network(*inputs)
-        return functional.cross_entropy(logits, labels), logits
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            logits = network(*inputs)
+            return functional.cross_entropy(logits, labels), logits.float()
 
     torch.set_num_threads(1)
     found, times = list[float](), [time.process_time()]

@@ -38,8 +38,10 @@ def train_op(precision: str) -> amp.optimizers.TrainOp:
     return optimizer.minimize(loss, accumulate=ACCUMULATE)
 
 
-def in_torch(batches: list[recipe_data.Batch], held_out: recipe_data.Batch) -> beside_torch.Run:
-    """Do the same in PyTorch."""
+def in_torch(
+    batches: list[recipe_data.Batch], held_out: recipe_data.Batch, *, low: bool = False
+) -> beside_torch.Run:
+    """Do the same in PyTorch, in float32 or by its autocast to bfloat16."""
     import torch
     from torch_networks import Bert, with_weights_of
 
@@ -53,7 +55,7 @@ def in_torch(batches: list[recipe_data.Batch], held_out: recipe_data.Batch) -> b
     optimizer = torch.optim.AdamW(groups, RATE, eps=1e-8)
     warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / WARM_UP, 1))
     return beside_torch.train_in_torch(
-        network, optimizer, batches, held_out, schedule=warm_up, accumulate=ACCUMULATE
+        network, optimizer, batches, held_out, schedule=warm_up, accumulate=ACCUMULATE, low=low
     )
 
 

@@ -38,8 +38,10 @@ def train_op(precision: str) -> amp.optimizers.TrainOp:
     return optimizer.minimize(loss)
 
 
-def in_torch(batches: list[recipe_data.Batch], held_out: recipe_data.Batch) -> beside_torch.Run:
-    """Do the same in PyTorch, from the same adapters."""
+def in_torch(
+    batches: list[recipe_data.Batch], held_out: recipe_data.Batch, *, low: bool = False
+) -> beside_torch.Run:
+    """Do the same in PyTorch, from the same adapters, in float32 or by autocast to bfloat16."""
     import torch
     from torch_networks import Gpt, LowRank, with_weights_of
 
@@ -53,7 +55,7 @@ def in_torch(batches: list[recipe_data.Batch], held_out: recipe_data.Batch) -> b
         network.set_submodule(name, layer)
         trained += [layer.a, layer.b]
     optimizer = torch.optim.Adam(trained, RATE)
-    return beside_torch.train_in_torch(network, optimizer, batches, held_out)
+    return beside_torch.train_in_torch(network, optimizer, batches, held_out, low=low)
 
 
 def main() -> None:

@@ -35,8 +35,10 @@ def train_op(precision: str) -> amp.optimizers.TrainOp:
     return optimizer.minimize(loss)
 
 
-def in_torch(batches: list[recipe_data.Batch], held_out: recipe_data.Batch) -> beside_torch.Run:
-    """Do the same in PyTorch."""
+def in_torch(
+    batches: list[recipe_data.Batch], held_out: recipe_data.Batch, *, low: bool = False
+) -> beside_torch.Run:
+    """Do the same in PyTorch, in float32 or by its autocast to bfloat16."""
     import torch
     from torch_networks import ResNet, with_weights_of
 
@@ -44,7 +46,7 @@ def in_torch(batches: list[recipe_data.Batch], held_out: recipe_data.Batch) -> b
     network.requires_grad_(False)
     network.head.requires_grad_(True)
     optimizer = torch.optim.SGD(network.head.parameters(), RATE, MOMENTUM)
-    return beside_torch.train_in_torch(network, optimizer, batches, held_out)
+    return beside_torch.train_in_torch(network, optimizer, batches, held_out, low=low)
 
 
 def main() -> None:

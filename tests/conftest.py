@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 
 # Threads of ONNX Runtime and of BLAS that wait for work take the cores from the other workers. Set
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 import tensorrt_judge
 from chromium import find_chromium, missing
+from hypothesis import find, settings
+from hypothesis.strategies import booleans
 from resources import give_back, memory, peak_memory
 from tools_installed import REQUIRED
 
@@ -26,6 +29,10 @@ from amp_rewrite.training.global_state import global_state
 # A shell lets what it runs in the background ignore SIGINT, which all processes from here on would.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A time says nothing on a machine with others; in CI a second run tries what the first one tried.
+settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("shared")
 
 WEBGPU = "WebGpuExecutionProvider"
 
@@ -42,6 +49,18 @@ GARBAGE = 1 << 27
 """Growth that is worth a collection, which takes as long as ten tests: models are rings of objects,
 which wait for one.
 """
+
+
+def pytest_collection_finish() -> None:
+    """Let no later collection look at the tests themselves: 13,000 of them, which all stay.
+
+    Hypothesis 6.100 looks for who holds its generator of random numbers when it first runs, and
+    does not find a holder that is frozen: it runs here first.
+    """
+    find(booleans(), bool, settings=settings(database=None))
+    gc.collect()
+    gc.freeze()
+
 
 _kept = 0
 """The least that the process held since the last collection."""

@@ -17,6 +17,7 @@ any did.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -32,6 +33,9 @@ from changed import changed_files, choose  # noqa: E402 from the folder above
 # checkout, has amp_rewrite.lists in its place.
 PYTHON = (sys.executable, "-P")
 CHANGED = "changed"
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+"""Of the steps. Tests are rewritten by pytest and compiled, 10 s a process unless that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ Command = tuple[str, ...]
 
 def steps(workers: str, slow: bool, pytest_arguments: list[str]) -> dict[str, Command]:
     """Return the command of every step, in the order in which they run."""
-    tests = [*PYTHON, "-m", "pytest", "-q", "-n", workers]
+    # worksteal: neighbours share fixtures and models that are kept, and stay with one worker
+    tests = [*PYTHON, "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal"]
     if not slow:
         tests += ["-m", "not slow"]
     return {
@@ -88,7 +93,10 @@ def run_step(step: str, command: Command) -> Outcome:
     """Run one step with its output on the terminal."""
     print(f"== {step}: {' '.join(command[1:])}", flush=True)
     start = time.perf_counter()
-    status = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL).returncode
+    process = subprocess.run(
+        command, cwd=ROOT, env=ENVIRONMENT, check=False, stdin=subprocess.DEVNULL
+    )
+    status = process.returncode
     return Outcome(step, status == 0, time.perf_counter() - start)
 
 

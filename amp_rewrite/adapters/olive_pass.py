@@ -68,5 +68,5 @@ def _type_of(option: Field[Any]) -> Any:
     if option.name == "lists":
         return str | names | None
     if option.metadata["flag"] is None:
-        return type(option.default)
+        return str | None if option.default is None else type(option.default)
     return bool | names if isinstance(option.default, bool) else names

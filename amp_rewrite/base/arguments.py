@@ -10,7 +10,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.errors import AmpError, DataError, OptionError
+
+Raised = Callable[..., AmpError]
+"""Makes the error about an argument: a class, or one with some of its facts."""
 
 _MOST_THREADS = 2**31 - 1
 """What ONNX Runtime's option can hold."""
@@ -24,6 +27,7 @@ def number(
     high: float = math.inf,
     above: bool = False,
     expected: str,
+    error: Raised = OptionError,
 ) -> float:
     """Return an argument as a float.
 
@@ -34,28 +38,36 @@ def number(
         high: The largest.
         above: Whether `low` itself is excluded.
         expected: What is allowed, in words.
+        error: What to raise; so for the other functions.
 
     Raises:
-        OptionError: It is not a real number, is NaN, or lies outside.
+        AmpError: `error`: it is not a real number, is NaN, or lies outside.
     """
     given = _real(value)
     if given is None or not (given > low if above else given >= low) or given > high:
-        raise OptionError(f"impossible {name}", found=_shown(value), expected=expected)
+        raise error(f"impossible {name}", found=_shown(value), expected=expected)
     return given
 
 
-def integer(name: str, value: object, *, low: int = 0, high: int = 2**63 - 1) -> int:
+def integer(
+    name: str,
+    value: object,
+    *,
+    low: int = 0,
+    high: int = 2**63 - 1,
+    error: Raised = OptionError,
+) -> int:
     """Return an argument as an int.
 
     Raises:
-        OptionError: It is not an integer, or lies outside of `low` to `high`.
+        AmpError: `error`: it is not an integer, or lies outside of `low` to `high`.
     """
     given = whole_number(value)
     if given is None:
-        raise OptionError(f"{name} must be an integer", found=_shown(value))
+        raise error(f"{name} must be an integer", found=_shown(value))
     if not low <= given <= high:
         bound = f"at least {low}" if given < low else f"at most {high}"
-        raise OptionError(f"impossible {name}", found=_shown(value), expected=bound)
+        raise error(f"impossible {name}", found=_shown(value), expected=bound)
     return given
 
 
@@ -83,15 +95,15 @@ def threads(value: object) -> int:
     return count
 
 
-def switch(name: str, value: object) -> bool:
+def switch(name: str, value: object, *, error: Raised = OptionError) -> bool:
     """Return an argument that is True or False.
 
     Raises:
-        OptionError: It is neither, nor 0 or 1.
+        AmpError: `error`: it is neither, nor 0 or 1.
     """
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise OptionError(f"{name} must be True or False", found=_shown(value))
+    raise error(f"{name} must be True or False", found=_shown(value))
 
 
 def text(name: str, value: object, *, what: str) -> str:
@@ -139,16 +151,14 @@ def paths(name: str, value: object) -> list[str | Path]:
     return cast("list[str | Path]", items)
 
 
-def one_of(name: str, value: object, known: Collection[str]) -> str:
+def one_of(name: str, value: object, known: Collection[str], *, error: Raised = OptionError) -> str:
     """Return an argument that is one of a few words.
 
     Raises:
-        OptionError: It is none of them.
+        AmpError: `error`: it is none of them.
     """
     if not isinstance(value, str) or value not in known:
-        raise OptionError(
-            f"unknown {name}", found=_shown(value), expected=" or ".join(map(repr, known))
-        )
+        raise error(f"unknown {name}", found=_shown(value), expected=" or ".join(map(repr, known)))
     return value
 
 

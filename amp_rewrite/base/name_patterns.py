@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from amp_rewrite.base.printable import shortened
@@ -19,6 +20,11 @@ EXPRESSION = "re:"
 """What a regular expression begins with."""
 
 REMEDY = "* stands for any text in a name, and re: begins a regular expression"
+
+_MOST = 3
+
+_MANY = 20_000
+"""Comparing with more names than that would take longer than a user waits for an error."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,6 @@ class NamePattern:
     @staticmethod
     def of(text: str, where: str) -> NamePattern:
         """Read a pattern.
-
-        Args:
-            text: What the user wrote.
-            where: The option that has it.
 
         Raises:
             OptionError: It is not a regular expression, though it says so.
@@ -79,3 +81,23 @@ def hint(text: str) -> str:
     if not text.startswith(EXPRESSION) and re.search(r"\.[*+]|\\|\(|\^|\$", text):
         return f"write {EXPRESSION}{shortened(text)} if it is a regular expression"
     return REMEDY
+
+
+def nearest(wanted: str, names: Iterable[str]) -> list[str]:
+    """Return up to three names like one that a user wrote.
+
+    Names in which it occurs, whatever the case, come first; then those that are spelled alike.
+    """
+    known = list(dict.fromkeys(name for name in names if name))
+    sought = wanted.lower()
+    found = [name for name in known if sought in name.lower()] if sought else []
+    if len(found) < _MOST:
+        lower = {name.lower(): name for name in known[:_MANY]}
+        found += [lower[match] for match in get_close_matches(sought, lower, _MOST)]
+    return list(dict.fromkeys(found))[:_MOST]
+
+
+def suggestion(wanted: str, names: Iterable[str], kind: str) -> str:
+    """Return what an error says was expected: the nearest names, or what kind of name."""
+    found = nearest(wanted, names)
+    return " or ".join(map(repr, found)) if found else kind

@@ -2,7 +2,7 @@
 
 A name in an ONNX file is any string. On a terminal a control character of it acts (ESC colors and
 moves the cursor), a line break makes one message look like two, and marks of direction show the
-letters in another order than they have.
+letters in another order than they have. Numbers are shown as people say them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ _ACTING = re.compile(
 
 _LINE = 160
 """Characters that `repr` shows of an object."""
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+_STEP = 1000
+_THREE_DIGITS = 100
 
 
 def printable(text: str) -> str:
@@ -44,3 +48,17 @@ def one_line(thing: object, text: str) -> str:
 
 def _spelled(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode("ascii")
+
+
+def in_bytes(count: int) -> str:
+    """Return a number of bytes with three digits at least: "58.4 MB"."""
+    number, unit = float(count), 0
+    while abs(number) >= _STEP and unit < len(_UNITS) - 1:
+        number, unit = number / _STEP, unit + 1
+    digits = 0 if unit == 0 or abs(number) >= _THREE_DIGITS else 1
+    return f"{number:,.{digits}f} {_UNITS[unit]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return how many there are of something: "1 node", "2,000 nodes"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -9,8 +9,10 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError
+from amp_rewrite.numerics.folders import check_folder
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -19,7 +21,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 @with_rewrite_options(*common.NOT_OF_GIVEN)
 def check(
-    model: Annotated[Path, typer.Argument(help="The ONNX model; - is standard input.")],
+    model: common.FileOrFolder,
     options: RewriteOptions,
     data: Annotated[
         list[Path] | None,
@@ -38,25 +40,38 @@ def check(
         ),
     ] = None,
     report: common.ReportFile = None,
+    html: common.Page = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Tell whether MODEL, in 16 bits, is safe in the types that it has.
 
     First what a run shows, emulated in the arithmetic of the target, against the model's own
     float32 form; then what the rules fear. Exit status 3 means that it is not safe. Of a float32
-    model it is said what a conversion to --precision would have to keep.
+    model it is said what a conversion to --precision would have to keep. Of a folder every model in
+    16 bits is asked, and whether connected inputs and outputs have one type.
     """
-    if report is not None and report.resolve() == model.resolve():
-        raise OptionError("the report would overwrite the model", where=report)
+    common.check_reports([model], report, html)
     if not run and (data or stress):
         raise OptionError("--no-run runs nothing", remedy="leave --data and --stress away")
+    if model.is_dir():
+        refuse_for_folder(model, None, report, {"--data": data, "--html": html})
+        with progress_bar("checking", quiet=quiet) as progress:
+            of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
+        finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
+        return
     with progress_bar("checking", quiet=quiet) as progress:
         found = run_check(
             model, [*data] if data else None, options, run=run, stress=stress, progress=progress
         )
+        if html is not None:
+            from amp_rewrite.page.low_model import write_check_page  # loaded for the page alone
+
+            progress("writing the page")
+            write_check_page(html, found, model, data)
     if report is not None:
         write_text(report, found.to_json())
     if not quiet:
+        common.say_target(options, found.target, common.console())
         print_safety(found, common.console())
     if not found.ok:
         raise typer.Exit(common.NOT_STRICT)

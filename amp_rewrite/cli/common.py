@@ -14,6 +14,7 @@ from amp_rewrite.cli.streams import writes_data
 from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
+    from amp_rewrite.rewriting.plan.options import RewriteOptions
     from amp_rewrite.rewriting.report.plain_console import PlainConsole
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
@@ -38,6 +39,21 @@ def error_console() -> PlainConsole:
     from amp_rewrite.rewriting.report.plain_console import PlainConsole
 
     return PlainConsole(stderr=True)
+
+
+def say_target(options: RewriteOptions, taken: str, out: PlainConsole) -> None:
+    """Say which target was taken where the model named it, and that is not the default one."""
+    from amp_rewrite import targets
+
+    if options.target is None and taken != targets.DEFAULT:
+        out.print(f"target {taken}: the model says that it was made for it (or name --target)")
+
+
+def rounding_errors(model: Any, data: Any, precision: str) -> Mapping[str, float]:
+    """Estimate what rounding brings, by gradients: the training wing is imported when asked."""
+    from amp_rewrite.training.diagnosis.rounding_errors import rounding_errors
+
+    return rounding_errors(model, data, precision)
 
 
 def completing(choices: Iterable[str]) -> Callable[[str], list[str]]:
@@ -74,11 +90,32 @@ def seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+FileOrFolder = Annotated[
+    Path, typer.Argument(help="The ONNX model, or a folder; - is standard input.")
+]
 Data = Annotated[
     list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
 ]
 ListFile = Annotated[
     Path, typer.Option("--output", "-o", help="Where to write the op list, for convert --lists.")
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option(
+        help="The largest error of an output relative to its largest magnitude; what verify asks "
+        "for if unset."
+    ),
+]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify",
+        help="Verify the result, without --data on made-up and stress inputs, and write it only if "
+        "it holds.",
+    ),
+]
+WriteFailed = Annotated[
+    bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the JSON report here.")]
 Page = Annotated[
@@ -96,6 +133,24 @@ MaxSkips = Annotated[
         min=0, help="Give up after so many skipped steps in a row at loss scale 1; 0: never."
     ),
 ]
+
+
+def check_reports(models: Iterable[Path], report: Path | None, html: Path | None) -> None:
+    """Refuse a report or a page that cannot be written or would overwrite something.
+
+    Raises:
+        AmpError: One of them is so.
+    """
+    from amp_rewrite.graph.io.atomic import check_target  # help needs nothing of a model's rooms
+
+    taken = [path.resolve() for path in models]
+    for path, what in ((report, "report"), (html, "page")):
+        if path is None:
+            continue
+        check_target(str(path.parent), path.name)
+        if path.resolve() in taken:
+            raise OptionError(f"the {what} would overwrite a model or the report", where=path)
+        taken.append(path.resolve())
 
 
 NOT_OF_GIVEN = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,25 +11,34 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.convert_output import print_next, print_outcome, print_rewrite
-from amp_rewrite.cli.convert_wide import widen_file
+from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.cli.streams import STREAM, shown
 from amp_rewrite.errors import AmpError, OptionError
-from amp_rewrite.graph.io.atomic import check_target
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.file_conversion import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
+from amp_rewrite.rewriting.report.gains import Sizes
+from amp_rewrite.rewriting.report.next_steps import Names, next_steps
+from amp_rewrite.rewriting.report.rewrite_report import Report, print_report
 from amp_rewrite.rewriting.report.write_text import write_text
 
 if TYPE_CHECKING:
-    from amp_rewrite.rewriting.report.rewrite_report import Report
+    from amp_rewrite.numerics.conversion import Conversion
+
+_TAKEN = ("--precision", "--keep-io", "--no-keep-io-types")
+_VERIFY = "amp-rewrite verify "
+_STEPS = 3
+"""How many next steps are printed; the page has all of them."""
 
 
 @with_rewrite_options()
 def convert(
-    model: Annotated[Path, typer.Argument(help="The ONNX model; - is standard input.")],
+    model: common.FileOrFolder,
     options: RewriteOptions,
     output: Annotated[
         Path | None,
@@ -42,22 +51,9 @@ def convert(
             "or a folder of them; repeat."
         ),
     ] = None,
-    rtol: Annotated[
-        float | None,
-        typer.Option(
-            help="The largest error of an output relative to its largest magnitude; what verify "
-            "asks for if unset."
-        ),
-    ] = None,
+    rtol: common.Rtol = None,
     budget: Annotated[str, typer.Option(help="For tuning: 90s, 10m, 1h.")] = "10m",
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify",
-            help="Verify the result, without --data on made-up and stress inputs, and write it "
-            "only if it holds.",
-        ),
-    ] = False,
+    verify: common.Verify = False,
     stress: Annotated[
         bool | None,
         typer.Option(
@@ -65,9 +61,7 @@ def convert(
             help="Verify with stress inputs as well. Default: with --strict.",
         ),
     ] = None,
-    write_failed: Annotated[
-        bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
-    ] = False,
+    write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
     annotate: Annotated[
@@ -86,27 +80,48 @@ def convert(
 ) -> None:
     """Rewrite MODEL to mixed precision.
 
-    A MODEL in other float types is read as the float32 model that it stands for.
+    A MODEL in other float types is read as the float32 model that it stands for. Of a folder every
+    model is converted, all else copied, and OUTPUT is a new folder.
     With --data, --verify, --stress or --strict the result is verified, and written only if it
     holds; a training step only with one of the first three.
     """
     output = _output(model, output, options, dry_run=dry_run)
-    _check_paths(model, output, report, html)
+    of_one_model = {"--data": data, "--html": html, "--explain-casts": explain_casts, "--dim": dim}
+    of_verdict = {
+        "--rtol": rtol,
+        "--verify": verify,
+        "--stress": stress,
+        "--write-failed": write_failed,
+        "--annotate": annotate,
+        "--opset": opset not in (common.AUTO, KEEP),
+    }
+    if model.is_dir():
+        refuse_for_folder(model, output, report, of_one_model)
+        if not options.makes_low:
+            _refuse_beside(options, of_verdict)
+        from amp_rewrite.numerics.folders import convert_folder  # a model needs nothing of it
+
+        with progress_bar("rewriting", quiet=quiet) as progress:
+            of_folder = convert_folder(
+                model,
+                None if dry_run else output,
+                options,
+                verify=verify,
+                stress=stress,
+                rtol=rtol,
+                write_failed=write_failed,
+                annotate=annotate,
+                opset=opset,
+                progress=progress,
+            )
+        refused = common.NOT_STRICT if options.strict else common.FAILED
+        finish_folder(of_folder, report, quiet=quiet, refused=refused)
+        return
+    check_output_path(model, output)
+    common.check_reports((model, output), report, html)
     if not options.makes_low:
-        beside = {
-            "--data": data,
-            "--rtol": rtol,
-            "--verify": verify,
-            "--stress": stress,
-            "--write-failed": write_failed,
-            "--report": report,
-            "--html": html,
-            "--annotate": annotate,
-            "--explain-casts": explain_casts,
-            "--dim": dim,
-            "--opset": opset not in (common.AUTO, KEEP),
-        }
-        widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
+        beside = {**of_one_model, **of_verdict, "--report": report}
+        _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
         return
     lengths = common.lengths(dim, explain_casts=explain_casts)
     asked = Asked(
@@ -117,6 +132,7 @@ def convert(
         budget=common.seconds(budget),
         write_failed=write_failed,
         opset=opset,
+        estimate=common.rounding_errors,
     )
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
@@ -133,9 +149,10 @@ def convert(
         write_text(report, done.to_json(found))
     if found is not None and not quiet:
         sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
-        print_rewrite(found, sizes, explain_casts=explain_casts)
-        print_outcome(done.made, output, written=written)
-        print_next(found, done.made, model, output, written=written)
+        common.say_target(options, found.target, common.console())
+        _print_rewrite(found, sizes, explain_casts=explain_casts)
+        _print_outcome(done.made, output, written=written)
+        _print_next(found, done.made, model, output, written=written)
     if done.missing is not None:
         raise done.missing
     if not done.holds:
@@ -185,18 +202,88 @@ def _write_page(
     write_page(page, done.result, report, evidence_of(done, output, written=written))
 
 
-def _check_paths(model: Path, output: Path, report: Path | None, html: Path | None) -> None:
-    """Refuse files that cannot be written or would overwrite a model or each other.
+def _print_rewrite(report: Report, sizes: Sizes, *, explain_casts: bool) -> None:
+    """Print what was gained, the figures, the reasons and, if asked for, the dearest casts."""
+    out = common.console()
+    print_report(report, out, sizes)
+    if explain_casts:
+        out.print_lines(cast_table(report))
+
+
+def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> None:
+    """Print the verdict if there is one, and what was written."""
+    out = common.console()
+    fails = made is not None and not made.writable
+    if made is not None:
+        for line in made.verification.notes():
+            out.print(line)
+        out.print(made.verdict)
+    if written:
+        in_doubt = made is not None and made.doubt is not None
+        note = ", though it does not hold" if fails else ", in doubt" if in_doubt else ""
+        out.print(f"wrote {shown(output)}{note}")
+    else:
+        note = "; --write-failed writes it all the same" if fails else ""
+        out.print(f"nothing was written{note}")
+
+
+def _print_next(
+    report: Report, made: Conversion | None, model: Path, output: Path, *, written: bool
+) -> None:
+    """Print what to try next: the most useful steps; a file that is not there is not verified."""
+    out = common.console()
+    if STREAM in (shown(model), shown(output)):  # which no further command can read
+        return
+    names = Names(str(model), str(output))
+    steps = next_steps(report, names, None if made is None else made.verification.holds)
+    useful = [step for step in steps if written or not step.command.startswith(_VERIFY)]
+    for step in useful[:_STEPS]:
+        out.print(f"next: {step.why}")
+        out.print(f"  {step.command}")
+
+
+def _refuse_beside(options: RewriteOptions, beside: Mapping[str, object]) -> None:
+    """Refuse what says how to make a model low, or how to judge one."""
+    words = [words[0] for words in option_words(options)]
+    extra = [word for word in words if word not in _TAKEN]
+    extra += [flag for flag, value in beside.items() if value]
+    if extra:
+        raise OptionError(
+            f"{extra[0]} says nothing of a float32 form, in which nothing is low",
+            remedy="leave it away, or ask for --precision float16 or bfloat16",
+        )
+
+
+def _widen_file(
+    model: Path,
+    options: RewriteOptions,
+    output: Path,
+    beside: Mapping[str, object],
+    *,
+    dry_run: bool,
+    quiet: bool,
+) -> None:
+    """Write the float32 form of a model.
+
+    Args:
+        model: The file.
+        options: What keeps its type at the ends; nothing else of it may be given.
+        output: Where to write.
+        beside: What else the command line gave, by its flag.
+        dry_run: Write nothing.
+        quiet: Print nothing.
 
     Raises:
-        AmpError: One of them is so.
+        OptionError: Something was given that says how to make a model low, or how to judge one.
+        AmpError: The model is wrong, or cannot be written.
     """
-    check_output_path(model, output)
-    taken = [model.resolve(), output.resolve()]
-    for path, what in ((report, "report"), (html, "page")):
-        if path is None:
-            continue
-        check_target(str(path.parent), path.name)
-        if path.resolve() in taken:
-            raise OptionError(f"the {what} would overwrite a model or the report", where=path)
-        taken.append(path.resolve())
+    _refuse_beside(options, beside)
+    from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
+
+    with progress_bar("widening", quiet=quiet) as progress:
+        made = widen(model, keep_io_types=options.keep_io_types)
+        if not dry_run:
+            made.save(output, progress=progress)
+    out = common.console(quiet=quiet)
+    out.print(made.in_short())
+    out.print("nothing was written" if dry_run else f"wrote {shown(output)}")

@@ -36,6 +36,7 @@ def explain(
         source = model if raised is None else raised.model
         result = rewrite(source, options)
         report = result.report_of_sizes(lengths) if explain_casts else result.report
+    common.say_target(options, report.target, out)
     if explain_casts:
         out.print_lines(cast_table(report))
         return

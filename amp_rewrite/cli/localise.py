@@ -56,6 +56,7 @@ def localise(
     if report is not None:
         write_text(report, json.dumps(found.to_dict(), indent=1))
     if not quiet:
+        common.say_target(options, found.target, common.console())
         _print(found, top)
     if not found.holds:
         raise typer.Exit(common.FAILED)

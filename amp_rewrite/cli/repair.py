@@ -9,10 +9,12 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.cli.streams import shown
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
+from amp_rewrite.numerics.folders import repair_folder
 from amp_rewrite.numerics.repair import KeepIO, Repair
 from amp_rewrite.numerics.repair import repair as run_repair
 from amp_rewrite.rewriting.plan.options import RewriteOptions, Weights
@@ -21,7 +23,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 @with_rewrite_options(*common.NOT_OF_GIVEN, "precision")
 def repair(
-    model: Annotated[Path, typer.Argument(help="The ONNX model; - is standard input.")],
+    model: common.FileOrFolder,
     options: RewriteOptions,
     output: Annotated[
         Path,
@@ -49,42 +51,39 @@ def repair(
             autocompletion=common.completing(get_args(Weights)),
         ),
     ] = "cast",
-    rtol: Annotated[
-        float | None,
-        typer.Option(
-            help="The largest error of an output relative to its largest magnitude; what verify "
-            "asks for if unset."
-        ),
-    ] = None,
+    rtol: common.Rtol = None,
     budget: Annotated[str, typer.Option(help="For tuning: 90s, 10m, 1h.")] = "10m",
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify",
-            help="Verify the result, without --data on made-up and stress inputs, and write it "
-            "only if it holds.",
-        ),
-    ] = False,
-    write_failed: Annotated[
-        bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
-    ] = False,
+    verify: common.Verify = False,
+    write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
+    html: common.Page = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Raise to float32 what is dangerous in MODEL, which is in 16 bits, and no more.
 
     All else stays byte for byte. With --data or --verify the result, emulated, is compared with the
-    model's own float32 form, and written only if it holds.
+    model's own float32 form, and written only if it holds. Of a folder every model in 16 bits is
+    repaired, all else copied, and OUTPUT is a new folder.
     """
+    _check_verdict(data, rtol, verify=verify, write_failed=write_failed)
+    if model.is_dir():
+        refuse_for_folder(model, output, report, {"--data": data, "--html": html})
+        with progress_bar("repairing", quiet=quiet) as progress:
+            of_folder = repair_folder(
+                model,
+                output,
+                options,
+                keep_io=cast("KeepIO", keep_io),
+                weights=cast("Weights", weights),
+                verify=verify,
+                rtol=rtol,
+                write_failed=write_failed,
+                progress=progress,
+            )
+        finish_folder(of_folder, report, quiet=quiet)
+        return
     check_output_path(model, output)
-    if report is not None and report.resolve() in (model.resolve(), output.resolve()):
-        raise OptionError("the report would overwrite a model", where=report)
-    if (rtol is not None or write_failed) and not (data or verify):
-        raise OptionError(
-            f"{'--rtol' if rtol is not None else '--write-failed'} is about a verdict, and nothing "
-            "is verified",
-            remedy="give --data or --verify as well",
-        )
+    common.check_reports((model, output), report, html)
     with progress_bar("repairing", quiet=quiet) as progress:
         made = run_repair(
             model,
@@ -100,12 +99,30 @@ def repair(
         written = made.ok or write_failed
         if written:
             made.save(output, write_failed=write_failed, progress=progress)
+        if html is not None:
+            from amp_rewrite.page.low_model import write_repair_page  # loaded for the page alone
+
+            progress("writing the page")
+            write_repair_page(html, made, model, output if written else None, data)
     if report is not None:
         write_text(report, made.to_json())
     if not quiet:
+        common.say_target(options, made.target, common.console())
         _print(made, output, written=written)
     if not made.ok:
         raise typer.Exit(common.FAILED)
+
+
+def _check_verdict(
+    data: list[Path] | None, rtol: float | None, *, verify: bool, write_failed: bool
+) -> None:
+    """Refuse what is said about a verdict where there is none."""
+    if (rtol is not None or write_failed) and not (data or verify):
+        raise OptionError(
+            f"{'--rtol' if rtol is not None else '--write-failed'} is about a verdict, and nothing "
+            "is verified",
+            remedy="give --data or --verify as well",
+        )
 
 
 def _print(made: Repair, output: Path, *, written: bool) -> None:

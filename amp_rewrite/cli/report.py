@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
@@ -23,7 +24,6 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of, sizes_of_files
 from amp_rewrite.rewriting.report.gains import headline
 from amp_rewrite.rewriting.report.next_steps import Names
-from amp_rewrite.rewriting.report.quantities import counted
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -98,7 +98,7 @@ def report(
         written = _write(result, found, evidence, other, output, model_explorer)
     if not quiet:
         out = common.console()
-        out.print(headline(found, evidence.sizes))
+        out.print(headline(found.precision, found.summary, evidence.sizes))
         for remark in evidence.remarks:
             out.print(remark)
         for path in written:
@@ -106,11 +106,7 @@ def report(
 
 
 def _check_outputs(outputs: list[Path | None], models: list[Path | None]) -> None:
-    """Refuse files that cannot be written, that are one, or that would overwrite a model.
-
-    Raises:
-        AmpError: One of them is so, or there is none.
-    """
+    """Refuse files that cannot be written, that are one, or that would overwrite a model."""
     given = [path for path in outputs if path is not None]
     if not given:
         raise OptionError(
@@ -172,7 +168,7 @@ def _verified(
         data or None,
         stress=False,
         input_ranges=result.options.ranges,
-        target=result.options.target,
+        target=result.options.chosen_target,
         progress=progress,
     )
 
@@ -186,11 +182,7 @@ def _compared(
     *,
     runs: bool,
 ) -> Other:
-    """Return what another tool made of the model, and how far it is from it, if it runs at all.
-
-    Raises:
-        LoadError: The file cannot be read.
-    """
+    """Return what another tool made of the model, and how far it is from it, if it runs at all."""
     types = types_in(result, path)
     other = Other(path.name, size_of(path), types)
     if not runs:

@@ -29,25 +29,29 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
     chosen = [option for option in fields(RewriteOptions) if option.name not in without]
 
     def decorate(command: Command) -> Command:
-        @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {option.name: _value(option, given) for option in chosen}
             if "precision" in given:  # a step's own, which may be float32
                 from amp_rewrite.training.step.precision import low_of
 
-                values |= low_of(given["precision"], targets.find(values["target"]))
+                values |= low_of(
+                    given["precision"], targets.find(values["target"] or targets.DEFAULT)
+                )
             command(**given, options=RewriteOptions(**values))
 
-        parameters: list[inspect.Parameter] = []
-        for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            if parameter.name == _PARAMETER:
-                parameters += [made for option in chosen for made in _parameters(option)]
-            else:
-                parameters.append(parameter.replace(kind=_KIND))
-        run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-        return run
+        return with_parameters(run, command, [p for option in chosen for p in _parameters(option)])
 
     return decorate
+
+
+def with_parameters(run: Command, command: Command, made: list[inspect.Parameter]) -> Command:
+    """Return `run` with a command's name, words and parameters, others in place of `options`."""
+    parameters: list[inspect.Parameter] = []
+    for own in inspect.signature(command, eval_str=True).parameters.values():
+        parameters += made if own.name == _PARAMETER else [own.replace(kind=_KIND)]
+    functools.update_wrapper(run, command)
+    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    return run
 
 
 def _parameters(option: Field[Any]) -> Iterator[inspect.Parameter]:
@@ -55,7 +59,8 @@ def _parameters(option: Field[Any]) -> Iterator[inspect.Parameter]:
     help_, flag, names = (option.metadata[key] for key in ("help", "flag", "names"))
     if flag is None or names is not None:
         found = completing(option.metadata["choices"])
-        kind = Annotated[type(option.default), typer.Option(help=help_, autocompletion=found)]
+        type_ = str | None if option.default is None else type(option.default)
+        kind = Annotated[type_, typer.Option(help=help_, autocompletion=found)]
         yield inspect.Parameter(option.name, _KIND, default=option.default, annotation=kind)
     if flag is not None:
         several = Annotated[list[str] | None, typer.Option(flag, help=names or help_)]

@@ -62,11 +62,7 @@ def run(
 
 
 def _check_paths(read: list[Path], written: list[Path | None]) -> None:
-    """Refuse to overwrite what is read, or one output by the other.
-
-    Raises:
-        OptionError: Two of them are one file.
-    """
+    """Refuse to overwrite what is read, or one output by the other."""
     outputs = [path.resolve() for path in written if path is not None]
     taken = [path.resolve() for path in read]
     for path in outputs:

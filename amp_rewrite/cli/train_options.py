@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
+from inspect import Parameter
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from amp_rewrite.cli import common
+from amp_rewrite.cli.rewrite_options import with_parameters
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.metrics.get_metric import NAMES
 from amp_rewrite.loop.recipe.training_run import RunOptions
@@ -132,27 +132,17 @@ _OF_A_RUN = (
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a run, which it gets as the RunOptions `options`."""
 
-    @functools.wraps(command)
     def run(**given: Any) -> None:
         values = {name: given.pop(name) for name in OPTIONS}
         command(**given, options=RunOptions(**values))
 
     hints = get_type_hints(RunOptions)
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if parameter.name != "options":
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        for field in fields(RunOptions):
-            kind = Annotated[hints[field.name], OPTIONS[field.name]]
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            parameters.append(
-                inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-                )
-            )
-    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    return run
+    made: list[Parameter] = []
+    for field in fields(RunOptions):
+        kind = Annotated[hints[field.name], OPTIONS[field.name]]
+        default = Parameter.empty if field.default is MISSING else field.default
+        made.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    return with_parameters(run, command, made)
 
 
 def given_options(context: typer.Context) -> set[str]:

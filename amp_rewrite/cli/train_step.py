@@ -18,7 +18,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import STEP_KEY
-from amp_rewrite.loop.recipe.chosen_loss import KINDS, loss_of
+from amp_rewrite.loop.recipe.chosen_model import KINDS, add_adapters, loss_of, store
 from amp_rewrite.loop.recipe.chosen_optimizer import (
     averaging,
     grouped,
@@ -27,7 +27,6 @@ from amp_rewrite.loop.recipe.chosen_optimizer import (
     scaled,
     variables_of,
 )
-from amp_rewrite.loop.recipe.chosen_weights import add_adapters, store
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import Summary
 from amp_rewrite.training.graph.recompute import recompute as choose_recomputed

@@ -38,7 +38,8 @@ def tune(
 ) -> None:
     """Find the smallest set of nodes of MODEL to keep float32; OUTPUT always holds the best so far.
 
-    Exit status 1 means that the budget ended before the set was known to be minimal.
+    On a target whose costs were measured it is the set of the fastest painting that holds, of a
+    front from fast to exact. Exit status 1 means that the budget ended before the set was found.
     """
     limit = common.seconds(budget)
     check_output_path(model, output)
@@ -55,11 +56,13 @@ def tune(
             resume=resume,
             progress=lambda step: progress(int(limit - step.seconds_left), int(limit), step),
             warn=common.console(quiet=quiet).print,
+            estimate=common.rounding_errors,
         )
     found.save(output)
     if not quiet:
+        common.say_target(options, found.options.chosen_target, common.console())
         _print(found, output)
-    if not found.minimal:
+    if not found.is_settled:
         raise typer.Exit(common.FAILED)
 
 
@@ -69,9 +72,10 @@ def _print(found: Tuning, output: Path) -> None:
         out.print(found.unmet)
     for rule in found.rules:
         out.print(f"{rule.node}: {rule.why}")
-    kind = "smallest" if found.smallest else "minimal" if found.minimal else "best so far"
+    for point in found.front:
+        out.print(f"front: {point}")
     out.print(
-        f"{len(found.keep)} nodes stay float32 ({kind}): {found.tolerance.metric} "
+        f"{len(found.keep)} nodes stay float32 ({found.kind}): {found.tolerance.metric} "
         f"{found.loss:.3g} of at most {found.tolerance.limit:.3g}, {found.before:.3g} before; "
         f"{found.trials} trials; wrote {output}",
     )

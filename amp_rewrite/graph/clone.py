@@ -10,6 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.origin import Origin
+from amp_rewrite.graph.tensors import ProtoTensor
 from amp_rewrite.graph.traverse import graphs_in
 
 
@@ -80,9 +81,9 @@ def _detach(graph: ir.Graph) -> None:
 
 
 def _renamable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Return a tensor of the same data whose name is its own."""
-    if isinstance(tensor, ir.TensorProtoTensor):  # its name is that of the message, which is shared
-        return ir.TensorProtoTensor(copy.deepcopy(tensor.raw))
+    """Return a tensor of the same data, which are not copied, whose name is its own."""
+    if isinstance(tensor, ir.TensorProtoTensor) and not isinstance(tensor, ProtoTensor):
+        return ProtoTensor(tensor.raw)  # onnx_ir's is called as the message, which is shared
     return copy.copy(tensor)
 
 

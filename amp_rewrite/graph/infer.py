@@ -8,7 +8,7 @@ another port. ONNX shape inference is not used, so its failures do not matter he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -129,12 +129,20 @@ class _Inference:
     def _by_schema(self, node: int) -> Sequence[str | None]:
         """Return output types read off the operator's type variables."""
         ports = self._ports(node)
-        bound: dict[str, str] = {}
-        for name, value in zip(ports.inputs, self.graph.inputs_of(node), strict=True):
-            type_ = None if value == ABSENT else self.types[value]
-            if type_ is not None:
-                bound.setdefault(name, type_)
+        bound = self._bound(zip(ports.inputs, self.graph.inputs_of(node), strict=True))
         return [_output_type(ports, name, bound) for name in ports.outputs]
+
+    def _bound(self, pairs: Iterable[tuple[str, int]]) -> Mapping[str, str]:
+        """Return type variables by what is given for them; two types for one say nothing."""
+        bound: dict[str, str] = {}
+        odd: set[str] = set()
+        for name, value in pairs:
+            type_ = None if value == ABSENT else self.types[value]
+            if type_ is not None and bound.setdefault(name, type_) != type_:
+                odd.add(name)
+        for name in odd:
+            del bound[name]
+        return bound
 
     def _special(self, node: int) -> Sequence[str | None] | None:
         """Return output types of operators whose outputs do not follow from type variables."""
@@ -236,7 +244,7 @@ class _Inference:
             *zip(ports.inputs, self.graph.inputs_of(node), strict=True),
             *zip(ports.outputs, self.graph.outputs_of(node), strict=True),
         ]
-        bound = {n: types[v] for n, v in pairs if v != ABSENT and types[v] is not None}
+        bound = self._bound(pairs)
         changed = False
         for name, value in pairs:
             type_ = name if is_fixed(name) else bound.get(name)

@@ -75,10 +75,38 @@ class Sizes:
         elements, length = self.elements(counted), self._summed(node, inputs[operand], at)
         return None if elements is None or length is None else elements * length
 
+    def inner_products(self, node: int) -> int | None:
+        """Return the multiply-accumulates inside a recurrent operator or one of attention.
+
+        Of LSTM, GRU and RNN each weight counts once for every step of every sequence; of
+        com.microsoft's Attention each weight of the first product once for every row, and the
+        products with keys and values.
+
+        Returns:
+            Their number; None for any other operator, and if shapes do not tell.
+        """
+        inputs, op_type = self._flat.inputs_of(node), self._flat.called(node).op_type
+        if op_type not in (*_RECURRENT, "Attention") or ABSENT in inputs[:2]:
+            return None
+        shape, weights = self.shape(inputs[0]), self.elements(inputs[1])
+        if shape is None and op_type == "Attention" and self._assumed is not None:
+            width = (self.shape(inputs[1]) or (None,))[0]
+            shape = None if not width else (1, self._assumed[inputs[0]] // width, width)
+        if shape is None or len(shape) != 3 or weights is None:
+            return None
+        rows = _product(shape[:2])
+        if op_type == "Attention":
+            scores = _product((*shape, shape[1]))
+            return None if rows is None or scores is None else rows * weights + 2 * scores
+        again = self.elements(inputs[2]) if len(inputs) > 2 else None
+        return None if rows is None or again is None else rows * (weights + again)
+
     def _summed(self, node: int, operand: int, at: int | None) -> int | None:
         """Return how many products are added up for one element."""
         shape = self.shape(operand)
-        if not shape:
+        if not shape and self._flat.called(node).op_type == "MatMul":
+            shape, at = self.shape(self._flat.inputs_of(node)[1]), -2
+        if not shape or (at == -2 and len(shape) < 2):
             return None
         if at is None:
             return _product(shape[1:])
@@ -98,6 +126,10 @@ _SUMMED: Mapping[str, tuple[int, int | None]] = {
     "MatMul": (0, -1),
 }
 """Operator -> the operand that says how long its sums are, and at which axis; None: all but one."""
+
+
+# operators: those that multiply by all their weights in every step.
+_RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def _product(shape: Shape) -> int | None:

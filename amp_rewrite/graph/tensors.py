@@ -14,6 +14,36 @@ from amp_rewrite.graph.rounding import Array
 from amp_rewrite.graph.streams import FileRange, Stream
 
 
+class ProtoTensor(ir.TensorProtoTensor):
+    """A tensor in a TensorProto that somebody else may own: renaming does not change it."""
+
+    __slots__ = ("_own_name",)
+
+    def __init__(self, proto: onnx.TensorProto) -> None:
+        """Refer to the message."""
+        super().__init__(proto)
+        self._own_name: str = proto.name
+
+    @property
+    def name(self) -> str:
+        """The tensor's name."""
+        return self._own_name
+
+    @name.setter
+    def name(self, value: str | None) -> None:
+        self._own_name = value or ""
+
+    @property
+    def raw(self) -> onnx.TensorProto:
+        """The message; a renamed copy of it after renaming."""
+        if self._own_name == self._proto.name:
+            return self._proto
+        renamed = onnx.TensorProto()
+        renamed.CopyFrom(self._proto)
+        renamed.name = self._own_name
+        return renamed
+
+
 class ConvertedTensor(ir.LazyTensor):
     """A tensor rounded to another float type when it is read, chunk by chunk.
 

@@ -113,6 +113,7 @@ class Row:
         settings: Floating-point inputs that set up the operator and are not trained.
         pole: The input at which zero gives an infinity.
         coordinates: The inputs that hold places in its data.
+        scales: The inputs that hold factors of blocks of stored weights.
     """
 
     traits: Trait = _NONE
@@ -120,6 +121,7 @@ class Row:
     settings: tuple[int, ...] = ()
     pole: int | None = None
     coordinates: tuple[int, ...] = ()
+    scales: tuple[int, ...] = ()
 
     def data_of(self, node: ir.Node) -> list[ir.Value | None]:
         """Return the inputs of a node that hold data."""
@@ -259,6 +261,12 @@ _ARITHMETIC: tuple[Family, ...] = (
     ),
 )
 
+_CONTRIBUTED: tuple[Family, ...] = (
+    ("GatherBlockQuantized MatMulNBits", Row(scales=(2,))),
+    ("QMoE", Row(scales=(3, 6, 9))),
+)
+"""Those of com.microsoft."""
+
 _NOTHING: Mapping[str, str] = {
     "": ("DeformConv DequantizeLinear Det GroupNormalization SimplifiedLayerNormalization SwiGLU"),
     "ai.onnx.preview": "FlexAttention",
@@ -277,18 +285,18 @@ _NOTHING: Mapping[str, str] = {
         " DynamicQuantizeMatMul DynamicSparseAttention DynamicTimeWarping EPContext"
         " EmbedLayerNormalization EngramGate ExpandDims FastGelu FusedConv FusedGemm FusedMatMul"
         " FusedMatMulActivation GatedAdd GatedDeltaNet GatedDeltaNetStateReplay GatedRMSNorm"
-        " GatedRelativePositionBias GatherBlockQuantized GatherND GatherPacked Gelu GemmFastGelu"
+        " GatedRelativePositionBias GatherND GatherPacked Gelu GemmFastGelu"
         " GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample GroupNorm GroupQueryAttention"
         " HyperConnectionLowRankMix HyperConnectionPostMix HyperConnectionPreMix Inverse Irfft"
         " IsAllFinite LinearAttention LinearAttentionGate LongformerAttention MRotaryEmbedding"
         " Mamba2Verify MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulBnb4"
-        " MatMulFpQ4 MatMulIntegerToFloat MatMulNBits MatMulNBitsMlp MatMulNBitsQLoRA"
+        " MatMulFpQ4 MatMulIntegerToFloat MatMulNBitsMlp MatMulNBitsQLoRA"
         " MatMulNBitsQkv MatMulPacked MaxpoolWithMask MoE MoEGroupRouter MoEPacked"
         " MultiHeadAttention MurmurHash3 NGramRepeatBlock NhwcConv NhwcFusedConv PackedAttention"
         " PackedMultiHeadAttention PackedSparseAttentionIndexer Pad PagedAttention QAttention"
         " QEmbedLayerNormalization QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv"
         " QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid"
-        " QLinearSoftmax QLinearWhere QMoE QOrderedAttention QOrderedGelu"
+        " QLinearSoftmax QLinearWhere QOrderedAttention QOrderedGelu"
         " QOrderedLayerNormalization QOrderedLongformerAttention QOrderedMatMul QuantizeBFP"
         " QuantizeLinear QuantizeWithOrder QuickGelu RMSNormRotary Range RelativePositionBias"
         " RemovePadding RestorePadding Rfft RotaryEmbedding SampleOp Sampling ScaledSiLU"
@@ -313,6 +321,7 @@ def _table() -> Mapping[str, Row]:
     """
     families = [*_STRUCTURE, *_ELEMENTS, *_ARITHMETIC]
     rows = [(name, row) for names, row in families for name in names.split()]
+    rows += [(_key("com.microsoft", n), row) for names, row in _CONTRIBUTED for n in names.split()]
     rows += [(_key(d, name), Row()) for d, names in _NOTHING.items() for name in names.split()]
     table = dict(rows)
     if len(table) < len(rows):

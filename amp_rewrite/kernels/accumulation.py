@@ -12,7 +12,6 @@ known of a target's sums is `Target.accumulates_in`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,8 +19,7 @@ from typing import Any
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
-from amp_rewrite.errors import KernelTableError
-from amp_rewrite.kernels.kernel_table import versions
+from amp_rewrite.kernels.kernel_table import by_operator, check_format, shipped, versions
 
 FORMAT_VERSION = 1
 
@@ -92,16 +90,13 @@ def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple
 
 @cache
 def _load(provider: str, version: str) -> AccumulationTable:
-    path = targets.DATA.joinpath("kernels", f"{_PREFIX}{provider}_{version}.json")
-    try:
-        return parse(json.loads(path.read_text("utf-8")), version)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KernelTableError(
-            "the table of accumulation cannot be read",
-            where=path.name,
-            found=f"{type(error).__name__}: {error}",
-            remedy="reinstall the package or remake it with tools/measure_accumulation.py",
-        ) from error
+    return shipped(
+        "kernels",
+        f"{_PREFIX}{provider}_{version}",
+        "accumulation",
+        lambda data: parse(data, version),
+        "reinstall the package or remake it with tools/measure_accumulation.py",
+    )
 
 
 def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
@@ -111,22 +106,9 @@ def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
         KernelTableError: The file has another format version.
         KeyError, TypeError, AttributeError: It is not such a table.
     """
-    if data["version"] != FORMAT_VERSION:
-        raise KernelTableError(
-            "unknown format of a table of accumulation",
-            found=data["version"],
-            expected=FORMAT_VERSION,
-        )
-    sums = {
-        (domain, op): tuple(_order(row) for row in rows)
-        for domain, ops in data["sums"].items()
-        for op, rows in ops.items()
-    }
-    steps = {
-        (domain, op): _TYPES[name]
-        for domain, ops in data.get("steps", {}).items()
-        for op, name in ops.items()
-    }
+    check_format(data, "accumulation", FORMAT_VERSION)
+    sums = by_operator(data["sums"], lambda rows: tuple(map(_order, rows)))
+    steps = by_operator(data.get("steps", {}), lambda name: _TYPES[name])
     return AccumulationTable(data["provider"], version, data["runtime"], sums, steps)
 
 

@@ -25,7 +25,6 @@ between them, and is lost where they have different types.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +32,7 @@ from typing import Any
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.errors import KernelTableError
+from amp_rewrite.kernels.kernel_table import check_format, shipped
 
 FORMAT_VERSION = 1
 
@@ -173,16 +172,7 @@ def load(name: str) -> CostTable:
     Raises:
         KernelTableError: There is no such table, or it cannot be read.
     """
-    path = targets.DATA.joinpath("costs", f"{name}.json")
-    try:
-        return parse(json.loads(path.read_text("utf-8")), name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KernelTableError(
-            "the table of costs cannot be read",
-            where=path.name,
-            found=f"{type(error).__name__}: {error}",
-            remedy="reinstall the package",
-        ) from error
+    return shipped("costs", name, "costs", lambda data: parse(data, name))
 
 
 def parse(data: Mapping[str, Any], name: str) -> CostTable:
@@ -193,10 +183,7 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
         ValueError: A number is below zero, a name is of no family, or an operator is of two.
         KeyError, TypeError, AttributeError: It is not such a table.
     """
-    if data["version"] != FORMAT_VERSION:
-        raise KernelTableError(
-            "unknown format of a table of costs", found=data["version"], expected=FORMAT_VERSION
-        )
+    check_format(data, "costs", FORMAT_VERSION)
     families = _families(data["families"])
     known = {*data["families"], ANY, NONE}
     rates: dict[tuple[str, str], list[Rate]] = {}

@@ -14,7 +14,6 @@ it finds the pattern in float32 if a Cast makes its input.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,9 +21,8 @@ from typing import Any
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
-from amp_rewrite.kernels.kernel_table import KernelTable, table_of
+from amp_rewrite.kernels.kernel_table import KernelTable, check_format, shipped, table_of
 
 FORMAT_VERSION = 1
 
@@ -137,16 +135,7 @@ def load(name: str | None) -> Mapping[str, Fusion]:
 
 @cache
 def _load(name: str) -> Mapping[str, Fusion]:
-    path = targets.DATA.joinpath("fusions", f"{name}.json")
-    try:
-        return parse(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise KernelTableError(
-            "the table of fusions cannot be read",
-            where=path.name,
-            found=f"{type(error).__name__}: {error}",
-            remedy="reinstall the package",
-        ) from error
+    return shipped("fusions", name, "fusions", parse)
 
 
 def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:
@@ -156,10 +145,7 @@ def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:
         KernelTableError: The file has another format version.
         KeyError, TypeError, ValueError: It is not a table of fusions.
     """
-    if data["version"] != FORMAT_VERSION:
-        raise KernelTableError(
-            "unknown format of a table of fusions", found=data["version"], expected=FORMAT_VERSION
-        )
+    check_format(data, "fusions", FORMAT_VERSION)
     return {
         row["pattern"]: Fusion(
             row["pattern"],

@@ -93,10 +93,6 @@ def ask_runtime(
 def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:
     """Return the table of a provider.
 
-    Args:
-        answer: What `ask_runtime` returns.
-        provider: The provider.
-
     Raises:
         KernelTableError: The answer has no kernel of it.
     """

@@ -14,12 +14,12 @@ for a combination of types that has no kernel. A table may have "uncast": {"<dom
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from amp_rewrite import targets
 from amp_rewrite.errors import KernelTableError
@@ -27,7 +27,13 @@ from amp_rewrite.graph import schemas
 
 FORMAT_VERSION = 1
 
+T = TypeVar("T")
+
+_REINSTALL = "reinstall the package"
 _REMAKE = "make one with `amp-rewrite kernels PROVIDER -o table.json`"
+
+_BROKEN = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError)
+"""What is raised where a file is no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +184,7 @@ def _load(provider: str, version: str | None) -> KernelTable:
             remedy="make one with `amp-rewrite kernels`, or use target='schema'",
         )
     path = targets.DATA.joinpath("kernels", f"{provider}_{chosen}.json")
-    return _read(path, "reinstall the package or remake it with `amp-rewrite kernels`", chosen)
+    return _read(path, f"{_REINSTALL} or remake it with `amp-rewrite kernels`", chosen)
 
 
 def _load_file(name: str) -> KernelTable:
@@ -198,13 +204,43 @@ def _load_as_of(name: str, _changed: int, _size: int) -> KernelTable:
 def _read(path: Traversable, remedy: str, version: str | None = None) -> KernelTable:
     try:
         return parse(json.loads(path.read_text("utf-8")), version)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except _BROKEN as error:
         raise _unreadable(path, error, remedy) from error
 
 
-def _unreadable(path: object, error: Exception, remedy: str) -> KernelTableError:
+def shipped(
+    folder: str, name: str, what: str, parse: Callable[[Any], T], remedy: str = _REINSTALL
+) -> T:
+    """Return what `parse` makes of a table of something that the package brings as JSON.
+
+    Raises:
+        KernelTableError: There is no such table, or it cannot be read.
+    """
+    path = targets.DATA.joinpath(folder, f"{name}.json")
+    try:
+        return parse(json.loads(path.read_text("utf-8")))
+    except _BROKEN as error:
+        raise _unreadable(path.name, error, remedy, f"table of {what}") from error
+
+
+def check_format(data: Mapping[str, Any], what: str, known: int) -> None:
+    """Refuse a table of something whose format has another version than the known one."""
+    if data["version"] != known:
+        raise KernelTableError(
+            f"unknown format of a table of {what}", found=data["version"], expected=known
+        )
+
+
+def by_operator(data: Mapping[str, Any], made: Callable[[Any], T]) -> dict[tuple[str, str], T]:
+    """Return (domain, op) -> what is made of its rows, of a table by domain and operator."""
+    return {(domain, op): made(rows) for domain, ops in data.items() for op, rows in ops.items()}
+
+
+def _unreadable(
+    path: object, error: Exception, remedy: str, what: str = "kernel table"
+) -> KernelTableError:
     return KernelTableError(
-        "the kernel table cannot be read",
+        f"the {what} cannot be read",
         where=path,
         found=f"{type(error).__name__}: {error}",
         remedy=remedy,
@@ -255,18 +291,15 @@ def parse(data: Mapping[str, Any], version: str | None = None) -> KernelTable:
             "unknown kernel table format", found=data["version"], expected=FORMAT_VERSION
         )
     sets = [frozenset(names) for names in data["types"]]
-    kernels = {
-        (domain, op): tuple(
+
+    def kernels(rows: Any) -> tuple[Kernel, ...]:
+        return tuple(
             Kernel(since, until, tuple((name, sets[index]) for name, index in types.items()))
             for since, until, types in rows
         )
-        for domain, ops in data["kernels"].items()
-        for op, rows in ops.items()
-    }
-    uncast = {
-        (domain, op): frozenset(map(int, inputs))
-        for domain, ops in data.get("uncast", {}).items()
-        for op, inputs in ops.items()
-    }
+
+    uncast = by_operator(data.get("uncast", {}), lambda inputs: frozenset(map(int, inputs)))
     runtime: str = data["runtime"]
-    return KernelTable(data["provider"], version or runtime.split()[-1], runtime, kernels, uncast)
+    version = version or runtime.split()[-1]
+    found = by_operator(data["kernels"], kernels)
+    return KernelTable(data["provider"], version, runtime, found, uncast)

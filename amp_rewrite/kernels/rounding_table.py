@@ -6,27 +6,45 @@ at the end. A table is made by probing. Its JSON, version 1:
     {"version": 1, "runtime": "openvino 2026.4.1", "source": "...",
      "together": ["Add", "Mul", ...],
      "behind": {"Conv": {"alone": ["Relu", ...], "constant": ["Mul", ...], "tensor": ["Add"]}, ...},
-     "folded": {"Conv": [1, 2], ...}}
+     "folded": {"Conv": [1, 2], ...},
+     "spelled": [["HardSwish", "Add", "Clip", "Div", "Mul"], ...],
+     "moved": ["MatMul"],
+     "stepwise": ["LayerNormalization"],
+     "cut": {"Div": "reciprocal", "LeakyRelu": "alpha", "Mul": "factor"}}
 
 Operators of `together` that read each other are computed as one. Behind an operator of `behind`
-with constant weights stands, in the same computation, a chain of operators that have no other
-input (`alone`), a constant (`constant`), or, once, another tensor (`tensor`). A constant factor in
-such a chain is multiplied into the inputs that `folded` names, when the model is loaded; how the
-product is rounded is told in emulate/folded_weights.py.
+with constant weights (of two tensors, where the row's name ends so) stands, in the same
+computation, a chain of operators that have no other input (`alone`), a constant (`constant`), or,
+once, another tensor (`tensor`). A constant factor in such a chain is multiplied into the inputs
+that `folded` names, when the model is loaded; how the product is rounded is told in
+emulate/folded_weights.py. A row of `spelled` is a function, and the operators in the order of the
+alphabet that compute it of one value: behind a product they are one operator. A constant factor
+behind a product of two tensors of `moved` is moved into the second. Operators of `stepwise` are
+rounded between their steps: a normalization before its scale. The constant of an operator of `cut`
+is not rounded to nearest where the low type does not hold it: 1 / its divisor, an attribute, or
+weights times the factor behind their product.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.errors import KernelTableError
+from amp_rewrite.kernels.kernel_table import check_format, shipped
 
 FORMAT_VERSION = 1
+
+RECIPROCAL = "reciprocal"
+"""What `cut` says of operators that multiply with 1 / a constant; of others an attribute."""
+
+FACTOR = "factor"
+"""What it says of operators that multiply a product with weights by a constant."""
+
+OF_TENSORS = " of tensors"
+"""What the name of a row of `behind` ends in if it is about products without constant weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +71,20 @@ class RoundingTable:
         together: Operators of one element each that are computed as one where they read each other.
         behind: Operator with constant weights -> what is computed together with it.
         folded: Operator -> its weights and its bias, into which constant factors go.
+        spelled: Operators, in the order of the alphabet -> the function that they spell out.
+        moved: Products of two tensors whose constant factor is moved into the second one.
+        stepwise: Operators that are rounded between their steps.
+        cut: Operators whose constants are not rounded to nearest -> which constant.
     """
 
     runtime: str
     together: frozenset[str]
     behind: Mapping[str, Followers]
     folded: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    spelled: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    moved: frozenset[str] = frozenset()
+    stepwise: frozenset[str] = frozenset()
+    cut: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def of_target(target: targets.Target) -> RoundingTable | None:
@@ -72,16 +98,7 @@ def of_target(target: targets.Target) -> RoundingTable | None:
 
 @cache
 def _load(name: str) -> RoundingTable:
-    path = targets.DATA.joinpath("fusions", f"rounding_{name}.json")
-    try:
-        return parse(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KernelTableError(
-            "the table of rounding cannot be read",
-            where=path.name,
-            found=f"{type(error).__name__}: {error}",
-            remedy="reinstall the package",
-        ) from error
+    return shipped("fusions", f"rounding_{name}", "rounding", parse)
 
 
 def parse(data: Mapping[str, Any]) -> RoundingTable:
@@ -91,13 +108,21 @@ def parse(data: Mapping[str, Any]) -> RoundingTable:
         KernelTableError: The file has another format version.
         KeyError, TypeError, AttributeError: It is not such a table.
     """
-    if data["version"] != FORMAT_VERSION:
-        raise KernelTableError(
-            "unknown format of a table of rounding", found=data["version"], expected=FORMAT_VERSION
-        )
+    check_format(data, "rounding", FORMAT_VERSION)
     behind = {
         op: Followers(*(frozenset(row[key]) for key in ("alone", "constant", "tensor")))
         for op, row in data["behind"].items()
     }
     folded = {op: tuple(map(int, inputs)) for op, inputs in data["folded"].items()}
-    return RoundingTable(data["runtime"], frozenset(data["together"]), behind, folded)
+    spelled = {tuple(operators): name for name, *operators in data["spelled"]}
+    moved, stepwise = (frozenset(data[key]) for key in ("moved", "stepwise"))
+    return RoundingTable(
+        data["runtime"],
+        frozenset(data["together"]),
+        behind,
+        folded,
+        spelled,
+        moved,
+        stepwise,
+        dict(data["cut"]),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from amp_rewrite.errors import DataError, FeedError, OptionError
+from amp_rewrite.errors import DataError, FeedError, OptionError, placed
 from amp_rewrite.loop.evaluation import check_fills
 from amp_rewrite.loop.metrics.metric import Metric
 from amp_rewrite.loop.plan import Plan
@@ -24,14 +24,6 @@ def check_before(
 ) -> None:
     """Refuse what would be found, or left out, only after steps that were trained in vain.
 
-    Args:
-        session: The session.
-        data: The examples.
-        plan: How to go through them.
-        held_out: What to evaluate on, or None.
-        metrics: What to measure there, or None.
-        epochs: How many are to come.
-
     Raises:
         OptionError: An option could only be left out.
         DataError: The data cannot be read as often as the plan says, do not fill one batch of a
@@ -48,11 +40,7 @@ def check_before(
 def _check_evaluates(
     plan: Plan, held_out: Examples | None, metrics: Sequence[Metric] | None
 ) -> None:
-    """Refuse options of evaluations that there are none of.
-
-    Raises:
-        OptionError: There is such an option.
-    """
+    """Refuse options of evaluations that there are none of."""
     often = f"every {plan.evaluate_every} steps"
     given = {"metrics": metrics, often: plan.evaluate_every, "averaged": plan.averaged}
     if held_out is None and any(given.values()):
@@ -64,11 +52,7 @@ def _check_evaluates(
 
 
 def _check_lasts(data: Examples, epochs: int) -> None:
-    """Refuse several epochs over data that can be read only once.
-
-    Raises:
-        DataError: They can, and there are several.
-    """
+    """Refuse several epochs over data that can be read only once."""
     if data.once and epochs > 1:
         raise DataError(
             "the data can be read only once",
@@ -79,22 +63,13 @@ def _check_lasts(data: Examples, epochs: int) -> None:
 
 
 def _check_data(session: TrainingSession, data: Examples, batches: Collection[int] = ()) -> None:
-    """Find examples in memory that a step would refuse before the first step.
-
-    Raises:
-        DataError: There is one.
-    """
+    """Find examples in memory that a step would refuse before the first step."""
     arrays = data.arrays if in_memory(data) else None
     try:
         session.check_examples(arrays or {}, batches)
     except FeedError as error:
-        raise DataError(
-            error.what,
-            where=" ".join(str(w) for w in (data.where, error.where) if w is not None) or None,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
+        where = " ".join(str(w) for w in (data.where, error.where) if w is not None) or None
+        raise placed(error, where, DataError) from error
 
 
 def _sizes(session: TrainingSession, data: Examples, batch: int) -> set[int]:

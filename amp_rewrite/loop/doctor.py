@@ -87,11 +87,7 @@ def _start(session: TrainingSession, checkpoint: str | os.PathLike[str] | None) 
 def _examined(
     session: TrainingSession, data: Any, plan: Plan, at: Progress, *, steps: int, skips: int
 ) -> Diagnosis:
-    """Train, and return what is found in the first step that is not well, or in the last one.
-
-    Raises:
-        DataError: There is no batch.
-    """
+    """Train, and return what is found in the first step that is not well, or in the last one."""
     watched = tuple(n for n in (LOSS, _FINITE, ACCUMULATED) if n in session.info.fetches)
     update: deque[Batch] = deque(maxlen=session.info.accumulate)
     skipped = 0

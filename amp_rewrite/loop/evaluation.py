@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-import numpy as np
-
-from amp_rewrite.errors import DataError, FeedError, FetchError, StepError
-from amp_rewrite.loop.metrics.accuracy import Accuracy
-from amp_rewrite.loop.metrics.loss_weight import LossWeight
-from amp_rewrite.loop.metrics.metric import Metric, as_number, ratio
+from amp_rewrite.errors import DataError, FeedError, FetchError, placed
+from amp_rewrite.loop.metrics.class_metrics import Accuracy
+from amp_rewrite.loop.metrics.metric import LossWeight, Metric, as_number, ratio
+from amp_rewrite.loop.plan import scalar_loss
 from amp_rewrite.training.data.examples import Batch, Examples
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_arguments import fetched_names
@@ -82,23 +79,13 @@ def measure(
         found = session.evaluate(feeds, fetches, averaged=averaged)
         counts = weight.of(found, feeds)
         if counts:  # the loss of labels that are all ignored may be NaN
-            total, weights = total + _scalar_loss(found[LOSS]) * counts, weights + counts
+            total, weights = total + scalar_loss(found[LOSS]) * counts, weights + counts
         for metric in metrics:
             metric.update(found, feeds)
     if not seen:
         raise DataError("the held-out data hold no examples")
     measured = {f"eval_{m.name}": as_number(m.result(), m.name) for m in metrics}
     return {"eval_loss": ratio(total, weights), **measured}
-
-
-def _scalar_loss(loss: np.ndarray[Any, Any]) -> float:
-    if loss.size != 1:
-        raise StepError(
-            "the loss is not a scalar",
-            found=f"the shape {list(loss.shape)}",
-            remedy="build the step with the mean of it",
-        )
-    return float(loss.item())
 
 
 def rehearse(
@@ -131,13 +118,7 @@ def rehearse(
     try:
         return tuple(measure(session, [first], metrics, averaged=averaged))
     except FeedError as error:
-        raise FeedError(
-            error.what,
-            where=data.where or "held-out data",
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
+        raise placed(error, data.where or "held-out data") from error
 
 
 def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:

@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.errors import (
-    DataError,
-    DivergenceError,
-    LossScaleError,
-    OptionError,
-)
+from amp_rewrite.errors import DataError, DivergenceError, LossScaleError, OptionError
 from amp_rewrite.loop.checks_before import check_before, in_memory
 from amp_rewrite.loop.evaluation import evaluate, rehearse
 from amp_rewrite.loop.metrics.metric import Metric, number_of_examples
@@ -182,12 +177,6 @@ def _ends_after_update(
 
     In the middle of an update nothing is: evaluations would find what they found before it, and
     what is saved then could not be gone on with by another number of shards.
-
-    Args:
-        run: The run.
-        updated: The step of the update before.
-        held_out: What to evaluate on, or None.
-        metrics: See `train`.
     """
     plan, step = run.plan, run.at.step
     if is_due(plan.evaluate_every, updated, step):

@@ -56,14 +56,7 @@ class Plan:
             given = getattr(self, name)
             if name == "ahead" and given is None:
                 continue
-            value = arguments.whole_number(given)
-            if value is None or not least <= value < 2**63:
-                raise OptionError(
-                    f"impossible {name}",
-                    found=f"{given!r:.60}",
-                    expected=f"an integer of at least {least}",
-                )
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, arguments.integer(name, given, low=least))
         check_checkpoint_name(self.checkpoint)
         for name in ("shuffle", "averaged"):
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
@@ -81,13 +74,7 @@ class Plan:
 
 
 def is_due(every: int, before: int, step: int) -> bool:
-    """Return whether something is due after a step that is done every so many steps, or never (0).
-
-    Args:
-        every: How often.
-        before: The last step after which it could be done.
-        step: The present one.
-    """
+    """Return whether what is done every so many steps, or never (0), is due after a step."""
     return bool(every) and step // every > before // every
 
 
@@ -140,15 +127,23 @@ class Progress:
         Raises:
             StepError: The loss is not a scalar.
         """
-        loss = found[LOSS]
-        if loss.size != 1:
-            raise StepError(
-                "the loss is not a scalar",
-                found=f"the shape {list(loss.shape)}",
-                remedy="build the step with the mean of it",
-            )
-        self.loss = float(loss.item())
+        self.loss = scalar_loss(found[LOSS])
         if found.keys() >= set(SCALE):
             self.loss_scale = float(found["loss_scale"])
             self.skipped_steps = int(found["skipped_steps"])
         self.fetched = {name: found[name] for name in asked}
+
+
+def scalar_loss(loss: Any) -> float:
+    """Return the loss that a step has computed as a number.
+
+    Raises:
+        StepError: It is not a scalar.
+    """
+    if loss.size != 1:
+        raise StepError(
+            "the loss is not a scalar",
+            found=f"the shape {list(loss.shape)}",
+            remedy="build the step with the mean of it",
+        )
+    return float(loss.item())

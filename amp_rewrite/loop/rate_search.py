@@ -102,11 +102,7 @@ def search_rate(
 
 
 def _check_settable(session: TrainingSession) -> None:
-    """Refuse a step whose learning rate is that of a schedule, which would multiply each rate.
-
-    Raises:
-        OptionError: It is.
-    """
+    """Refuse a step whose learning rate is that of a schedule, which would multiply each rate."""
     info = session.info
     used, state = info.fetches.get(LEARNING_RATE), info.having(LEARNING_RATE)
     if used is not None and state is not None and used != state.name:
@@ -120,11 +116,7 @@ def _check_settable(session: TrainingSession) -> None:
 
 
 def _batches(session: TrainingSession, data: Examples, plan: Plan) -> Generator[Batch]:
-    """Yield the batches of one epoch after the other, without an end.
-
-    Raises:
-        DataError: An epoch has none.
-    """
+    """Yield the batches of one epoch after the other, without an end."""
     for number in count():
         empty = True
         for feeds in data.epoch(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amp_rewrite.errors import CheckpointError
+from amp_rewrite.errors import CheckpointError, placed
 from amp_rewrite.loop.plan import Plan, Progress
 from amp_rewrite.loop.stored_progress import stored
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -141,13 +141,7 @@ class Run:
         try:
             callback.restore(kept)
         except CheckpointError as error:
-            raise CheckpointError(
-                error.what,
-                where=f"{self.plan.checkpoint}, callback {name!r}",
-                found=error.found,
-                expected=error.expected,
-                remedy=error.remedy,
-            ) from error
+            raise placed(error, f"{self.plan.checkpoint}, callback {name!r}") from error
 
     def _named(self) -> list[tuple[str, Callback]]:
         """Return the callbacks by class and number, for their states."""

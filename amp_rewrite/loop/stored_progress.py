@@ -23,13 +23,7 @@ _STORED = object_of(
 
 
 def stored(at: Progress, plan: Plan, callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a checkpoint keeps of a run.
-
-    Args:
-        at: Where training is.
-        plan: Its plan.
-        callbacks: The states of its callbacks, by name.
-    """
+    """Return what a checkpoint keeps of a run."""
     where = {"epoch": at.epoch, "position": at.batch, "step": at.step}
     kept = {_CALLBACKS: dict(callbacks)} if callbacks else {}
     return where | plan.order | kept
@@ -84,11 +78,6 @@ def check_begin(at: Progress, steps: int | None, where: object) -> None:
 
 def check_stored(found: object, expected: Check, where: object) -> None:
     """Refuse what a checkpoint keeps if training did not store it.
-
-    Args:
-        found: What it keeps.
-        expected: What is stored.
-        where: The file, and the place in it.
 
     Raises:
         CheckpointError: It is something else.

@@ -308,11 +308,7 @@ def train(
 
 
 def _refuse(others: Mapping[str, Any]) -> None:
-    """Refuse options that there are not.
-
-    Raises:
-        OptionError: There is one.
-    """
+    """Refuse options that there are not."""
     known = [name for name in inspect.signature(Trainer.train).parameters if name != "others"][2:]
     for name in others:
         close = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, known)

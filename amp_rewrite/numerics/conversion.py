@@ -157,7 +157,8 @@ class Conversion:
             steps.append(f"calibrated: {count} {_stay('node', count)} float32")
         if self.tuning is not None:
             count = len(self.tuning.keep)
-            kind = "" if self.tuning.minimal else ", the best set until then"
+            settled = self.tuning.is_settled
+            kind = "" if settled else ", the best set until then"
             steps.append(f"tuned: {count} more {_stay('node', count)} float32{kind}")
         if not self.result.changed:
             steps.append(f"nothing is left in {self.result.options.precision}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Unpack, cast
 
 from amp_rewrite import targets
@@ -21,6 +21,7 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import read_lists
+from amp_rewrite.numerics.search.front import Estimate
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.numerics.search.tuning import Tuning
@@ -46,15 +47,16 @@ def convert(
     stress: bool | None = None,
     output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    estimate: Estimate | None = None,
     **changes: Unpack[Changes],
 ) -> Conversion:
     """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
 
     Values that overflow on the data stay float32. If the outputs are not within the tolerance
     then, or a value inside overflows, the smallest set of nodes is looked for that has to stay
-    float32 as well; not so if no tolerance was given and the rounded weights alone, computed in
-    float32, are as far off: then the verdict says so. Without data the model is
-    rewritten and verified with made-up inputs.
+    float32 as well, or, on a target whose costs were measured, the fastest painting that holds; not
+    so if no tolerance was given and the rounded weights alone, computed in float32, are as far off:
+    then the verdict says so. Without data the model is rewritten and verified with made-up inputs.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -69,6 +71,7 @@ def convert(
         output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
             taken for it.
         progress: Called at the beginning of each step and of its parts.
+        estimate: Ranks nodes for tuning in one pass over the data, as for `tune`.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
@@ -87,10 +90,11 @@ def convert(
     seconds = "a positive number of seconds"
     budget = arguments.number("budget", budget, low=0, above=True, expected=seconds)
     progress = arguments.function("progress", progress)
+    estimate = arguments.function("estimate", estimate)
     stress = None if stress is None else arguments.switch("stress", stress)
     kept = cast("Data", [*data]) if isinstance(data, Iterator) else data
     stressed = data is None or chosen.strict if stress is None else stress
-    job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent)
+    job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent, estimate)
     made = job.run()
     if output is not None:
         made.save(path_text(output, SaveError))
@@ -121,22 +125,18 @@ def judge(
     return _Job(model, None, options, rtol, BUDGET, True, progress or _silent).judged(result)
 
 
+@dataclass
 class _Job:
     """One call of `convert`."""
 
-    def __init__(
-        self,
-        model: Source,
-        data: Data | None,
-        options: RewriteOptions,
-        rtol: float | None,
-        budget: float,
-        stress: bool,
-        progress: Progress,
-    ) -> None:
-        self.model, self.data, self.options = model, data, options
-        self.rtol, self.budget, self.stress = rtol, budget, stress
-        self.progress = progress
+    model: Source
+    data: Data | None
+    options: RewriteOptions
+    rtol: float | None
+    budget: float
+    stress: bool
+    progress: Progress
+    estimate: Estimate | None = None
 
     def run(self) -> Conversion:
         """Take the steps that are needed."""
@@ -145,6 +145,7 @@ class _Job:
         self.progress("calibrating")
         lenient = replace(self.options, strict=False)
         calibration = calibrate(self.model, self.data, lenient)
+        self.options = replace(self.options, target=calibration.options.target)
         options = _with_rules(self.options, calibration.rules)
         options = replace(options, keep_io_types=_kept(self.options, calibration.ends))
         first = self._rewritten(options, calibration, None)
@@ -185,7 +186,7 @@ class _Job:
             if self.rtol is None
             else Tolerances(rtol=0.0, atol=self.rtol, scaled=True, strict=True)
         )
-        target = targets.find(self.options.target)
+        target = targets.find(result.options.chosen_target)
         before, after = TypedModel.of(self.model), TypedModel.of(result.model)
         return Verification(before, after, tolerances, target, threads=0, inside=True)
 
@@ -202,6 +203,7 @@ class _Job:
             budget=self.budget,
             progress=lambda step: self.progress(f"tuning: {step.trials} trials"),
             warn=self.progress,
+            estimate=self.estimate,
         )
 
 

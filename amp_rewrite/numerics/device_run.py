@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.numerics.emulate.emulated_feeds import widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.runtimes.engines import notes_on, own_choices
 from amp_rewrite.runtimes.session import RanNode
 from amp_rewrite.targets import CPU
@@ -88,6 +91,15 @@ class DeviceRun:
         return f"computed in {name}, {milliseconds:.3g} ms of the first run: {operators}"
 
 
+def _made_for(model: ir.Model, provider: str) -> tuple[str, ...]:
+    """Say that a model says that it was made for what it did not run on."""
+    recorded = recorded_target(model)
+    its = None if recorded is None else targets.find(recorded).provider
+    if its in (None, provider):
+        return ()
+    return (f"the model says that it was made for target {recorded}, which is {its}",)
+
+
 def _in_words(seconds: Sequence[float]) -> str:
     low, high = min(seconds), max(seconds)
     return f"{np.median(seconds):.3g} s (median of {len(seconds)}, {low:.3g} to {high:.3g})"
@@ -117,7 +129,10 @@ def run_on(
     """
     if repeat < 0:
         raise OptionError("impossible repeat", found=repeat, expected="at least 0")
-    evaluator = Evaluator(model, emulate=False, providers=[provider], threads=threads, profile=True)
+    loaded = load(model)
+    evaluator = Evaluator(
+        loaded, emulate=False, providers=[provider], threads=threads, profile=True
+    )
     try:
         first, outputs = _timed(evaluator, feeds)
     finally:
@@ -134,7 +149,7 @@ def run_on(
         for name, other in others.items():
             beside[name].append(_timed(other, wide)[0])
     timed = {name: tuple(times) for name, times in beside.items() if times}
-    notes = notes_on(provider, evaluator.precisions)
+    notes = (*_made_for(loaded, provider), *notes_on(provider, evaluator.precisions))
     return DeviceRun(provider, first, tuple(seconds), nodes, outputs, timed, notes)
 
 

@@ -5,24 +5,30 @@ What verifies, tunes and moves opsets is loaded when it is needed: most conversi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
+from amp_rewrite.errors import AmpError, AmpWarning, OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
+from amp_rewrite.targets import SCHEMA
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.conversion import Conversion
     from amp_rewrite.numerics.raise_opset import RaisedModel
+    from amp_rewrite.numerics.search.front import Estimate
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 Progress = Callable[..., None]
+
+_LARGEST = 1 << 31
+"""Bytes of the largest weights of a model that is run twice without being asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +43,7 @@ class Asked:
         budget: Seconds for tuning.
         write_failed: Whether the model is written even if it does not hold.
         opset: The opset that the model is moved to first: a number, "auto" or "keep".
+        estimate: What ranks nodes for tuning, as for `tune`.
     """
 
     data: Sequence[Path] = ()
@@ -46,6 +53,7 @@ class Asked:
     budget: float
     write_failed: bool = False
     opset: str = AUTO
+    estimate: Estimate | None = None
 
     @property
     def converts(self) -> bool:
@@ -126,12 +134,6 @@ def convert_file(
 
     `strict` asks for it as well, but not of a training step, whose outputs are the next states.
 
-    Args:
-        model: The file.
-        options: How to rewrite.
-        asked: What is to be done besides.
-        progress: Called with what is being done.
-
     Raises:
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
     """
@@ -158,8 +160,6 @@ def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | Non
     """
     if opset == KEEP or (opset == AUTO and options.precision != BFLOAT16.name):
         return None
-    from amp_rewrite.numerics.chosen_opset import raised_model
-
     return raised_model(model, opset, options)
 
 
@@ -176,6 +176,7 @@ def _converted(
         budget=asked.budget,
         stress=asked.stress,
         progress=progress,
+        estimate=asked.estimate,
     )
 
 
@@ -195,3 +196,55 @@ def _judged(
             "--strict verifies the result, for which ONNX Runtime is not installed",
             remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
         ) from error
+
+
+def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedModel | None:
+    """Return a model at the opset that was asked for, or None for the one that it has.
+
+    `auto` moves a model that becomes bfloat16 where a newer opset lets more of it be low, the
+    target has the kernels, and the moved model gives the same outputs in float32: Conv, Resize and
+    most of vision and audio take bfloat16 since opset 22 only.
+
+    Raises:
+        AmpError: A number was asked for, and the model cannot be moved there.
+    """
+    if opset == KEEP:
+        return None
+    if opset != AUTO:
+        return _moved(model, _number(opset), options)
+    advised = _advised(model, options)
+    if advised is None:
+        return None
+    try:
+        found = _moved(model, advised, options)
+    except AmpError:
+        return None
+    return found if found.unverified is None else None
+
+
+def _number(opset: str) -> int:
+    try:
+        return int(opset)
+    except ValueError as error:
+        raise OptionError(
+            "--opset is no opset", found=opset, expected=f"a number, {AUTO} or {KEEP}"
+        ) from error
+
+
+def _advised(model: Path, options: RewriteOptions) -> int | None:
+    """Return the opset to which a model is worth being moved without being asked for."""
+    if options.precision != BFLOAT16.name or options.chosen_target == SCHEMA:
+        return None
+    with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
+        found = rewrite(model, options, strict=False)
+    flat = found.flat
+    if flat.files.total > _LARGEST:
+        return None
+    advice = None if step_description(flat) else found.report.opset_advice
+    return None if advice is None else advice.opset
+
+
+def _moved(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
+    from amp_rewrite.numerics.raise_opset import raise_opset
+
+    return raise_opset(model, opset, inline_functions=options.inline_functions)

@@ -86,14 +86,7 @@ def raise_opset(
 def with_gain(
     raised: RaisedModel, report: Report, source: Source, options: RewriteOptions
 ) -> Report:
-    """Return the report of a raised model's rewrite with what a rewrite of the model before gives.
-
-    Args:
-        raised: The model that was rewritten.
-        report: The report.
-        source: The model before.
-        options: How it was rewritten.
-    """
+    """Return a raised model's report with what a rewrite of the model before gives."""
     before = rewrite(source, replace(options, strict=False)).report.summary.compute_converted
     record = RaisedOpset(raised.before, before, raised.unverified)
     return replace(report, opset_raised=record)

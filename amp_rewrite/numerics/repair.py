@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.html_table import HtmlTable, to_html
-from amp_rewrite.base.printable import one_line
+from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, SaveError, VerdictError
 from amp_rewrite.graph.flat import ABSENT
@@ -22,8 +22,9 @@ from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.safety_check import Progress, compared, judged
 from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.oplists import ListName
-from amp_rewrite.rewriting.api import RewriteResult
-from amp_rewrite.rewriting.mend import mend_types
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.apply.written_metadata import for_model
+from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.plan.options import (
     RewriteOptions,
     Weights,
@@ -35,12 +36,12 @@ from amp_rewrite.rewriting.raise_dangers import (
     dangers,
     form_of,
     low_of,
+    nothing_raised,
     odd_types,
     repaired,
 )
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
-from amp_rewrite.rewriting.report.quantities import counted
 from amp_rewrite.rewriting.widen import Raised, WideForm
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Repair:
         nodes: How many nodes computed in 16 bits before.
         share: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
         verification: How far the result is from the float32 form; None if it was not verified.
+        result: The float32 form with the painting that is left, for the page.
     """
 
     precision: str
@@ -83,6 +85,7 @@ class Repair:
     nodes: int
     share: float
     verification: VerifyReport | None
+    result: RewriteResult = field(repr=False, compare=False)
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -112,7 +115,8 @@ class Repair:
     @property
     def casts(self) -> int:
         """How many Casts were added."""
-        return sum(1 for cast in self.raised.plan.casts if cast.existing == ABSENT)
+        planned = sum(1 for cast in self.raised.plan.casts if cast.existing == ABSENT)
+        return planned + self.raised.mended.casts
 
     @cached_property
     def bytes_of_weights(self) -> int:
@@ -129,8 +133,8 @@ class Repair:
         """What was raised and what that costs, in one line."""
         if not self.changed:
             return f"nothing changed: the model is safe in {self.precision} for {self.target}"
-        count = len(self.raised.mended)
-        mended = f"; {counted(count, 'declared type')} mended" if count else ""
+        count = len(self.raised.mended.odd)
+        mended = f"; {counted(count, 'contradiction')} of types mended" if count else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
         return (
             f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
@@ -259,13 +263,16 @@ def repair(
     progress = arguments.function("progress", progress)
     flat = read_source(model, inline_functions=True)
     mended = mend_types(flat)
+    flat = mended.flat
     low = low_of(flat)
+    if low is None and mended.odd:
+        return _mended_only(mended, for_model(chosen, flat), output)
     if low is None:
         raise OptionError(
             "the model computes nothing in 16 bits: there is nothing to repair",
             remedy="convert makes a mixed model of it",
         )
-    chosen = replace(chosen, precision=low.name)
+    chosen = for_model(replace(chosen, precision=low.name), flat)
     form = form_of(flat, low)
     result = _found(form, data, chosen, rtol, budget, progress)
     raised = repaired(
@@ -282,6 +289,19 @@ def repair(
             form, raised.model, data, chosen, rtol=rtol, stress=stress, progress=progress
         )
     made = _repair(form, result, raised, shown)
+    if output is not None:
+        made.save(path_text(output, SaveError))
+    return made
+
+
+def _mended_only(mended: Mended, options: RewriteOptions, output: Path | None) -> Repair:
+    """Return a model whose types were at odds, and that computes in float32 now that they agree."""
+    from amp_rewrite.graph.io.read import read_model
+
+    raised = nothing_raised(mended, options.low)
+    odd, target = odd_types(mended.odd), options.chosen_target
+    result = rewrite(read_model(mended.flat), changed(options, deny_nodes=("*",)))
+    made = Repair(options.low.name, target, raised, odd, (), 0, 0.0, None, result)
     if output is not None:
         made.save(path_text(output, SaveError))
     return made
@@ -311,8 +331,8 @@ def _repair(
     context, options = result.context, result.options
     graph, given = context.type_graph, context.given
     assert given is not None, "the form is noted"
-    feared = dangers(context, result.painting, options.target)
-    odd = odd_types(raised.flat, raised.mended)
+    feared = dangers(context, result.painting, options.chosen_target)
+    odd = odd_types(raised.mended.odd)
     lost = given & ~result.painting.allow
     names = dict.fromkeys(graph.node_name(v) for v in np.flatnonzero(lost).tolist())
     known = {danger.node for danger in feared}
@@ -322,11 +342,12 @@ def _repair(
     low_now = compute_share(graph, result.painting, products)
     return Repair(
         options.precision,
-        options.target,
+        options.chosen_target,
         raised,
         (*odd, *feared),
         measured,
         len({form.origins[n] for n in np.unique(graph.node[given]).tolist()} - {ABSENT}),
         1 - low_now if products else 0.0,
         shown,
+        result,
     )

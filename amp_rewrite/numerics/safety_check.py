@@ -13,6 +13,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import (
     Changes,
@@ -20,7 +21,13 @@ from amp_rewrite.rewriting.plan.options import (
     changed,
     with_option_names,
 )
-from amp_rewrite.rewriting.raise_dangers import dangers, form_of, low_of, odd_types
+from amp_rewrite.rewriting.raise_dangers import (
+    dangers,
+    form_of,
+    low_of,
+    odd_types,
+    other_low,
+)
 from amp_rewrite.rewriting.read_source import read_source
 
 if TYPE_CHECKING:
@@ -67,17 +74,20 @@ def check(
     progress = arguments.function("progress", progress)
     flat = read_source(model, inline_functions=True)
     mended = mend_types(flat)
+    flat = mended.flat
+    odd = odd_types(mended.odd)
     low = low_of(flat)
     if low is None:
-        return _of_float32(flat, chosen)
-    chosen = replace(chosen, precision=low.name)
+        found = _of_float32(flat, for_model(chosen, flat))
+        return replace(found, computes=found.precision, dangers=odd) if odd else found
+    chosen = for_model(replace(chosen, precision=low.name), flat)
     form = form_of(flat, low)
     result = judged(form, chosen)
     shown = None
     if run:
         shown = compared(form, form.given_model, data, chosen, stress=stress, progress=progress)
     found = _report(result, low, low.name, shown)
-    return replace(found, dangers=(*odd_types(flat, mended), *found.dangers))
+    return replace(found, dangers=(*odd, *found.dangers), unjudged=other_low(flat, low))
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
@@ -107,7 +117,7 @@ def compared(
         stress=stress,
         input_ranges=options.input_ranges,
         providers=(),
-        target=options.target,
+        target=options.chosen_target,
         progress=progress,
     )
 
@@ -122,8 +132,8 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
 def _report(
     result: RewriteResult, low: DType, computes: str, shown: VerifyReport | None
 ) -> SafetyReport:
-    context, target = result.context, result.options.target
+    context, target = result.context, result.options.chosen_target
     given, graph = context.given, context.type_graph
     nodes = 0 if given is None else len(np.unique(graph.node[given]))
     found = dangers(context, result.painting, target)
-    return SafetyReport(low.name, target, computes, nodes, found, shown)
+    return SafetyReport(low.name, target, computes, nodes, found, shown, result)

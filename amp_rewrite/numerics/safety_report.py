@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base.html_table import HtmlTable, to_html
-from amp_rewrite.base.printable import one_line
+from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.raise_dangers import Danger
 from amp_rewrite.rewriting.report.plain_console import printed
-from amp_rewrite.rewriting.report.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +41,10 @@ class SafetyReport:
             to keep float32.
         run: What a run showed: the model, emulated, against its own float32 form; None if none was
             asked for, or there is nothing low to run.
+        result: The float32 form with what the rules leave of the painting, for the page; of a
+            float32 model, its conversion.
+        unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
+            nodes have it; of those nothing is said.
     """
 
     precision: str
@@ -49,6 +53,8 @@ class SafetyReport:
     nodes: int
     dangers: tuple[Danger, ...]
     run: VerifyReport | None
+    result: RewriteResult = field(repr=False, compare=False)
+    unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -104,6 +110,7 @@ class SafetyReport:
             "dangers": [asdict(danger) for danger in self.dangers],
             "failures": list(self.failures),
             "run": None if self.run is None else self.run.to_dict(),
+            "unjudged": dict(self.unjudged),
         }
 
     def to_json(self) -> str:
@@ -127,6 +134,8 @@ def print_safety(report: SafetyReport, console: Console) -> None:
     if report.computes == FLOAT32.name:
         where = f"no node in 16 bits; asked about {report.precision}, target {report.target}"
     console.print(where)
+    for name, count in report.unjudged.items():
+        console.print(f"not judged: {counted(count, 'result')} in {name}, of which there are fewer")
     if report.run is not None:
         count = counted(report.run.feeds, "feed")
         console.print(

@@ -93,11 +93,21 @@ class OpLists:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: which operators are on which list."""
-        from amp_rewrite.base.html_table import to_html
-        from amp_rewrite.oplists.lists_html import lists_tables
+        from amp_rewrite.base.html_table import HtmlTable, to_html
 
         title = f"op lists for {self.precision}, target {self.target}, level {self.level}"
-        return to_html(title, self.files, lists_tables(self.entries, self.node_rules))
+        found = {name: {e.key for e in self.entries if e.list is name} for name in ListName}
+        rows = [
+            (str(name), len(keys), ", ".join(sorted("::".join(filter(None, key)) for key in keys)))
+            for name, keys in found.items()
+            if keys
+        ]
+        nodes = [(rule.node, str(rule.list), rule.why) for rule in self.node_rules]
+        tables = (
+            HtmlTable(("list", "number", "operators"), rows),
+            HtmlTable(("node", "list", "why"), nodes),
+        )
+        return to_html(title, self.files, tables)
 
     @property
     def force_all(self) -> bool:

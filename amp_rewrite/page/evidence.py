@@ -25,7 +25,26 @@ from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.gains import Sizes
-from amp_rewrite.rewriting.report.next_steps import Names
+from amp_rewrite.rewriting.report.next_steps import Names, NextStep
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the first screen says of the model that is shown.
+
+    Attributes:
+        headline: What was gained, or what is wrong, in one line.
+        ok: Whether it holds, or is safe; None if nobody looked.
+        next: What to try next.
+        dangers: What is dangerous in it, a line for each kind.
+        remarks: What else a reader has to know.
+    """
+
+    headline: str
+    ok: bool | None
+    next: tuple[NextStep, ...] = ()
+    dangers: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +59,7 @@ class Evidence:
         tuning: What a search kept float32.
         remarks: What a reader has to know to read the page rightly.
         shapes: Value -> its shape, where inference finds one that the file does not record.
+        judgement: What is said of a model that came in 16 bits; None says what a rewrite gained.
     """
 
     names: Names
@@ -49,15 +69,11 @@ class Evidence:
     tuning: Tuning | None = None
     remarks: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
+    judgement: Judgement | None = None
 
 
 def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> Evidence:
     """Return what is known of a conversion.
-
-    Args:
-        conversion: What became of a file.
-        output: Where the rewritten model goes.
-        written: Whether it is there.
 
     Raises:
         AmpError: The data cannot be read.
@@ -75,12 +91,7 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
 
 
 def shapes_of(model: Source, result: RewriteResult) -> dict[str, Shape]:
-    """Return the shapes that onnx's inference finds, if the file does not record them all.
-
-    Args:
-        model: The model before.
-        result: Its rewrite.
-    """
+    """Return the shapes that onnx's inference finds, if the file does not record them all."""
     flat = result.flat
     if all(flat.shape(v) is not None for v in flat.outputs if flat.home[v] == MAIN):
         return {}
@@ -91,11 +102,6 @@ def shapes_of(model: Source, result: RewriteResult) -> dict[str, Shape]:
 
 def measured(model: Source, result: RewriteResult, data: Data | None) -> dict[str, Histogram]:
     """Measure what the nodes of the main graph make, on data or on made-up inputs.
-
-    Args:
-        model: The model before.
-        result: Its rewrite, which knows the types.
-        data: Batches; None makes one up.
 
     Raises:
         AmpError: The data do not fit the model, or ONNX Runtime cannot run it.

@@ -30,12 +30,7 @@ class Group:
 
 
 def group_nodes(flat: FlatGraph, drawn: Sequence[bool]) -> Group:
-    """Return the folders of a model: one for each graph inside a node, and by names inside each.
-
-    Args:
-        flat: The model.
-        drawn: By node, whether it belongs into a folder.
-    """
+    """Return the folders of a model: one for each graph inside a node, and by names inside each."""
     return _of_body(flat, MAIN, drawn)
 
 
@@ -58,14 +53,7 @@ def _of_owner(flat: FlatGraph, node: int, drawn: Sequence[bool]) -> Group | None
 def _group_by_name(
     label: str, nodes: Sequence[int], names: Sequence[str], owners: Mapping[int, Group]
 ) -> Group:
-    """Return a folder of nodes, with folders inside for the prefixes of their names.
-
-    Args:
-        label: What it is called.
-        nodes: The nodes, in execution order.
-        names: By node, its name.
-        owners: Nodes that are folders themselves.
-    """
+    """Return a folder of nodes, with folders inside for the prefixes of their names."""
     root = Group(label)
     known: dict[tuple[str, ...], Group] = {(): root}
     for node in nodes:

@@ -29,13 +29,7 @@ Overlay = dict[str, Any]
 
 
 def overlays(result: RewriteResult, report: Report, evidence: Evidence) -> dict[str, Overlay]:
-    """Return the data sets by name; errors and ranges where they were measured.
-
-    Args:
-        result: The rewrite, for the graph.
-        report: Its report.
-        evidence: What else is known.
-    """
+    """Return the data sets by name; errors and ranges where they were measured."""
     flat, strings = result.flat, Strings()
     words = {LOW: report.precision, KEPT: "float32", MIXED: "both"}
     rows = [(n, precision_of(node), cause_of(node)) for n, node in enumerate(report.nodes)]

@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from amp_rewrite.base.printable import printable
+from amp_rewrite.base.printable import counted, in_bytes, printable
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
-from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.evidence import Evidence, Judgement
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
 from amp_rewrite.page.pictures import short
-from amp_rewrite.rewriting.report.device_advice import device_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.next_steps import next_steps
 from amp_rewrite.rewriting.report.phrases import plain_phrase
-from amp_rewrite.rewriting.report.quantities import counted, in_bytes
-from amp_rewrite.rewriting.report.report_lines import unmatched_line
+from amp_rewrite.rewriting.report.report_lines import device_lines, unmatched_line
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _MOST_OPERATORS = 4
@@ -29,12 +27,12 @@ Fact = dict[str, str]
 def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the first screen shows."""
     verification = evidence.verification
-    holds = None if verification is None else verification.holds
-    steps = next_steps(report, evidence.names, holds)
+    shown = () if verification is None else verification.failures[:_MOST_FAILURES]
+    judged = evidence.judgement or _gained(report, evidence)
     return {
-        "headline": headline(report, evidence.sizes),
-        "holds": holds,
-        "failures": _texts(() if verification is None else verification.failures[:_MOST_FAILURES]),
+        "headline": judged.headline,
+        "holds": judged.ok,
+        "failures": _texts((*shown, *judged.dangers)),
         "facts": [*_facts(report, evidence)],
         "doubts": _texts(
             (
@@ -44,13 +42,20 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
                 *_doubtful(report),
             )
         ),
-        "remarks": _texts(tuple(_remarks(report))),
+        "remarks": _texts((*judged.remarks, *_remarks(report))),
         "file": printable(evidence.names.output),
         "worst": None if verification is None else short(verification.worst),
         "size": None if evidence.sizes is None else evidence.sizes.after,
         "causes": causes(report),
-        "next": [{"why": printable(s.why), "command": printable(s.command)} for s in steps],
+        "next": [{"why": printable(s.why), "command": printable(s.command)} for s in judged.next],
     }
+
+
+def _gained(report: Report, evidence: Evidence) -> Judgement:
+    """Return what is said of a rewrite."""
+    holds = None if evidence.verification is None else evidence.verification.holds
+    steps = next_steps(report, evidence.names, holds)
+    return Judgement(headline(report.precision, report.summary, evidence.sizes), holds, steps)
 
 
 def causes(report: Report) -> list[dict[str, Any]]:
@@ -83,7 +88,7 @@ def _operators(counts: Counter[str]) -> str:
 
 
 def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
-    summary, weights = report.summary, report.weights
+    summary = report.summary
     yield _fact(
         "Arithmetic",
         f"{summary.compute_converted:.1%} in {report.precision}",
@@ -91,6 +96,13 @@ def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
     )
     if evidence.sizes is not None:
         yield _size(evidence.sizes)
+    if evidence.judgement is None:  # else these would be those of the float32 form, not the file's
+        yield from _changes(report)
+    yield _accuracy(evidence)
+
+
+def _changes(report: Report) -> Iterator[Fact]:
+    summary, weights = report.summary, report.weights
     yield _fact(
         "Casts",
         f"{summary.casts_added:,} added, {summary.casts_removed:,} removed",
@@ -101,7 +113,6 @@ def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
         f"{weights.converted:,} converted",
         f"{weights.kept:,} stay float32, {len(weights.stored):,} of all stored in 16 bits",
     )
-    yield _accuracy(evidence)
 
 
 def _size(sizes: Sizes) -> Fact:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from amp_rewrite.page.comparison import Other
-from amp_rewrite.page.document import document, static
+from amp_rewrite.page.document import PLOTS, SHARED_SCRIPTS, SHARED_STYLES, document, static
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.page_data import page_data
-from amp_rewrite.page.shared import PLOTS, SHARED_SCRIPTS, SHARED_STYLES
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.write_text import write_text
@@ -34,13 +33,6 @@ def write_page(
     other: Other | None = None,
 ) -> None:
     """Write the page of a rewrite, as a whole or not at all.
-
-    Args:
-        path: Where to.
-        result: The rewrite.
-        report: Its report.
-        evidence: What else is known of it.
-        other: What another tool made of the model.
 
     Raises:
         SaveError: The file cannot be written.

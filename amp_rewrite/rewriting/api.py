@@ -21,13 +21,11 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import OTHERS, DType
 from amp_rewrite.errors import AmpWarning, InvariantError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape, Sizes
-from amp_rewrite.rewriting.apply.cleanup import noop_casts
-from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
-from amp_rewrite.rewriting.apply.written_metadata import written_metadata
+from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
+from amp_rewrite.rewriting.apply.written_metadata import for_model, written_metadata
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.pipeline import paint
@@ -35,19 +33,17 @@ from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
-from amp_rewrite.rewriting.report.likely_overflow import first_likely_overflow
-from amp_rewrite.rewriting.report.unmatched_rules import unmatched_warning
+from amp_rewrite.rewriting.report.activation_products import first_likely_overflow
+from amp_rewrite.rewriting.report.shortcomings import unmatched_warning
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.rewriting.report.explain import Reported
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 
 @dataclass(frozen=True)
-class RewriteResult:
+class RewriteResult(Planned):
     """What a rewrite gives.
 
     Attributes:
@@ -72,50 +68,19 @@ class RewriteResult:
         """Return one line, for much is in it."""
         return one_line(self, self.report.in_short())
 
-    @property
-    def model(self) -> ir.Model:
-        """The rewritten model; it is built when it is first asked for."""
-        return self._model
-
-    @cached_property
-    def _model(self) -> ir.Model:
-        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_model
-
-        with paused_gc():
-            graph, notes = self.context.type_graph, _metadata(self.flat, self)
-            return rewritten_model(self.flat, graph, self.plan, self.removed, notes)
-
-    def save(self, path: Path, *, progress: Progress | None = None) -> None:
-        """Write the rewritten model; weights are converted on their way.
-
-        Args:
-            path: The model file; external data go to a file next to it.
-            progress: Called every few MiB.
-
-        Raises:
-            SaveError: It cannot be written; no new file is left behind.
-            LoadError: External data of the model have become unreadable.
-        """
-        if can_save(self.flat):
-            with paused_gc():
-                graph, notes = self.context.type_graph, _metadata(self.flat, self)
-                save_rewritten(self.flat, graph, self.plan, self.removed, notes, path, progress)
-        else:
-            from amp_rewrite.graph.io.save import save
-
-            save(self.model, path, progress=progress)
-
     def annotate(self) -> None:
         """Note in the metadata of every node what it computes in, and why, for viewers (Netron).
 
         What is saved from now on has the notes, and so has `model`; an object that `model` gave
         before has none.
         """
-        from amp_rewrite.rewriting.apply.note_nodes import note_nodes
-        from amp_rewrite.rewriting.report.node_notes import node_notes
+        from amp_rewrite.rewriting.report.node_notes import node_notes, note_nodes
 
         note_nodes(self.flat, node_notes(self.report))
         self.__dict__.pop("_model", None)  # it was made of the messages without notes
+
+    def _metadata(self) -> dict[str, str]:
+        return written_metadata(self.flat, self.plan, self.options.chosen_target)
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the report."""
@@ -200,6 +165,7 @@ def rewrite(
     with paused_gc():
         with clock.step("load"):
             flat = read_source(model, inline_functions=chosen.inline_functions)
+            chosen = for_model(chosen, flat)
             wide = _single_precision(flat, chosen.low)
         if wide is not None:
             result = _rewrite(wide, chosen, clock)
@@ -278,11 +244,6 @@ def _warn(result: RewriteResult) -> None:
     if found is not None:
         remedy = "an input range (--input-range NAME=LOW:HIGH), calibrate or verify knows better"
         warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=4)
-
-
-def _metadata(flat: FlatProto, result: RewriteResult) -> dict[str, str]:
-    """Return what the rewrite notes in the metadata of the model."""
-    return written_metadata(flat, result.plan, result.options.target)
 
 
 def _check_strict(result: RewriteResult) -> None:

@@ -2,41 +2,114 @@
 
 ONNX Runtime refuses a file in which value_info says another type of a value than its operator
 gives, or an input another one than the initializer behind it has. What operators and initializers
-say is right: nothing else reads value_info. Where operators contradict each other there is nothing
-to go by, and the file is refused here, with the place.
+say is right: nothing else reads value_info. It refuses an operator that is given float16 and
+float32 where it takes one type, too. Such a node computes in float32, which holds both, and gives
+the type that the file records: Casts around it say so. Where other types contradict each other
+there is nothing to go by, and the file is refused here, with the place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from onnx import ValueInfoProto
 
+from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.added import AddedNames
+from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.elements import element, tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.infer import FlatTypes, infer
-from amp_rewrite.graph.ports import ports_of
+from amp_rewrite.graph.ports import Ports, ports_of
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
 _DENSE = "tensor("
+_WIDE = tensor(FLOAT32.number)
+_LOW = {tensor(dtype.number): dtype for dtype in LOW.values()}
 
 
-def mend_types(flat: FlatProto) -> tuple[int, ...]:
-    """Let values inside a model be declared as what they are; return those that were not.
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """Something in a file whose types are at odds.
+
+    Attributes:
+        name: The node, or the input of the model.
+        op: Its operator, or "input".
+        value: The value whose declaration is wrong, or "" if the node reads two types.
+        types: What it is declared as, or the types that the node reads.
+    """
+
+    name: str
+    op: str
+    value: str
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mended:
+    """A model whose types agree.
+
+    Attributes:
+        flat: The model; the one that was given unless Casts were needed.
+        odd: What was at odds before.
+        casts: How many Casts were added.
+    """
+
+    flat: FlatProto
+    odd: tuple[Odd, ...] = ()
+    casts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Clash:
+    """A node that is given two types where its operator takes one."""
+
+    node: int
+    variable: str
+    ports: Ports
+    types: tuple[str, ...]
+
+
+def mend_types(flat: FlatProto) -> Mended:
+    """Let values inside a model be declared as what they are, and every operator read one type.
 
     Args:
-        flat: A model, without functions; it is what the file says, mended, afterwards. Messages
-            that were given are not touched.
+        flat: A model, without functions; its declarations are mended afterwards. Messages that were
+            given are not touched.
 
     Raises:
-        GraphError: An operator reads two types where it takes one, or an output of the model is
-            declared as another type than it has.
+        GraphError: An operator reads types that float32 cannot stand for, or an output of the model
+            is declared as another type than it has.
     """
-    mended = list(_initializers(flat))
+    odd = list(_initializers(flat))
     types = infer(flat)
-    check_bindings(flat, types)
+    clashes = _clashes(flat, types)
+    casts = 0
+    if clashes:
+        odd += [Odd(*_named(flat, c.node), "", c.types) for c in clashes]
+        plan = _casts_around(flat, types, clashes)
+        casts, flat = len(plan.casts), _with_casts(flat, plan)
+        types = infer(flat)
+        check_bindings(flat, types)
+    odd += _declarations(flat, types)
+    return Mended(flat, tuple(odd), casts)
+
+
+def check_bindings(flat: FlatProto, types: FlatTypes) -> None:
+    """Refuse a node that reads two types where its operator takes one.
+
+    Raises:
+        GraphError: There is one.
+    """
+    for clash in _clashes(flat, types):
+        raise _refused(flat, clash)
+
+
+def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
+    """Declare values as what they are; yield those that were not."""
     for value, (found, recorded) in enumerate(zip(types, flat.recorded, strict=True)):
         if found is None or recorded is None or found == recorded:
             continue
@@ -51,19 +124,24 @@ def mend_types(flat: FlatProto) -> tuple[int, ...]:
             )
         if flat.producer[value] != ABSENT:
             _declare(flat, value, found)
-            mended.append(value)
-    return tuple(mended)
+            named = _named(flat, flat.producer[value])
+            yield Odd(*named, flat.value_names[value], (recorded,))
 
 
-def _initializers(flat: FlatProto) -> Iterator[int]:
+def _initializers(flat: FlatProto) -> Iterator[Odd]:
     """Declare graph inputs that have a default as what that is; yield those that were not."""
     for body in flat.bodies:
         for value in body.initializers:
-            held = flat.initializer(value)
+            held, recorded = flat.initializer(value), flat.recorded[value]
             type_ = None if held is None else tensor(held.dtype)
-            if type_ is not None and flat.recorded[value] != type_ and value in flat.declared:
+            if type_ is not None and recorded != type_ and value in flat.declared:
                 _declare(flat, value, type_)
-                yield value
+                name = flat.value_names[value]
+                yield Odd(name, "input", name, () if recorded is None else (recorded,))
+
+
+def _named(flat: FlatProto, node: int) -> tuple[str, str]:
+    return flat.node_names[node], flat.called(node).op_type
 
 
 def _declare(flat: FlatProto, value: int, type_: str) -> None:
@@ -86,12 +164,9 @@ def _retyped(message: ValueInfoProto, type_: str) -> ValueInfoProto:
     return copied
 
 
-def check_bindings(flat: FlatProto, types: FlatTypes) -> None:
-    """Refuse a node that reads two types where its operator takes one.
-
-    Raises:
-        GraphError: There is one.
-    """
+def _clashes(flat: FlatProto, types: FlatTypes) -> list[_Clash]:
+    """Return each type variable of a node that is given more than one type."""
+    found: list[_Clash] = []
     for node in range(flat.n_nodes):
         called, inputs, opset = flat.called(node), flat.inputs_of(node), flat.opset_of(node)
         count = len(flat.outputs_of(node))
@@ -99,14 +174,76 @@ def check_bindings(flat: FlatProto, types: FlatTypes) -> None:
         if ports.schema is None:
             continue
         bound: dict[str, str] = {}
+        odd: dict[str, list[str]] = {}
         for name, value in zip(ports.inputs, inputs, strict=True):
-            found = None if value == ABSENT else types[value]
-            if found is None or not found.startswith(_DENSE):
+            type_ = None if value == ABSENT else types[value]
+            if type_ is None or not type_.startswith(_DENSE):
                 continue
-            if bound.setdefault(name, found) != found:
-                raise GraphError(
-                    "a node reads two types where its operator takes one",
-                    where=f"node {flat.node_names[node]!r} ({called.op_type})",
-                    found=f"{bound[name]} and {found}",
-                    remedy="insert a Cast, or export the model again",
-                )
+            if bound.setdefault(name, type_) != type_:
+                odd.setdefault(name, [bound[name]]).append(type_)
+        found += [_Clash(node, n, ports, tuple(dict.fromkeys(t))) for n, t in odd.items()]
+    return found
+
+
+def _refused(flat: FlatProto, clash: _Clash) -> GraphError:
+    name, op = _named(flat, clash.node)
+    return GraphError(
+        "a node reads two types where its operator takes one",
+        where=f"node {name!r} ({op})",
+        found=" and ".join(clash.types),
+        remedy="insert a Cast, or export the model again",
+    )
+
+
+def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) -> CastPlan:
+    """Return the plan by which nodes compute in float32, and what they give stays what it was.
+
+    Raises:
+        GraphError: A node is given something else than float32 and 16-bit types, or its operator
+            takes no float32.
+    """
+    wide: dict[int, list[Use]] = {}
+    narrowed: dict[int, DType] = {}
+    for clash in clashes:
+        schema = clash.ports.schema
+        admitted = schema.variables.get(clash.variable, ()) if schema is not None else ()
+        if not {*clash.types} <= {_WIDE, *_LOW} or _WIDE not in admitted:
+            raise _refused(flat, clash)
+        for index, value in enumerate(flat.inputs_of(clash.node)):
+            reads = value != ABSENT and clash.ports.inputs[index] == clash.variable
+            if reads and types[value] in _LOW:
+                wide.setdefault(value, []).append(Use(clash.node, index))
+        made = zip(clash.ports.outputs, flat.outputs_of(clash.node), strict=True)
+        ends = (value for name, value in made if name == clash.variable)
+        narrowed |= {v: _LOW[type_] for v in ends if (type_ := types[v] or "") in _LOW}
+    names = AddedNames((*flat.value_names, *flat.node_names))
+    casts = [
+        PlannedCast(v, FLOAT32, tuple(uses), names.cast(flat.value_names[v], FLOAT32))
+        for v, uses in wide.items()
+        if v not in narrowed
+    ]
+    for value, dtype in narrowed.items():
+        own = {(use.node, use.index) for use in wide.get(value, ())}  # they read float32 now
+        uses = tuple(use for use in _uses(flat, value) if (use.node, use.index) not in own)
+        if uses:
+            name = names.cast(flat.value_names[value], dtype)
+            casts.append(PlannedCast(value, dtype, uses, name))
+    inner = {
+        cast.value: names.inner(flat.value_names[cast.value], FLOAT32)
+        for cast in casts
+        if any(use.body == MAIN for use in cast.uses)
+    }
+    return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(narrowed), (), inner)
+
+
+def _uses(flat: FlatProto, value: int) -> Iterator[Use]:
+    """Yield what reads a value: nodes, and the graphs whose output it is."""
+    yield from (Use(flat.reader(slot), flat.index(slot)) for slot in flat.uses(value))
+    for number, body in enumerate(flat.bodies):
+        yield from (Use(ABSENT, i, number) for i, v in enumerate(body.outputs) if v == value)
+
+
+def _with_casts(flat: FlatProto, plan: CastPlan) -> FlatProto:
+    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
+
+    return rewritten_flat(flat, build_type_graph(flat), plan, (), {}).flat

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from amp_rewrite.dtypes import LOW, DType
+from amp_rewrite.dtypes import LOW, DType, dtype_name
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.rewriting.apply.cleanup import noop_casts
+from amp_rewrite.rewriting.apply.planned import noop_casts
+from amp_rewrite.rewriting.mend import Mended, Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.plan.casts import plan_casts
@@ -76,25 +78,32 @@ def low_of(flat: FlatProto) -> DType | None:
     return max(counts, key=lambda dtype: counts[dtype], default=None)
 
 
-DECLARED = "declared-type"
-"""The reason of a danger that is about the file, not about numbers."""
+def other_low(flat: FlatProto, low: DType) -> dict[str, int]:
+    """Return each 16-bit type of a model but one -> how many results of nodes have it."""
+    counts = float_types(flat).items()
+    return {d.name: n for d, n in counts if d.name in LOW and d is not low}
 
 
-def odd_types(flat: FlatProto, mended: Iterable[int]) -> tuple[Danger, ...]:
-    """Return a danger for each value whose declaration was mended."""
-    made = ((flat.producer[value], value) for value in mended)
+DECLARED, READS = "declared-type", "mixed-types"
+"""The reasons of dangers that are about the file, not about numbers."""
+
+
+def odd_types(found: Iterable[Odd]) -> tuple[Danger, ...]:
+    """Return a danger for each thing whose types were at odds."""
     return tuple(
-        Danger(
-            flat.value_names[value] if node == ABSENT else flat.node_names[node],
-            "input" if node == ABSENT else flat.called(node).op_type,
-            (),
-            DECLARED,
-            "is declared with a type that it has not, so that runtimes refuse the file",
-            f"{flat.value_names[value]} is {flat.recorded[value]}",
-            "",
-        )
-        for node, value in made
+        Danger(odd.name, odd.op, (), reason, f"{words}, so that runtimes refuse the file", more, "")
+        for odd in found
+        for reason, words, more in [_told(odd)]
     )
+
+
+def _told(odd: Odd) -> tuple[str, str, str]:
+    """Return the reason, the same in words, and what is known of the place."""
+    if odd.value:
+        told = f"{odd.value} is {' or '.join(odd.types)}" if odd.types else ""
+        return DECLARED, "is declared with a type that it has not", told
+    given = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
+    return READS, f"is given {given} where its operator takes one type", ""
 
 
 def form_of(flat: FlatProto, low: DType) -> WideForm:
@@ -156,7 +165,7 @@ def repaired(
     *,
     wide_ends: bool,
     weights: str,
-    mended: tuple[int, ...] = (),
+    mended: Mended,
 ) -> Raised:
     """Return a model in which what a painting of its float32 form lost is float32.
 
@@ -167,7 +176,7 @@ def repaired(
         wide_ends: Whether graph inputs and outputs become float32.
         weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
             are stored, behind a Cast.
-        mended: The values whose declarations were mended.
+        mended: What was at odds in the file.
     """
     flat, low = form.given, form.context.type_graph.bases
     ends = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
@@ -175,6 +184,12 @@ def repaired(
     vertices = set(_lost(form, painting, context))
     plan = plan_casts(made, raised(made, sorted(vertices)))
     return Raised(flat, made, plan, noop_casts(made.type_graph, plan), mended)
+
+
+def nothing_raised(mended: Mended, low: DType) -> Raised:
+    """Return a model of which nothing is low but what was at odds, as it is now."""
+    context = raising_context(mended.flat, [low])
+    return Raised(mended.flat, context, plan_casts(context, raised(context, ())), (), mended)
 
 
 def _lost(form: WideForm, painting: Painting, context: PaintContext) -> Iterable[int]:

@@ -18,13 +18,11 @@ from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import infer
-from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.keys import GIVEN_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.rewriting.apply.cleanup import noop_casts
-from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
-from amp_rewrite.rewriting.mend import mend_types
+from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
+from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import Names, RewriteOptions
@@ -44,60 +42,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Raised:
+class Raised(Planned):
     """A model of which some type variables became float32.
 
     Attributes:
-        flat: The model that was given.
+        flat: The model that was given, its types mended.
         context: What the plan knew.
         plan: What changes.
         removed: The model's own Casts that become no-ops.
-        mended: The values whose declarations were at odds with what they are.
+        mended: What was at odds in the file.
     """
 
     flat: FlatProto
     context: PaintContext
     plan: CastPlan
     removed: tuple[int, ...]
-    mended: tuple[int, ...] = ()
+    mended: Mended
 
     @property
     def changed(self) -> bool:
         """Whether the result differs from the input."""
-        return bool(self.mended) or not self.plan.is_empty
-
-    @property
-    def model(self) -> ir.Model:
-        """The result; it is built when it is first asked for."""
-        return self._model
-
-    @cached_property
-    def _model(self) -> ir.Model:
-        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_model
-
-        with paused_gc():
-            graph = self.context.type_graph
-            return rewritten_model(self.flat, graph, self.plan, self.removed, {})
-
-    def save(self, path: Path, *, progress: Progress | None = None) -> None:
-        """Write the result; weights are converted on their way.
-
-        Args:
-            path: The model file; external data go to a file next to it.
-            progress: Called every few MiB.
-
-        Raises:
-            SaveError: It cannot be written; no new file is left behind.
-            LoadError: External data of the model have become unreadable.
-        """
-        if can_save(self.flat):
-            with paused_gc():
-                graph = self.context.type_graph
-                save_rewritten(self.flat, graph, self.plan, self.removed, {}, path, progress)
-        else:
-            from amp_rewrite.graph.io.save import save
-
-            save(self.model, path, progress=progress)
+        return bool(self.mended.odd) or not self.plan.is_empty
 
 
 @dataclass(frozen=True)
@@ -147,6 +112,7 @@ def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
         flat = read_source(model, inline_functions=True)
         options.check_names(flat)
         mended = mend_types(flat)
+        flat = mended.flat
         types = float_types(flat)
         names, kept_type = flat.value_names, options.keeps_type
         ends = [v for v in (*flat.main.inputs, *flat.main.outputs) if not kept_type(names[v])]
@@ -273,6 +239,9 @@ def single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
 
     Other 16-bit types stand for float32. So does float64, in a model that computes nothing in
     float32: where both are, somebody chose which is which.
+
+    Raises:
+        GraphError: The types that the file declares contradict each other.
     """
     types = float_types(flat)
     bases = [dtype for dtype in types if dtype not in (low, FLOAT64)]
@@ -280,6 +249,5 @@ def single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
         bases.append(FLOAT64)
     if not bases or flat.functions:
         return None
-    mend_types(flat)
-    form = wide_form(flat, bases)
+    form = wide_form(mend_types(flat).flat, bases)
     return None if form is None else form.flat

@@ -22,9 +22,6 @@ from amp_rewrite.targets import CPU, OPENVINO
 def check_provider(name: str) -> None:
     """Refuse a provider that cannot run anything here.
 
-    Args:
-        name: An execution provider of ONNX Runtime, or OpenVINO.
-
     Raises:
         RuntimeMissingError: The engine is not installed, or too old.
         OptionError: It has no such provider.

@@ -9,11 +9,15 @@ import weakref
 
 import onnx_ir as ir
 
+from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
 
 _IN_MEMORY = 1 << 28
 """Up to this many bytes of weights go to the engine as one message, which is copied twice."""
+
+_SMALL = 1 << 10
+"""Bytes up to which a weight may be a shape."""
 
 
 def model_source(model: ir.Model, owner: object) -> bytes | str:
@@ -28,8 +32,19 @@ def model_source(model: ir.Model, owner: object) -> bytes | str:
     folder = tempfile.mkdtemp(prefix="amp_rewrite-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     path = os.path.join(folder, "model.onnx")
-    save(model, path)
+    save(_with_shapes_inside(model), path)
     return path
+
+
+def _with_shapes_inside(model: ir.Model) -> ir.Model:
+    """Return a model whose small weights are not in files: engines read shapes while they load."""
+    made = clone(model)
+    for graph in (made.graph, *made.graph.subgraphs()):
+        for value in graph.initializers.values():
+            held = value.const_value
+            if held is not None and source_file(held) is not None and held.nbytes <= _SMALL:
+                value.const_value = ir.Tensor(held.numpy(), name=held.name)
+    return made
 
 
 def _is_large(model: ir.Model) -> bool:

@@ -191,11 +191,7 @@ def register_loss_scale_wrapper(base: type[Any], wrapper: Wrapper) -> None:
 
 
 def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
-    """Return the optimizer with a loss scale.
-
-    Raises:
-        LossScaleValueError: It cannot be wrapped.
-    """
+    """Return the optimizer with a loss scale."""
     found = next((w for base, w in global_state.wrappers if isinstance(opt, base)), None)
     if found is None and not isinstance(opt, Optimizer):
         bases = ["amp_rewrite.optimizers.Optimizer"]

@@ -57,17 +57,9 @@ def _constant(flat: FlatGraph, value: int) -> Tensor | None:
     return flat.initializer(value) if maker == ABSENT else flat.held(maker)
 
 
-def _matmul(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:
-    return _length(shapes[0], -1) or _length(shapes[1], -2)
-
-
 def _gemm(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
     left = _length(shapes[0], 0 if attributes.get("transA", 0) else 1)
     return left or _length(shapes[1], 1 if attributes.get("transB", 0) else 0)
-
-
-def _conv(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:
-    return _product(shapes[1], 1)
 
 
 def _conv_transpose(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
@@ -76,10 +68,6 @@ def _conv_transpose(shapes: Sequence[Shape | None], attributes: dict[str, Any]) 
     if channels is None or window is None:
         return None
     return channels // attributes.get("group", 1) * window
-
-
-def _einsum(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
-    return einsum_terms(str(attributes.get("equation", "")), shapes)
 
 
 def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
@@ -106,14 +94,6 @@ def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
     return math.prod(known) if len(known) == len(lengths) else None
 
 
-def _pool(_: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
-    return _product(attributes.get("kernel_shape"), 0)
-
-
-def _global_pool(shapes: Sequence[Shape | None], _: dict[str, Any]) -> int | None:
-    return _product(shapes[0], 2)
-
-
 def _length(shape: Shape | None, axis: int) -> int | None:
     """Return the length of an axis; the only one where the shape has no such axis."""
     if not shape:
@@ -129,11 +109,11 @@ def _product(shape: Shape | None, start: int) -> int | None:
 
 
 _RULES: dict[str, Callable[[Sequence[Shape | None], dict[str, Any]], int | None]] = {
-    "AveragePool": _pool,
-    "Conv": _conv,
+    "AveragePool": lambda _, attributes: _product(attributes.get("kernel_shape"), 0),
+    "Conv": lambda shapes, _: _product(shapes[1], 1),
     "ConvTranspose": _conv_transpose,
-    "Einsum": _einsum,
+    "Einsum": lambda shapes, attributes: einsum_terms(str(attributes.get("equation", "")), shapes),
     "Gemm": _gemm,
-    "GlobalAveragePool": _global_pool,
-    "MatMul": _matmul,
+    "GlobalAveragePool": lambda shapes, _: _product(shapes[0], 2),
+    "MatMul": lambda shapes, _: _length(shapes[0], -1) or _length(shapes[1], -2),
 }

@@ -11,7 +11,7 @@ import pytest
 from tools_installed import installed
 
 import amp_rewrite as amp
-from amp_rewrite.cli.demo_model import demo_model
+from amp_rewrite.cli.demo import demo_model
 from amp_rewrite.errors import OptionError
 
 

@@ -6,6 +6,12 @@ from results import Results
 from tables import spread
 
 
+def test_the_pictures_are_what_the_committed_results_give() -> None:
+    found = write_measured.contents()
+    for picture in write_measured.PICTURES:
+        assert picture.read_text("utf-8") == found[picture]
+
+
 @pytest.mark.parametrize("page", write_measured.PAGES, ids=lambda page: page.name)
 def test_the_tables_of_a_page_are_what_the_committed_results_give(page: Path) -> None:
     text = page.read_text("utf-8")

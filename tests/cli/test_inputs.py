@@ -15,7 +15,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.cli import main
-from amp_rewrite.cli.demo_model import demo_model
+from amp_rewrite.cli.demo import demo_model
 from amp_rewrite.numerics.inputs.batches import read_batch
 
 KINDS = """<ir_version: 9, opset_import: ["" : 17]>

@@ -149,7 +149,7 @@ def test_what_cannot_be_shared_out_is_an_error(folder, words, text):
     [
         (
             ("train", "step.onnx", "--data", "data.npz", "--shards", "nccl"),
-            "unknown engine of shards; found 'nccl'; expected mpi or torch",
+            "unknown engine of shards; found 'nccl'; expected 'mpi' or 'torch'",
         ),
         (
             ("train-step", "net.onnx", "-o", "x.onnx", "--loss", "loss", "--cross-shard", "max"),

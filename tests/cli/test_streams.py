@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from amp_rewrite.cli.demo_model import demo_model
+from amp_rewrite.cli.demo import demo_model
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from terminals import run_on_a_terminal
 
 from amp_rewrite.cli.command_table import COMMANDS
-from amp_rewrite.cli.demo_model import IMAGE, demo_model
+from amp_rewrite.cli.demo import IMAGE, demo_model
 from amp_rewrite.cli.help_examples import EXAMPLES, FIRST
 from amp_rewrite.cli.main import main
 

@@ -264,7 +264,7 @@ WRONG = {
     "no value": (["--option", "beta1"], "takes no such option"),
     "rate as option": (["--option", "learning_rate=1"], "takes no such option"),
     "word": (["--option", "beta1=x"], "'beta1' has no value that can be read; found x"),
-    "range": (["--option", "beta1=2"], "impossible beta1; found 2.0"),
+    "range": (["--option", "beta1=2"], "impossible beta1; found 2;"),
     "nesterov": (["--optimizer", "sgd", "--option", "nesterov=true"], "needs a momentum"),
     "rate": (["--learning-rate", "nan"], "impossible learning_rate; found nan"),
     "schedule": (["--schedule", "linear"], "unknown schedule; found 'linear'; expected constant"),

@@ -126,6 +126,57 @@ def test_the_logarithm_of_a_mel_spectrum_is_right_at_any_loudness(
     np.testing.assert_allclose(found, expected, rtol=0, atol=0.02)
 
 
+FRONT_END = """g (float[1,1600] samples) => (float[1,32,11] logmel)
+  <float eps = {1e-10}, float two = {2}, float half = {0.5}, int64[1] axis = {1}> {
+    x = Unsqueeze(samples, axis)
+    scaled = Mul(x, half)
+    [real] re = Conv<strides = [120]>(scaled, cosines)
+    [imaginary] im = Conv<strides = [120]>(scaled, sines)
+    a = Pow(re, two)
+    b = Pow(im, two)
+    power = Add(a, b)
+    mel = MatMul(filters, power)
+    most = Clip(mel, eps)
+    logmel = Log(most)
+  }"""
+
+
+def _front_end() -> onnx.ModelProto:
+    rng = np.random.default_rng(5)
+    angles = 2 * np.pi * np.outer(np.arange(201), np.arange(400)) / 400
+    window = np.hanning(400)
+    return _model(
+        FRONT_END,
+        cosines=(np.cos(angles) * window)[:, None],
+        sines=(np.sin(angles) * window)[:, None],
+        filters=np.abs(rng.standard_normal((32, 201))) * (rng.random((32, 201)) < 0.05),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
+@pytest.mark.parametrize("scale", [1.0, 32767.0])
+@pytest.mark.parametrize(("precision", "target"), TARGETS)
+def test_a_spectrogram_is_right_for_sound_in_either_scale(
+    precision: Precision, target: str, scale: float
+) -> None:
+    model = _front_end()
+    low = amp.rewrite(model, precision=precision, target=target)
+    feeds = {"samples": scale * np.sin(0.3 * np.arange(1600, dtype=np.float32))[None]}
+    expected, found = amp.evaluate(model, feeds)["logmel"], amp.evaluate(low.model, feeds)["logmel"]
+    loud = expected > expected.max() - 8  # what leaks beside a tone is the rounding of its samples
+    np.testing.assert_allclose(found[loud], expected[loud], rtol=0, atol=0.1)
+    assert np.isfinite(found).all()
+
+
+def test_the_transform_of_a_sound_of_known_range_is_low() -> None:
+    with pytest.warns(amp.AmpWarning, match=r"re may reach .* of sound of 16 bits.*--input-range"):
+        kept = amp.rewrite(_front_end())
+    assert _types(kept)["Conv"] == "float32"
+    ranged = amp.rewrite(_front_end(), input_ranges=["samples=-1:1"])
+    assert _types(ranged)["Conv"] == "float16"
+    assert _types(amp.rewrite(_front_end(), precision="bfloat16"))["Conv"] == "bfloat16"
+
+
 @pytest.mark.parametrize(("precision", "target"), TARGETS)
 def test_the_logarithm_of_a_softmax_is_finite(precision: Precision, target: str) -> None:
     text = """g (float[2,16] x) => (float[2,16] y) {

@@ -142,7 +142,7 @@ def check_random(change: str, steps: Any, assigned: dict[str, str], seed: int) -
 
 @pytest.mark.parametrize("change", CHANGES)
 @given(**ARGUMENTS)
-@settings(max_examples=40, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=40, suppress_health_check=QUIET, derandomize=True)
 def test_a_random_model_written_another_way_is_painted_the_same(
     change: str, **arguments: Any
 ) -> None:
@@ -152,7 +152,7 @@ def test_a_random_model_written_another_way_is_painted_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @given(**ARGUMENTS)
-@settings(max_examples=2000, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=2000, suppress_health_check=QUIET, derandomize=True)
 def test_many_random_models_written_another_way_are_painted_the_same(
     change: str, **arguments: Any
 ) -> None:

@@ -56,6 +56,7 @@ _KEYWORDS = ("clipnorm", "rounding", "slot_dtype")
 OTHERS_FAULT = {
     *(("progress", "a class"), ("variables", "a class"), ("nodes", "a class")),
     ("data", "a function"),
+    ("estimate", "a class"),
 }
 """Functions of the user's that take other arguments: their own error comes out."""
 

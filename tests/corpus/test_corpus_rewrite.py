@@ -18,6 +18,7 @@ import pytest
 import rewrite_digest
 import runs
 from rewrite_digest import RECORD, difference
+from thinned import thinned
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
@@ -65,14 +66,22 @@ def path_of(name: str, corpus: Any, synthetic: Path) -> Path:
     return synthetic / f"{name}.onnx" if name == "loop_capture" else corpus.path(name)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(case, marks=[pytest.mark.slow] if case[0] in LARGE else [])
-        for case in itertools.product(MODELS, ("float16", "bfloat16"), ("schema", "cuda"))
-    ],
-    ids="-".join,
-)
+FORMS = list(itertools.product(MODELS, ("float16", "bfloat16"), ("schema", "cuda")))
+SECOND = (("float16", "schema"), ("bfloat16", "cuda"))
+"""Precisions and targets that the fast suite compares with what was recorded, and no more."""
+
+
+def forms(slow: Callable[[tuple[str, str, str]], bool]) -> Any:
+    """Return what gives a test its forms of each model; those of which `slow` is true are slow."""
+    params = thinned([(form,) for form in FORMS], lambda one: slow(one[0]))
+    return pytest.mark.parametrize("case", params, indirect=True, scope="module", ids="-".join)
+
+
+every_form = forms(lambda form: form[0] in LARGE)
+first_forms = forms(lambda form: form[0] in LARGE or form[1:] in SECOND)
+
+
+@pytest.fixture(scope="module")
 def case(
     request: pytest.FixtureRequest,
     corpus: Any,
@@ -105,11 +114,13 @@ def original(corpus: Any, synthetic: Path) -> Original:
     return run
 
 
+@first_forms
 def test_every_invariant_holds(case: Case) -> None:
     violations = verify_invariants(amp.load(case.source), amp.load(case.target))
     assert [str(v) for v in violations] == []
 
 
+@first_forms
 def test_inputs_and_outputs_are_as_before(case: Case) -> None:
     before, after = (
         onnx.load(path, load_external_data=False) for path in (case.source, case.target)
@@ -118,6 +129,7 @@ def test_inputs_and_outputs_are_as_before(case: Case) -> None:
     assert list(after.graph.output) == list(before.graph.output)
 
 
+@first_forms
 def test_onnx_runtime_loads_it_unless_it_lacks_a_bfloat16_kernel(case: Case) -> None:
     if case.precision == "float16":
         pytest.skip("loaded, and run, by the next test")
@@ -127,6 +139,7 @@ def test_onnx_runtime_loads_it_unless_it_lacks_a_bfloat16_kernel(case: Case) -> 
         assert case.name in NO_BFLOAT16
 
 
+@first_forms
 def test_float16_outputs_are_close_to_float32(case: Case, original: Original) -> None:
     if case.precision != "float16":
         pytest.skip("the CPU provider lacks most bfloat16 kernels")
@@ -140,6 +153,7 @@ def test_float16_outputs_are_close_to_float32(case: Case, original: Original) ->
         assert runs.distance(reference, after[name]) <= limit
 
 
+@first_forms
 def test_rewriting_again_changes_nothing(case: Case, tmp_path: Path) -> None:
     again = amp.rewrite(case.target, **case.options)
     assert not again.changed
@@ -147,6 +161,7 @@ def test_rewriting_again_changes_nothing(case: Case, tmp_path: Path) -> None:
     assert (tmp_path / "again.onnx").read_bytes() == case.target.read_bytes()
 
 
+@every_form
 def test_bytes_and_report_are_as_they_were_recorded(case: Case) -> None:
     own, digests = rewrite_digest.digests_of_model(case.name)
     if why := rewrite_digest.not_comparable():
@@ -157,6 +172,7 @@ def test_bytes_and_report_are_as_they_were_recorded(case: Case) -> None:
     assert difference(case.name, before, case.digest) is None, RECORD
 
 
+@first_forms
 def test_the_file_does_not_grow_but_for_the_casts(case: Case) -> None:
     model = onnx.load(case.target)
     casts = sum(SUFFIX in node.name for node in model.graph.node)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pytest
+from resources import give_back
 
 import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.kernels.rounding_table import of_target
-from amp_rewrite.numerics.chosen_opset import raised_model
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.file_conversion import raised_model
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.targets import OPENVINO
@@ -26,13 +28,13 @@ MODELS = (
     *("silero_v6_ifless", "silero_v6_sequence"),
 )
 OPTIONS = RewriteOptions(precision="bfloat16", target="openvino")
-EXPLAINED = ("magika",)
-CLOSEST = 1 / 3
-"""How far the emulation of those may be from the engine, where float32 is at 1."""
-
-CLOSE = 0.6
-"""The same in the median of all: the factor of attention, which OpenVINO moves into what makes its
-keys, is not emulated, nor how it computes a variance from decomposed means."""
+SHAPES = {"ppocrv4_rec": {"x": (1, 3, 48, 320)}}
+"""Inputs of other shapes than the least plausible: of a text as long as there are heads, OpenVINO
+computes attention wrong in float32 as well (docs/openvino.md)."""
+EXPLAINED = ("basic_pitch", "magika", "ppocrv4_rec")
+CLOSE, MEDIAN = 0.5, 1 / 3
+"""How far the emulation may be from the engine, where float32 is at 1: of those, and in the median
+of all. In a deep model one sum in another order turns a rounding, and that turns others."""
 
 
 def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
@@ -45,20 +47,37 @@ def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     return float(np.mean(found))
 
 
+def share(path: Path) -> float | None:
+    """Return how far the emulation is from the engine, where float32 is at 1.
+
+    None if the model is left as it is, since nothing would be gained.
+    """
+    raised = raised_model(path, "auto", OPTIONS)
+    rewritten = amp.rewrite(path if raised is None else raised.model, OPTIONS).model
+    original = Evaluator(path)
+    _, feeds = PlausibleInputs.of(amp.load(path), 0).runnable(original.run)
+    random = np.random.default_rng(0)
+    for name, shape in SHAPES.get(path.stem, {}).items():
+        feeds[name] = random.standard_normal(shape).astype(np.float32)
+    expected = original.run(feeds)
+    del original  # one session at a time
+    on_engine = Evaluator(rewritten, emulate=False, providers=[OPENVINO], profile=True)
+    real = on_engine.run(feeds)
+    if "bfloat16" not in {node.type for node in on_engine.ran_nodes()}:
+        return None
+    del on_engine
+    table = of_target(targets.find("openvino"))
+    emulated = Evaluator(rewritten, rounding=table).run(feeds)
+    return distance(emulated, real) / distance(expected, real)
+
+
 def test_twelve_models_compute_there_as_the_emulation_says(corpus) -> None:
-    table, shares = of_target(targets.find("openvino")), dict[str, float]()
+    shares: dict[str, float] = {}
     for name in MODELS:
-        path = corpus.path(name)
-        raised = raised_model(path, "auto", OPTIONS)
-        rewritten = amp.rewrite(path if raised is None else raised.model, OPTIONS).model
-        original = Evaluator(path)
-        _, feeds = PlausibleInputs.of(amp.load(path), 0).runnable(original.run)
-        on_engine = Evaluator(rewritten, emulate=False, providers=[OPENVINO], profile=True)
-        real = on_engine.run(feeds)
-        if "bfloat16" not in {node.type for node in on_engine.ran_nodes()}:
-            continue  # left as it is, since nothing would be gained
-        emulated = Evaluator(rewritten, rounding=table).run(feeds)
-        shares[name] = distance(emulated, real) / distance(original.run(feeds), real)
+        found = share(corpus.path(name))
+        give_back()
+        if found is not None:
+            shares[name] = found
     assert len(shares) > len(MODELS) / 2, str(shares)
-    assert all(shares[name] < CLOSEST for name in EXPLAINED if name in shares), str(shares)
-    assert median(shares.values()) < CLOSE, str(shares)
+    assert all(shares[name] < CLOSE for name in EXPLAINED if name in shares), str(shares)
+    assert median(shares.values()) < MEDIAN, str(shares)

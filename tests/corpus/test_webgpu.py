@@ -21,7 +21,7 @@ EXACT = (
 """Models that are predicted bit for bit."""
 
 CLOSE = (
-    *("magika", "minilm_l3_ortfused", "oww_melspec"),
+    *("magika", "minilm_l3_ortfused"),
     *("ppocrv4_rec", "silero_v4", "silero_v6_16k_op15"),
 )
 """Models with operators that the device fuses, or that the emulation takes for one step."""

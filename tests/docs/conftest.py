@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from amp_rewrite.cli.demo_model import IMAGE, demo_model
+from amp_rewrite.cli.demo import IMAGE, demo_model
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:  # importmode importlib does not add it

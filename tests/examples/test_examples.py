@@ -61,6 +61,7 @@ def test_a_plain_runtime_trains_with_a_step_file(tmp_path):
     assert losses[1] < losses[0]
 
 
+@pytest.mark.slow
 def test_the_ten_line_example_trains_and_exports(digits):
     arguments = [digits / name for name in ("digits.onnx", "digits_train.npz", "trained.onnx")]
     losses = losses_of(run("train.py", *arguments))
@@ -68,6 +69,7 @@ def test_the_ten_line_example_trains_and_exports(digits):
     assert accuracy(digits) > 0.9
 
 
+@pytest.mark.slow
 def test_the_example_in_mixed_precision_trains_saves_and_exports(digits, monkeypatch):
     monkeypatch.chdir(digits)
     losses = losses_of(run("mixed_precision.py", "digits.onnx", "digits_train.npz", "trained.onnx"))

@@ -286,7 +286,7 @@ def test_a_loss_that_is_not_finite_ends_training() -> None:
 
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "epochs": ({"epochs": 0}, "impossible epochs"),
-    "batch": ({"batch": "a"}, "impossible batch"),
+    "batch": ({"batch": "a"}, "batch must be an integer"),
     "eval_every": ({"eval_every": -1}, "impossible evaluate_every"),
     "ahead": ({"ahead": -1}, "impossible ahead"),
     "metric": ({"metrics": ["acc"]}, "unknown metric"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import low_models
 import onnx
+import onnx_ir as ir
 import pytest
+from thinned import every
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError, VerdictError
@@ -23,8 +26,9 @@ def inputs(name: str) -> list[dict[str, low_models.Array]]:
     return [low_models.feeds(name, seed) for seed in range(2)]
 
 
-@pytest.mark.parametrize("target", ["cuda", "webgpu"])
-@pytest.mark.parametrize("name", low_models.WRONG)
+@pytest.mark.parametrize(
+    ("name", "target"), every(product(low_models.WRONG, ("cuda", "webgpu")), 3)
+)
 def test_a_wrong_model_is_right_afterwards(name: str, target: str) -> None:
     model = low_models.MODELS[name]()
     made = amp.repair(model, inputs(name), target=target)
@@ -36,6 +40,31 @@ def test_a_wrong_model_is_right_afterwards(name: str, target: str) -> None:
     given = [v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)]
     graph = amp.to_proto(made.model).graph
     assert [v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)] == given
+
+
+def on_device(name: str, model: onnx.ModelProto | ir.Model, provider: str) -> tuple[bool, float]:
+    """Return whether a model is finite on a device, and its least cosine to the float32 form."""
+    wide = amp.widen(low_models.MODELS[name]()).model
+    report = amp.verify(
+        wide, model, inputs(name), providers=[provider], intermediates=False, stress=False
+    )
+    assert report.device is not None
+    assert report.device.error is None
+    outputs = report.device.original
+    finite = all(output.nan == output.inf == 0 for output in outputs)
+    return finite, min(1.0 if o.cosine is None else o.cosine for o in outputs)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("name", ["gemma", "gemma_q4", "nanochat", "nanochat_q4"])
+def test_on_a_device_a_wrong_model_is_right_afterwards(name: str, webgpu: str) -> None:
+    model = low_models.MODELS[name]()
+    finite, cosine = on_device(name, model, webgpu)
+    assert not (finite and cosine >= LEAST)
+    made = amp.repair(model, inputs(name), target="webgpu")
+    finite, cosine = on_device(name, made.model, webgpu)
+    assert finite
+    assert cosine >= LEAST
 
 
 def test_what_only_data_show_is_named_as_measured() -> None:

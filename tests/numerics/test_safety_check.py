@@ -6,9 +6,11 @@ import json
 
 import low_models
 import pytest
+from group_models import FORMS, model_around
 from rewrite_text import parse
 
 import amp_rewrite as amp
+from amp_rewrite.targets import TargetName
 
 
 @pytest.mark.parametrize("name", low_models.WRONG)
@@ -48,6 +50,22 @@ def test_a_rewritten_model_of_this_package_is_safe() -> None:
             assert amp.check(made.model, target=target, run=False).dangers == ()
 
 
+@pytest.mark.parametrize("target", ["cuda", "webgpu"])
+@pytest.mark.parametrize("name", FORMS)
+def test_a_group_is_safe_where_a_rewrite_makes_it_low(name: str, target: TargetName) -> None:
+    made = amp.rewrite(model_around(FORMS[name]), target=target)
+    assert made.changed
+    assert amp.check(made.model, target=target, run=False).dangers == ()
+
+
+def test_a_cube_is_feared_where_the_target_does_not_take_it_into_one_operator() -> None:
+    low = amp.rewrite(model_around(FORMS["fast-gelu-power"])).model
+    assert [d.op for d in amp.check(low, target="schema", run=False).roots] == ["Pow"]
+    (power,) = (node for node in low.graph if node.op_type == "Pow")
+    low.graph.outputs.append(power.outputs[0])
+    assert "Pow" in [d.op for d in amp.check(low, run=False).roots]
+
+
 def test_of_a_float32_model_it_is_said_what_a_conversion_keeps() -> None:
     report = amp.check(
         parse("g (float[N,4] x, float[4,4] w) => (float[N,4] y) { h = MatMul(x, w) y = Exp(h) }")
@@ -65,3 +83,15 @@ def test_the_json_form_has_every_danger() -> None:
     assert content["ok"] is False
     assert report.roots[0].node in report.to_text()
     assert report.verdict in report._repr_html_()  # pyright: ignore[reportPrivateUsage] notebooks' name
+
+
+def test_of_two_types_of_16_bits_the_rarer_one_is_named_as_not_judged() -> None:
+    text = (
+        "g (float16[2] x) => (float16[2] y) { a = Relu(x) b = Cast<to = 16>(a) c = Cast<to = 10>(b)"
+        " y = Add(a, c) }"
+    )
+    report = amp.check(parse(text), run=False)
+    assert report.precision == "float16"
+    assert report.unjudged == {"bfloat16": 1}
+    assert "not judged: 1 result in bfloat16" in report.to_text()
+    assert report.to_dict()["unjudged"] == {"bfloat16": 1}

@@ -86,3 +86,16 @@ def test_a_node_that_the_user_allows_stays_low() -> None:
 def test_islands_of_float32_stay_as_they_are() -> None:
     text = RAISED
     assert not repaired(text).changed
+
+
+def test_who_demands_an_angle_is_raised_with_it_so_that_no_cast_rounds_it() -> None:
+    made = repaired(
+        "g (int64[N,1] p, float16[N,8] x, float16[1,8] f) => (float16[N,8] y) {"
+        " c = Cast<to = 10>(p) a = Mul(c, f) s = Sin(a) y = Mul(x, s) }"
+    )
+    after = parse(
+        "g (int64[N,1] p, float16[N,8] x, float16[1,8] f) => (float16[N,8] y) {"
+        " f_fp32 = Cast<to = 1>(f) c = Cast<to = 1>(p) a = Mul(c, f_fp32) s = Sin(a)"
+        " s_fp16 = Cast<to = 10>(s) y = Mul(x, s_fp16) }"
+    )
+    assert lines(graph_of(made)) == lines(after.graph)

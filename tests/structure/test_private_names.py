@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 """The public names of a NamedTuple, whose underscore keeps them apart from its fields."""
 
-LEFT = {"graph/io/tensorproto.py": {"_proto"}}
+LEFT = {"graph/tensors.py": {"_proto"}}
 """A field of onnx_ir's class, which offers no other way to the message that it holds."""
 
 HIDDEN = {"__getattribute__", "__subclasses__"}

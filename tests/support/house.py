@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import amp_rewrite
@@ -74,13 +75,18 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
-TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the text of every module, parsed: when a test asks, not when tests are collected."""
+    return {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.items()}
 
 
 def imports_of(name: str) -> set[str]:
     """Return the modules of the package that a module imports, or names in a text of its own."""
     found: set[str] = set()
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(trees()[name]):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -92,7 +98,10 @@ def imports_of(name: str) -> set[str]:
     return {m for m in found if m.startswith(f"{PACKAGE.name}.") and m in MODULES} - {name}
 
 
-IMPORTS = {name: imports_of(name) for name in MODULES}
+@cache
+def imports() -> dict[str, set[str]]:
+    """Return what every module imports."""
+    return {name: imports_of(name) for name in MODULES}
 
 
 def part_of(module: str) -> str:
@@ -106,5 +115,5 @@ def part_of(module: str) -> str:
 def arrows() -> set[tuple[str, str]]:
     """Return which room imports from which other one."""
     rooms = {m: PARTS[part_of(m)] for m in MODULES if part_of(m) in PARTS}
-    pairs = {(rooms[a], rooms[b]) for a, others in IMPORTS.items() for b in others}
+    pairs = {(rooms[a], rooms[b]) for a, others in imports().items() for b in others}
     return {(a, b) for a, b in pairs if a != b and a != "amp_rewrite"}

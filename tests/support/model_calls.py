@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -64,6 +65,13 @@ def lists() -> amp.OpLists:
 def low() -> onnx.ModelProto:
     """Return a model in float16 whose converter left nothing in float32."""
     return onnx.parser.parse_model(MODEL.replace("float", "float16"))
+
+
+def folder() -> str:
+    """Write a folder with that model beside where the call runs; return it."""
+    os.makedirs("models", exist_ok=True)
+    onnx.save(low(), "models/model.onnx")
+    return "models"
 
 
 @cache
@@ -148,12 +156,16 @@ NUMERICS: Table = {
     "check": lambda: (amp.check, {"model": low(), "data": DATA, "stress": False, "precision": "float16"}),
     "repair": lambda: (amp.repair, {"model": low(), "stress": False, "precision": "float16"}),
     "repair.save": lambda: (repaired().save, {"path": "own.onnx"}),
+    "check_folder": lambda: (amp.check_folder, {"folder": folder(), "run": False}),
+    "repair_folder": lambda: (amp.repair_folder, {"folder": folder(), "output": "own"}),
+    "convert_folder": lambda: (amp.convert_folder, {"folder": folder(), "output": None, "precision": "float16"}),
     "widen": lambda: (amp.widen, {"model": low()}),
     "widened.save": lambda: (widened().save, {"path": "own.onnx"}),
     "progress_bar": lambda: (amp.progress_bar, {"work": "measuring"}),
     "localise": lambda: (amp.localise, {"original": model(), "rewritten": other(), "data": DATA}),
     "localise one feed": lambda: of_one(amp.localise, "data", original=model(), rewritten=other()),
     "tune": lambda: (amp.tune, {"model": model(), "data": DATA, "tolerance": Tolerance("cosine", 0.1), "precision": "float16"}),
+    "rounding_errors": lambda: (amp.rounding_errors, {"model": model(), "data": DATA, "precision": "float16", "draws": 1}),
     "tune one feed": lambda: of_one(amp.tune, "data", model=model(), tolerance=Tolerance("cosine", 0.1)),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ import onnx.backend.test.case.node
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import amp_rewrite as amp
-from amp_rewrite.cli.demo_model import demo_model
+from amp_rewrite.cli.demo import demo_model
 from amp_rewrite.dtypes import Precision
 
 BRANCHES = """<ir_version: 8, opset_import: ["": 17]>

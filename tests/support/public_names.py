@@ -61,6 +61,7 @@ RECORDS = (
         "RaisedModel",
         "WideResult",
         "SafetyReport",
+        "FolderReport",
         "Repair",
         "OpLists",
         "TrainOp",

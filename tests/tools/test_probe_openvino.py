@@ -60,7 +60,7 @@ def test_a_probe_finds_what_is_computed_as_one() -> None:
 @pytest.mark.openvino
 @pytest.mark.usefixtures("bfloat16_processor")
 def test_costs_are_fitted_without_negative_numbers() -> None:
-    from measure_costs import fitted
+    from cost_timing import fitted
 
     sizes = [(100, 1000), (1000, 1000), (10000, 100000), (10, 10)]
     times = [3 + 0.01 * e + 0.001 * m for e, m in sizes]

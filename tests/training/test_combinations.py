@@ -164,14 +164,14 @@ def assert_equal(first: States, second: States) -> None:
         np.testing.assert_array_equal(array, second[name], err_msg=name)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(COMBINATIONS)
 def test_a_combination_does_what_large_batches_do(combination: Combination) -> None:
     check(combination)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(COMBINATIONS)
 def test_many_combinations_do_what_large_batches_do(combination: Combination) -> None:
     check(combination)

@@ -63,8 +63,9 @@ def measured(what, precision):
     return np.array([what(precision, seed) for seed in SEEDS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", LOW)
-@pytest.mark.parametrize("what", [accuracy, pytest.param(text_loss, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", [accuracy, text_loss])
 def test_low_precision_reaches_float32_within_the_spread_of_three_seeds(what, precision):
     exact, low = measured(what, "float32"), measured(what, precision)
     assert abs(low.mean() - exact.mean()) <= np.ptp(exact), (exact, low)

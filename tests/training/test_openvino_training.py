@@ -1,5 +1,6 @@
 """Training on OpenVINO: all that a session does, held to ONNX Runtime's on the same batches."""
 
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.keys import DROPOUT_KEY
 from amp_rewrite.loop.loop import train
 from amp_rewrite.loop.plan import Plan
+from amp_rewrite.runtimes.openvino.compiled_model import Binding
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.session.engine_stages import STATIC
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -364,6 +366,48 @@ def test_convolutions_train_with_small_and_large_kernels(size: int) -> None:
             losses = [s.run(fed(step, 4 + step))["loss"] for s in (found, expected)]
             near(losses[0], losses[1], f"loss of step {step}")
         agree(found, expected)
+
+
+def test_a_step_binds_its_feeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that it computes beforehand lie where they did in the step before."""
+    with TrainingSession(FEATURES["loss scale"](), [OPENVINO]) as session:
+        session.run(batch(0))
+        bound = list[str]()
+        read = Binding.read
+
+        def noted(binding: Binding, name: str, value: Any, **options: Any) -> None:
+            bound.append(name)
+            read(binding, name, value, **options)
+
+        monkeypatch.setattr(Binding, "read", noted)
+        for seed in (1, 2):
+            session.run(batch(seed))
+    assert sorted(set(bound) - {"x", "t"}) == []
+    assert bound.count("x") == bound.count("t") == 2
+
+
+def test_a_step_that_is_interrupted_in_the_middle_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    build, run = FEATURES["loss scale"], Binding.run
+    with TrainingSession(build(), [OPENVINO]) as session, TrainingSession(build()) as expected:
+        session.run(batch(0))
+        before = session.state_dict()
+
+        def interrupted(binding: Binding, failure: str) -> None:
+            run(binding, failure)
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(Binding, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.run(batch(1))
+        monkeypatch.undo()
+        for name, array in session.state_dict().items():
+            np.testing.assert_array_equal(array, before[name], err_msg=name)
+        session.run(batch(1))
+        for step in range(2):
+            expected.run(batch(step))
+        agree(session, expected)
 
 
 def accuracy(proto: Any, data: Any, held: Any, seed: int, **options: Any) -> float:

@@ -21,6 +21,7 @@ import onnx.parser
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError
+from amp_rewrite.kernels.rounding_table import FACTOR, OF_TENSORS, RECIPROCAL
 from amp_rewrite.runtimes.openvino.compiled_model import Session
 from amp_rewrite.runtimes.openvino.package import computes_in, import_runtime, runtime_version
 
@@ -30,8 +31,10 @@ ALONE = (
     *("Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish"),
     *("LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid"),
     *("Softplus", "Softsign", "Sqrt", "Tanh"),
+    *("com.microsoft::FastGelu", "com.microsoft::Gelu"),
 )
 NORM = "BatchNormalization"
+BIASED = "com.microsoft::BiasGelu"
 PAIRED = ("Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub")
 
 ROWS, IMAGE = (1, 64, 64), (1, 64, 8, 8)
@@ -40,13 +43,57 @@ HEADS = {
     "ConvTranspose": (IMAGE, "ConvTranspose(x, w)", (64, 64, 1, 1), (1, 64, 1, 1)),
     "Gemm": ((64, 64), "Gemm(x, w)", (64, 64), (64,)),
     "MatMul": (ROWS, "MatMul(x, w)", (64, 64), (64,)),
+    "MatMul" + OF_TENSORS: (ROWS, "MatMul(x, x)", (1,), (1,)),
     "ReduceMean": ((64, 64), "ReduceMean(x, axis)", (1,), (1,)),
     "ReduceSum": ((64, 64), "ReduceSum(x, axis)", (1,), (1,)),
 }
 """Operator -> the shape of its input, a call, the shape of its weights and of a constant."""
 
+SPELLED = {
+    "Swish": {"s = Sigmoid(a) y = Mul(a, s)": ["Mul", "Sigmoid"]},
+    "HardSwish": {
+        "s = Add(a, three) t = Clip(s, none, six) u = Mul(a, t) y = Div(u, six)": (
+            ["Add", "Clip", "Div", "Mul"]
+        ),
+        "s = Add(a, three) t = Clip(s, none, six) u = Mul(a, t) y = Mul(u, sixth)": (
+            ["Add", "Clip", "Mul", "Mul"]
+        ),
+    },
+    "Gelu": {
+        "s = Div(a, root) t = Erf(s) u = Add(t, one) v = Mul(a, u) y = Mul(v, half)": (
+            ["Add", "Div", "Erf", "Mul", "Mul"]
+        ),
+        "s = Mul(a, over) t = Erf(s) u = Add(t, one) v = Mul(a, u) y = Mul(v, half)": (
+            ["Add", "Erf", "Mul", "Mul", "Mul"]
+        ),
+    },
+}
+"""Function of a -> how models spell it, and the operators of that in order of the alphabet."""
+
+NUMBERS: dict[str, float] = {
+    "none": 0.0,
+    "half": 0.5,
+    "one": 1.0,
+    "root": 1.4140625,
+    "over": 0.70703125,
+    "three": 3.0,
+    "six": 6.0,
+    "sixth": 0.1669921875,
+}
+"""Constants that those read."""
+
+MOVED, STEPWISE = ["MatMul"], ["LayerNormalization", "com.microsoft::Attention"]
+"""Products of tensors whose factor is moved, as emulate/moved_factors.py tells, and operators that
+round between their steps, as normalization_steps.py and attention_steps.py beside it tell."""
+
+CUT = {"Div": RECIPROCAL, "HardSigmoid": "alpha", "LeakyRelu": "alpha", "Mul": FACTOR}
+"""Operators whose constants are not rounded to nearest, as emulate/folded_weights.py tells."""
+
 FOLDED = {"Conv": [1, 2], "ConvTranspose": [1, 2], "Gemm": [1, 2], "MatMul": [1]}
 """Inputs into which constant factors go, as emulate/folded_weights.py tells."""
+
+
+HEADER = '<ir_version: 10, opset_import: ["" : 22, "com.microsoft" : 1]> '
 
 
 def model_of(shape: tuple[int, ...], body: str, **constants: tuple[int, ...]) -> onnx.ModelProto:
@@ -54,11 +101,13 @@ def model_of(shape: tuple[int, ...], body: str, **constants: tuple[int, ...]) ->
     made = [*shape[:-1], 1] if "Reduce" in body else list(shape)
     dims, read = list(shape), ", bfloat16" + str(made) + " z" if "z" in body else ""
     text = f"g (bfloat16{dims} x{read}) => (bfloat16{made} y) <int64[1] axis = {{-1}}> {{ {body} }}"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}')
+    model = onnx.parser.parse_model(HEADER + text.replace("::", "."))
     random = np.random.default_rng(0)
-    for name, size in constants.items():
-        content = (1 + random.random(size)).astype(BFLOAT16.numpy).tobytes()
-        weight = onnx.helper.make_tensor(name, BFLOAT16.number, size, content, raw=True)
+    arrays = {name: 1 + random.random(size) for name, size in constants.items()}
+    arrays |= {name: np.array(number) for name, number in NUMBERS.items() if name in body}
+    for name, numbers in arrays.items():
+        content = numbers.astype(BFLOAT16.numpy).tobytes()
+        weight = onnx.helper.make_tensor(name, BFLOAT16.number, numbers.shape, content, raw=True)
         model.graph.initializer.append(weight)
     return model
 
@@ -82,16 +131,18 @@ def behind(head: str) -> dict[str, list[str]]:
     """Return the operators that are computed together with a product before them."""
     shape, call, weights, constant = HEADS[head]
     kinds = {
-        "alone": [(op, f"{op}(a)") for op in ALONE],
-        "constant": [(op, f"{op}(a, c)") for op in PAIRED],
-        "tensor": [(op, f"{op}(a, z)") for op in PAIRED if op != "PRelu"],
+        "alone": [(op, f"y = {op}(a)") for op in ALONE],
+        "constant": [(op, f"y = {op}(a, c)") for op in (*PAIRED, BIASED)],
+        "tensor": [(op, f"y = {op}(a, z)") for op in PAIRED if op != "PRelu"],
     }
+    kinds["alone"] += [(name, text) for name, texts in SPELLED.items() for text in texts]
     if len(shape) > len(ROWS):
-        kinds["constant"].append((NORM, f"{NORM}(a, n, n, n, n)"))
-    return {
+        kinds["constant"].append((NORM, f"y = {NORM}(a, n, n, n, n)"))
+    found = {
         kind: [op for op, text in calls if takes(shape, call, text, weights, constant)]
         for kind, calls in kinds.items()
     }
+    return {kind: list(dict.fromkeys(names)) for kind, names in found.items()}
 
 
 def takes(
@@ -103,7 +154,7 @@ def takes(
 ) -> bool:
     """Tell whether one more operator is computed together with a product."""
     try:
-        return is_one(model_of(shape, f"a = {call} y = {text}", w=weights, c=constant, n=(64,)))
+        return is_one(model_of(shape, f"a = {call} {text}", w=weights, c=constant, n=(64,)))
     except AmpError:
         return False
 
@@ -111,6 +162,7 @@ def takes(
 def together() -> list[str]:
     """Return the operators of one element that are computed together with an Abs before them."""
     calls = [(op, f"y = {op}(a)") for op in ALONE] + [(op, f"y = {op}(a, z)") for op in PAIRED]
+    calls.append(("Clip", "y = Clip(a, none, six)"))
     found: list[str] = []
     for op, text in calls:
         try:
@@ -138,6 +190,10 @@ def main() -> None:
         "together": together(),
         "behind": {head: behind(head) for head in HEADS},
         "folded": FOLDED,
+        "spelled": [[op, *ops] for op, texts in SPELLED.items() for ops in texts.values()],
+        "moved": MOVED,
+        "stepwise": STEPWISE,
+        "cut": CUT,
     }
     path = options.output / f"rounding_openvino_{version.rpartition('.')[0]}.json"
     path.write_text(json.dumps(table, indent=1) + "\n", "utf-8")

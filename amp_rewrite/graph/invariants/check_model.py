@@ -7,15 +7,15 @@ Two more need to run things and are therefore checked elsewhere: that ONNX Runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.invariants.casts_needed import (
-    check_no_cast_chains,
-    check_no_duplicate_casts,
-    check_no_useless_casts,
-)
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.added import is_added_cast
+from amp_rewrite.graph.elements import tensor as tensor_type
+from amp_rewrite.graph.flat_model import plain
+from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.invariants.constants_faithful import (
     check_initializers_intact,
     check_no_unused_initializers,
@@ -35,7 +35,71 @@ from amp_rewrite.graph.invariants.survival import (
     check_value_infos,
 )
 from amp_rewrite.graph.invariants.types_agree import check_types
-from amp_rewrite.graph.invariants.violation import Violation
+from amp_rewrite.graph.invariants.violation import Violation, graphs, place
+from amp_rewrite.graph.special_types import attribute_type
+
+
+def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:
+    for scope, graph in graphs(model):
+        for node in graph:
+            if is_added_cast(node):
+                yield scope, node
+
+
+def _check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
+    """No added Cast reads another added Cast: float32 -> low -> float32 only loses precision.
+
+    From one low type to another the way leads over float32, which loses nothing, where something
+    else reads that.
+    """
+    types = infer_types(rewritten)
+    found: list[Violation] = []
+    for scope, node in _added_casts(rewritten):
+        middle = node.inputs[0]
+        maker = None if middle is None else middle.producer()
+        if middle is None or maker is None or not is_added_cast(maker):
+            continue
+        first = None if maker.inputs[0] is None else types.get(maker.inputs[0])
+        ends = first, types.get(middle), _target(node)
+        shared = len(middle.uses()) > 1 and len(set(ends)) == len(ends)
+        if not (shared and ends[1] == tensor_type(FLOAT32.number)):
+            found.append(
+                Violation("no-cast-chains", place(scope, node.name), f"reads {middle.name}")
+            )
+    return tuple(found)
+
+
+def _check_no_duplicate_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
+    """No two added Casts in one scope convert one value to one type."""
+    seen: dict[tuple[str, ir.Value | None, str | None], str | None] = {}
+    found: list[Violation] = []
+    for scope, node in _added_casts(rewritten):
+        key = scope, node.inputs[0], _target(node)
+        if key in seen:
+            message = f"does the same as {seen[key]}"
+            found.append(Violation("no-duplicate-casts", place(scope, node.name), message))
+        seen.setdefault(key, node.name)
+    return tuple(found)
+
+
+def _check_no_useless_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
+    """Every added Cast changes the type, and something reads its output."""
+    types = infer_types(rewritten)
+    found: list[Violation] = []
+    for scope, node in _added_casts(rewritten):
+        where, source, output = place(scope, node.name), node.inputs[0], node.outputs[0]
+        known = None if source is None else types.get(source)
+        if known is not None and known == _target(node):
+            found.append(Violation("no-useless-casts", where, f"its input is {known} already"))
+        if not output.uses() and not output.is_graph_output():
+            found.append(Violation("no-useless-casts", where, "nothing reads it"))
+    return tuple(found)
+
+
+def _target(node: ir.Node) -> str | None:
+    """Return the type that a Cast casts to."""
+    return attribute_type({a.name: plain(a) for a in node.attributes.values()}, "to")
+
 
 __all__ = ["INVARIANTS", "Violation", "verify_invariants"]
 
@@ -55,9 +119,9 @@ INVARIANTS: Mapping[str, Invariant] = {
     "io-contract": check_io_contract,
     "sorted": _alone(check_sorted),
     "unique-names": check_unique_names,
-    "no-cast-chains": _alone(check_no_cast_chains),
-    "no-duplicate-casts": _alone(check_no_duplicate_casts),
-    "no-useless-casts": _alone(check_no_useless_casts),
+    "no-cast-chains": _alone(_check_no_cast_chains),
+    "no-duplicate-casts": _alone(_check_no_duplicate_casts),
+    "no-useless-casts": _alone(_check_no_useless_casts),
     "no-unused-initializers": check_no_unused_initializers,
     "initializers-intact": check_initializers_intact,
     "metadata": check_metadata,

@@ -11,14 +11,8 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.invariants.violation import (
-    AnyGraph,
-    Violation,
-    graphs,
-    place,
-    scope_of,
-)
-from amp_rewrite.graph.io.slim import slim_proto
+from amp_rewrite.graph.invariants.violation import AnyGraph, Violation, graphs, place, scope_of
+from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.traverse import named_subgraphs
 
 KeepIoTypes = bool | Collection[str]

@@ -2,13 +2,17 @@
 
 Most files record the shapes of inputs and outputs alone, and many leave a batch or a length free.
 onnx's inference finds the rest, with lengths put in the place of free dimensions of inputs: 1 for a
-first one, the batch, and `LENGTH` for any other, unless an equal name says that two are the same.
-What inference does not find has as many elements as the largest value that its node reads.
+first one, the batch, or what the model says under `BATCH_KEY`, and `LENGTH` for any other, unless
+an equal name says that two are the same. What is computed of shapes alone, which it cannot follow
+through every operator, is computed here, and then it looks again.
+What inference does not find has as many elements as the largest value that its node reads, among
+those that are computed if there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -16,7 +20,9 @@ import onnx
 import onnx.shape_inference
 from google.protobuf.message import EncodeError
 
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.keys import BATCH_KEY
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape
 
@@ -26,9 +32,33 @@ if TYPE_CHECKING:
 BATCH, LENGTH = 1, 128
 """What a free dimension counts: the first one of an input, and any other."""
 
-_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+LENGTHS = (LENGTH, 8 * LENGTH, 64 * LENGTH)
+"""What it counts where the one before is shorter than a window that slides along it."""
+
+_READ = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
 _MOST_NUMBERS = 64
-"""What inference reads of initializers: shapes, axes and indices."""
+"""What inference reads of initializers: shapes, axes, indices and scales."""
+
+# operators: what makes tensors of any size of a few numbers.
+_GROWING = ("ConstantOfShape", "Expand", "Range")
+_LARGEST = 4096
+"""Elements of the largest of them that is made."""
+
+_ROUNDS = 8
+"""How often what is computed of shapes is looked at again."""
+
+# operators: what shapes are computed with.
+_OF_SHAPES = (
+    "Add Cast Ceil Concat Constant ConstantOfShape Div Equal Expand Floor Gather Greater Identity "
+    "Less Max Min Mod Mul Range ReduceProd Reshape Slice Squeeze Sub Transpose Unsqueeze "
+    "Where"
+)
+
+_FAILURES = (
+    *(onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError),
+    *(TypeError, LookupError, ArithmeticError),
+)
+"""What inference, or the computation of shapes, raises for a model that is wrong or odd."""
 
 
 def assumed_shapes(flat: FlatGraph) -> dict[int, Shape]:
@@ -39,19 +69,92 @@ def assumed_shapes(flat: FlatGraph) -> dict[int, Shape]:
     """
     recorded = [flat.shape(value) for value in range(flat.n_values)]
     known = {v: shape for v, shape in enumerate(recorded) if shape is not None}
-    known = {v: shape for v, shape in known.items() if None not in shape}
+    known = {v: s for v, s in known.items() if all(d is not None and d >= 0 for d in s)}
     if len(known) == len(recorded):
         return known
     try:
-        inferred = onnx.shape_inference.infer_shapes(_slim(flat), data_prop=True)
-    except (onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError):
+        graph, found = _inferred(flat)
+    except _FAILURES:
         return known
-    owners = {body.owner for body in flat.bodies if body.owner != ABSENT}
-    found = dict(_shapes(inferred.graph, nested=bool(owners)))
+    if len(flat.bodies) > 1:
+        found |= _inner_shapes(graph)
     for value, name in enumerate(flat.value_names):
         if value not in known and name in found:
             known[value] = found[name]
     return known
+
+
+def _inferred(flat: FlatGraph) -> tuple[onnx.GraphProto, dict[str, Shape]]:
+    """Return the main graph with what inference finds, by a length that no window exceeds.
+
+    And the shapes of its values, by name; those inside its nodes are in the graph alone.
+    """
+    graph, shapes, names = onnx.GraphProto(), dict[str, Shape](), {*flat.value_names}
+    for length in LENGTHS:
+        model, too_short = _slim(flat, length), False
+        if len(flat.bodies) > 1:
+            _hand_down(model.graph, {})
+        for _ in range(_ROUNDS):
+            graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+            shapes, too_short = _shapes(graph)
+            shapes |= {tensor.name: tensor.dims for tensor in graph.initializer}
+            if names <= shapes.keys() or not _compute_shapes(model, shapes):
+                break
+        if not too_short:
+            break
+    return graph, shapes
+
+
+def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool:
+    """Make initializers of what a main graph computes of shapes alone; tell whether any is new.
+
+    Args:
+        model: The model, whose nodes are replaced.
+        shapes: Those that inference found of its values, by name.
+    """
+    graph = model.graph
+    if all(output in shapes for node in graph.node for output in node.output):
+        return False
+    made = [_shape_of(n, shapes) for n in graph.node if n.op_type == "Shape"]
+    made = [tensor for tensor in made if tensor is not None]
+    known = {tensor.name for tensor in (*graph.initializer, *made)}
+    steps, kinds = list[onnx.NodeProto](), frozenset(_OF_SHAPES.split())
+    for node in graph.node:
+        given = {name for name in node.input if name}
+        if node.domain or node.op_type not in kinds or not known.issuperset(given):
+            continue
+        if node.op_type in _GROWING:  # known from the round before, or in the next
+            shape = shapes.get(node.output[0], (_LARGEST + 1,))
+            size = math.prod(length or 0 for length in shape)
+            if size > _LARGEST:
+                continue
+        steps.append(node)
+        known |= {*node.output}
+    names = [name for node in steps if node.op_type != "Constant" for name in node.output]
+    if names:
+        # imported here: it is slow to import, and most models need it for nothing
+        from onnx.reference import ReferenceEvaluator
+
+        wanted = [onnx.ValueInfoProto(name=name) for name in names]
+        part = onnx.helper.make_graph(steps, "shapes", [], wanted, [*graph.initializer, *made])
+        runner = ReferenceEvaluator(onnx.helper.make_model(part, opset_imports=model.opset_import))
+        found = zip(names, runner.run(None, {}), strict=True)
+        made += [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in found]
+    done = {tensor.name for tensor in made}
+    left = [node for node in graph.node if done.isdisjoint(node.output)]
+    del graph.node[:]
+    graph.node.extend(left)
+    graph.initializer.extend(made)
+    return bool(made)
+
+
+def _shape_of(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> onnx.TensorProto | None:
+    """Return the result of a Shape, None if it is not known."""
+    shape, ends = shapes.get(node.input[0]), {a.name: a.i for a in node.attribute}
+    if shape is None:
+        return None
+    held = np.array(shape, np.int64)[ends.get("start", 0) : ends.get("end")]
+    return onnx.numpy_helper.from_array(held, node.output[0])
 
 
 def assumed_elements(flat: FlatGraph, shapes: Mapping[int, Shape]) -> Array:
@@ -64,29 +167,71 @@ def assumed_elements(flat: FlatGraph, shapes: Mapping[int, Shape]) -> Array:
             products[key] = int(np.prod([length or 0 for length in key], dtype=np.int64))
         counts[value] = products[key]
     if len(shapes) < flat.n_values:
+        stored = {v for body in flat.bodies for v in body.initializers}
+        stored |= {v for n in flat.nodes_of("Constant") for v in flat.outputs_of(n)}
         for node in range(flat.n_nodes):
             missing = [v for v in flat.outputs_of(node) if v not in shapes]
             if missing:
-                most = max((counts[v] for v in flat.inputs_of(node) if v != ABSENT), default=1)
+                most = _guess(flat, node, counts, stored)
                 for value in missing:
                     counts[value] = most
     return np.array(counts, np.int64)
 
 
-def _slim(flat: FlatGraph) -> onnx.ModelProto:
-    """Return the model without its weights and without shapes that have a free dimension."""
+def _hand_down(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
+    """Give the graphs inside nodes the numbers that they read from outside: inference does not."""
+    held = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    for node in graph.node:
+        for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
+            _hand_down(body, held)
+            read = {name for inner in body.node for name in inner.input if name in held}
+            body.initializer.extend(held[name] for name in sorted(read))
+
+
+def _guess(flat: FlatGraph, node: int, counts: Sequence[int], stored: Collection[int]) -> int:
+    """Return how many elements a result has that inference does not know.
+
+    Products make rows as long as their weights', look-ups as long as those of their table.
+    """
+    given = [v for v in flat.inputs_of(node) if v != ABSENT]
+    computed = [v for v in given if v not in stored] or given
+    most = max((counts[v] for v in computed), default=1)
+    tables = [flat.shape(v) or () for v in given if v in stored]
+    matrices = [(s[0] or 0, s[1] or 0) for s in tables if len(s) == 2]
+    op_type = flat.called(node).op_type
+    # operators: those that look rows up.
+    if op_type in ("Gather", "EmbedLayerNormalization") and matrices:
+        return most * matrices[0][1]
+    if op_type == "MatMul" and matrices and matrices[0][0]:
+        return most // matrices[0][0] * matrices[0][1]
+    return most
+
+
+def _slim(flat: FlatGraph, free: int) -> onnx.ModelProto:
+    """Return the model without its weights and without shapes that have a free dimension.
+
+    Args:
+        flat: The model.
+        free: What a free dimension counts that is not the first one of an input.
+    """
     if isinstance(flat, FlatProto):
         proto = _without_weights(flat)
     else:
-        from amp_rewrite.graph.io.slim import slim_proto  # with onnx_ir, which files do not need
+        from amp_rewrite.graph.io.inferred_shapes import (
+            slim_proto,  # with onnx_ir, which files do not need
+        )
 
         proto = slim_proto(cast("FlatModel", flat).model)
+    # Up to version 3 inference takes no initializer that is not an input as well.
+    proto.ir_version = max(proto.ir_version, FIRST_IR_WITH_OVERRIDES)
     del proto.graph.value_info[:]
     for info in proto.graph.output:
         info.type.tensor_type.ClearField("shape")
     lengths: dict[str, int] = {}
+    said = flat.metadata_props.get(BATCH_KEY, "")
+    batch = int(said) if said.isdecimal() else BATCH
     for info in proto.graph.input:
-        _assume(info, lengths)
+        _assume(info, lengths, (batch, free))
     return proto
 
 
@@ -102,7 +247,7 @@ def _without_weights(flat: FlatProto) -> onnx.ModelProto:
         if tensor is None:
             continue
         known.add(name)
-        if tensor.dtype in _INTEGERS and tensor.size <= _MOST_NUMBERS:
+        if tensor.dtype in _READ and tensor.size <= _MOST_NUMBERS:
             graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
         else:
             graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.dtype, tensor.dims))
@@ -111,33 +256,44 @@ def _without_weights(flat: FlatProto) -> onnx.ModelProto:
     return proto
 
 
-def _assume(info: onnx.ValueInfoProto, lengths: dict[str, int]) -> None:
-    """Give an input's free dimensions a length; equal names get equal ones."""
+def _assume(info: onnx.ValueInfoProto, lengths: dict[str, int], free: tuple[int, int]) -> None:
+    """Give an input's free dimensions a length, the first and the others; equal names one."""
     if not info.type.HasField("tensor_type"):
         return
     for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-        if not dim.HasField("dim_value"):
-            length = LENGTH if axis else BATCH
+        if not dim.HasField("dim_value") or dim.dim_value < 0:  # -1 says that it is free, too
+            length = free[min(axis, 1)]
             dim.dim_value = lengths.setdefault(dim.dim_param, length) if dim.dim_param else length
 
 
-def _shapes(graph: onnx.GraphProto, *, nested: bool) -> Iterator[tuple[str, Shape]]:
-    """Yield the known shapes of a graph's values by name, and those of the graphs inside it.
+def _shapes(graph: onnx.GraphProto) -> tuple[dict[str, Shape], bool]:
+    """Return the known shapes of a graph's values by name; those inside its nodes are left out.
 
-    Equal types, of which there are few, are read once.
+    And whether a tensor has less than no elements: a window was longer than what it is on. Equal
+    types, of which there are few, are read once.
     """
-    shapes: dict[bytes, Shape | None] = {}
+    read: dict[bytes, Shape | None] = {}
+    found = dict[str, Shape]()
+    too_short = False
     for info in (*graph.input, *graph.output, *graph.value_info):
         spelled = info.type.SerializeToString()
-        if spelled not in shapes:
-            shapes[spelled] = _static(info.type)
-        shape = shapes[spelled]
+        if spelled not in read:
+            read[spelled] = _static(info.type)
+            too_short |= any(dim.dim_value < 0 for dim in info.type.tensor_type.shape.dim)
+        shape = read[spelled]
         if shape is not None:
-            yield info.name, shape
-    for node in graph.node if nested else ():
+            found[info.name] = shape
+    return found, too_short
+
+
+def _inner_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
+    """Return the known shapes of the values of all graphs inside a graph's nodes."""
+    found = dict[str, Shape]()
+    for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _shapes(attribute.g, nested=True)
+                found |= _shapes(attribute.g)[0] | _inner_shapes(attribute.g)
+    return found
 
 
 def _static(type_: onnx.TypeProto) -> Shape | None:
@@ -145,4 +301,5 @@ def _static(type_: onnx.TypeProto) -> Shape | None:
     if not type_.HasField("tensor_type") or not type_.tensor_type.HasField("shape"):
         return None
     dims = type_.tensor_type.shape.dim
-    return [d.dim_value for d in dims] if all(d.HasField("dim_value") for d in dims) else None
+    lengths = [d.dim_value if d.HasField("dim_value") else -1 for d in dims]
+    return lengths if min(lengths, default=0) >= 0 else None

@@ -81,6 +81,20 @@ def one_at_a_time(folder: str) -> Generator[None]:
         yield
 
 
+@contextmanager
+def writing(what: str, where: object) -> Generator[None]:
+    """Say of what the system refuses in the block that something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise SaveError(
+            f"the {what} cannot be written",
+            where=where,
+            found=error.strerror or error,
+            remedy="choose a writable folder with enough room",
+        ) from error
+
+
 def check_target(folder: str, name: str) -> None:
     """Refuse a target that cannot or must not be replaced.
 

@@ -17,18 +17,14 @@ from google.protobuf.message import EncodeError
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.slim import slim_proto
 
 _REMEDY = "export the model at that opset instead"
 
 
 def convert_opset(model: ir.Model, opset: int) -> ir.Model:
     """Return a model at a newer opset of ai.onnx; weights refer to those of the given one.
-
-    Args:
-        model: A model that `load` made; not modified.
-        opset: The opset.
 
     Raises:
         OptionError: The opset is older than the model's or newer than onnx knows, the model has

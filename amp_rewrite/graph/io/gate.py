@@ -6,7 +6,8 @@ A model is refused where
    have (a subgraph is one); where a node outside functions refers to a function's attribute;
 2. an operator has too few or too many inputs or outputs, or lacks an input that it must have;
 3. an input or an initializer of the model has a type that an operator does not take, or another one
-   than what enters the same operator at a port of the same type variable;
+   than what enters the same operator at a port of the same type variable; a Cast makes a type that
+   no Cast makes;
 4. a subgraph does not take what its operator hands over, or gives less than its operator does;
 5. a function is called with more inputs or outputs than it has, or with attributes of other types;
 6. metadata of this package say what the package never writes.
@@ -21,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnx import AttributeProto
+from onnx.defs import onnx_opset_version
 
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import GraphError
@@ -28,6 +30,7 @@ from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatFunction, FlatGraph, Operator
 from amp_rewrite.graph.part import check_marks
 from amp_rewrite.graph.schemas import Schema
+from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.graph.step_metadata import check_description
 from amp_rewrite.graph.traits import Trait, has
 
@@ -56,9 +59,12 @@ def admit(model: FlatGraph) -> None:
     gate = _Gate(model, calls, in_function=False)
     gate.note_types(model.main.inputs)
     gate.check(MAIN, "main graph")
+    _check_casts(model, "")
     for key, function in model.functions.items():
         gate = _Gate(function.graph, calls, in_function=True)
-        gate.check(MAIN, f"function {key.domain}::{key.op_type}")
+        where = f"function {key.domain}::{key.op_type}"
+        gate.check(MAIN, where)
+        _check_casts(function.graph, f"{where}, ")
 
 
 @dataclass(frozen=True)
@@ -288,6 +294,23 @@ class _Gate:
                 "num_scan_inputs is out of range", where=where, found=count, expected=f"1 to {most}"
             )
         return count
+
+
+def _check_casts(graph: FlatGraph, where: str) -> None:
+    schema = schemas.find("", "Cast", onnx_opset_version())
+    admitted = schema.variables[schema.outputs[0].variable] if schema is not None else frozenset()
+    for node in graph.nodes_of("Cast"):
+        to = graph.attributes(node)["to"]
+        if to.kind == AttributeProto.INT and not to.reference:
+            type_ = attribute_type({"to": to}, "to")
+            if type_ not in admitted:
+                raise GraphError(
+                    "a Cast to what is not the type of a tensor's elements",
+                    where=f"{where}node {graph.node_names[node]!r} (Cast)",
+                    found=type_ or f"to={to.value}",
+                    expected="a type that Cast makes, such as tensor(float)",
+                    remedy=_REMEDY,
+                )
 
 
 def _check_attributes(called: Operator, signature: _Signature, schema: Schema, place: str) -> None:

@@ -1,19 +1,23 @@
-"""Shapes that a model does not record, by onnx's shape inference."""
+"""Shapes that a model does not record, by onnx's inference, which gets it without its weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 import onnx
+import onnx.helper
 import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.slim import slim_proto
+from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.proto.messages import shape_of
 from amp_rewrite.graph.sizes import Shape
+
+_INLINE_BYTES = 1 << 16
+"""Larger initializers are left out of the message."""
 
 
 def inferred_shapes(model: ir.Model, dims: Mapping[str, int]) -> dict[str, Shape]:
@@ -51,3 +55,28 @@ def inferred_shapes(model: ir.Model, dims: Mapping[str, int]) -> dict[str, Shape
 
 def _dims(info: onnx.ValueInfoProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
     yield from info.type.tensor_type.shape.dim
+
+
+def slim_proto(model: ir.Model) -> onnx.ModelProto:
+    """Return the model as a proto in which large initializers are graph inputs.
+
+    Neither reads external data nor exceeds protobuf's 2 GB because of weights; names, types,
+    shapes and all nodes stay.
+    """
+    writer, deferred = ModelWriter(model), list[ir.Value]()
+    proto = writer.header()
+    writer.graph(proto.graph, model.graph, deferred)
+    for value in deferred:
+        tensor = value.const_value
+        if tensor is None:
+            continue
+        if tensor.nbytes <= _INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
+            entry = proto.graph.initializer.add()
+            writer.tensor(entry, tensor)
+            entry.name = value.name or ""
+        elif not value.is_graph_input():
+            shape = list(tensor.shape.numpy())
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(value.name or "", tensor.dtype.value, shape)
+            )
+    return proto

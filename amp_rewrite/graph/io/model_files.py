@@ -18,6 +18,7 @@ import onnx
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target, one_at_a_time
+from amp_rewrite.graph.io.shared_data import shared_data
 from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.streams import FileRange, Stream
@@ -242,7 +243,7 @@ def replace_model(
         data_file, data_name, places = None, None, list[Place]()
         if external:
             data_file = files.enter_context(Replacement(folder, name))
-            data_name, places = _write_data(external, data_file, name, meter)
+            data_name, places = _placed(external, data_file, folder, name, meter)
         write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
         with one_at_a_time(folder), ExitStack() as on_failure:
             if data_file is not None and data_name is not None:
@@ -261,14 +262,38 @@ def source_file(stream: Stream | None) -> str | None:
     return None
 
 
+def _placed(
+    external: Sequence[Stream], replacement: Replacement, folder: str, name: str, meter: Meter
+) -> tuple[str | None, list[Place]]:
+    """Write a data file with what no other model of the folder has written.
+
+    Returns:
+        The name of the file, None if there was nothing to write, and the place of each stream.
+    """
+    shared, named = shared_data(), list[str]()
+
+    def write(streams: Sequence[Stream]) -> list[Place]:
+        known = None if shared is None else shared.data_name(folder, name)
+        data_name, places = _write_data(streams, replacement, name, meter, known)
+        named.append(data_name)
+        return places
+
+    places = write(external) if shared is None else shared.places(folder, external, write)
+    return (named[0] if named else None), places
+
+
 def _write_data(
-    external: Sequence[Stream], replacement: Replacement, name: str, meter: Meter
+    external: Sequence[Stream],
+    replacement: Replacement,
+    name: str,
+    meter: Meter,
+    known: str | None,
 ) -> tuple[str, list[Place]]:
-    """Write a data file; return its name, which contains its hash, and the places in it."""
+    """Write a data file; return its name, which contains its hash if none is known, and places."""
     offsets = list(_layout(external))
     digest = hashlib.sha256()
     write_streams(_padded(external, offsets), replacement.file.fileno(), digest.update, meter.add)
-    data_name = f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
+    data_name = known or f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
     pairs = zip(external, offsets, strict=True)
     return data_name, [Place(data_name, offset, stream.nbytes) for stream, offset in pairs]
 

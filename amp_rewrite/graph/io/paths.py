@@ -10,10 +10,6 @@ from amp_rewrite.errors import AmpError
 def path_text(given: object, error: type[AmpError]) -> str:
     """Return a path as text.
 
-    Args:
-        given: What a user passed for a path.
-        error: What to raise.
-
     Raises:
         AmpError: `error`: it is not a path, or no path can be so.
     """

@@ -8,21 +8,21 @@ builds what was read and checked before, and notes every message in an `Origin`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.flat import ABSENT, MAIN
-from amp_rewrite.graph.io.attributes import AttributeReader
-from amp_rewrite.graph.io.tensorproto import read_tensor
-from amp_rewrite.graph.io.typeproto import read_info
+from amp_rewrite.graph.io.typeproto import read_info, read_type
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
-from amp_rewrite.graph.proto.external import Held
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.external import ExternalFiles, Held
+from amp_rewrite.graph.proto.flat_proto import FlatProto, string
 from amp_rewrite.graph.proto.messages import props, text
-from amp_rewrite.graph.tensors import SparseTensor
+from amp_rewrite.graph.proto.stored import check_tensor
+from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
 
 QUANTIZATION = "quant_parameter_tensor_names"
 """The key of Value.meta under which onnx_ir keeps quantization annotations."""
@@ -194,3 +194,103 @@ class _Builder:
                 quantization = props(annotation.quant_parameter_tensor_names)
                 self.values[value].meta[QUANTIZATION] = quantization
                 self._origin.annotated = True
+
+
+_Kind = ir.AttributeType
+_PLAIN: dict[int, tuple[ir.AttributeType, str]] = {
+    _Kind.INT.value: (_Kind.INT, "i"),
+    _Kind.FLOAT.value: (_Kind.FLOAT, "f"),
+    _Kind.INTS.value: (_Kind.INTS, "ints"),
+    _Kind.FLOATS.value: (_Kind.FLOATS, "floats"),
+}
+
+
+class AttributeReader:
+    """Reads the attributes of nodes; the graphs inside them come from elsewhere, one by one."""
+
+    def __init__(self, files: ExternalFiles, graphs: Iterator[ir.Graph]) -> None:
+        """Take what nested values need.
+
+        Args:
+            files: Resolves external data.
+            graphs: The graphs inside the node, in the order of its attributes.
+        """
+        self._files = files
+        self._graphs = graphs
+        self.nested = False
+        """Whether anything read holds a graph, or a tensor whose data are not in the message: then
+        the message of the node does not tell whether the node has changed."""
+        self._values: dict[ir.AttributeType, Callable[[Any, str], Any]] = {
+            _Kind.STRING: lambda p, w: string(p.s),
+            _Kind.STRINGS: lambda p, w: [string(entry) for entry in p.strings],
+            _Kind.TENSOR: lambda p, w: self._tensor(p.t, w),
+            _Kind.TENSORS: lambda p, w: [self._tensor(entry, w) for entry in p.tensors],
+            _Kind.GRAPH: lambda p, w: self._subgraph(),
+            _Kind.GRAPHS: lambda p, w: [self._subgraph() for _ in p.graphs],
+            _Kind.SPARSE_TENSOR: lambda p, w: p.sparse_tensor,
+            _Kind.SPARSE_TENSORS: lambda p, w: list(p.sparse_tensors),
+            _Kind.TYPE_PROTO: lambda p, w: ir.TypeAndShape(*read_type(p.tp, w)),
+            _Kind.TYPE_PROTOS: lambda p, w: [
+                ir.TypeAndShape(*read_type(entry, w)) for entry in p.type_protos
+            ],
+        }
+
+    def read(self, proto: onnx.AttributeProto) -> ir.Attr:
+        """Return one attribute."""
+        name, doc = proto.name, text(proto.doc_string) if proto.doc_string else None
+        if proto.ref_attr_name:
+            kind = _Kind(proto.type)
+            return ir.RefAttr(name, text(proto.ref_attr_name), kind, doc_string=doc)
+        plain = _PLAIN.get(proto.type)
+        if plain is not None:
+            return ir.Attr(name, plain[0], getattr(proto, plain[1]), doc_string=doc)
+        kind = _Kind(proto.type)
+        reader = self._values.get(kind)
+        value = None if reader is None else reader(proto, f"attribute {name!r}")
+        return ir.Attr(name, kind, value, doc_string=doc)
+
+    def _subgraph(self) -> ir.Graph:
+        self.nested = True
+        return next(self._graphs)
+
+    def _tensor(self, proto: onnx.TensorProto, place: str) -> ir.TensorProtocol:
+        self.nested = self.nested or proto.data_location == onnx.TensorProto.EXTERNAL
+        return read_tensor(proto, self._files, place)
+
+
+def read_tensor(proto: onnx.TensorProto, files: ExternalFiles, where: str) -> ir.TensorProtocol:
+    """Return a tensor that refers to `proto` or to a file, or the one in memory that it refers to.
+
+    No data are copied or read.
+
+    Raises:
+        GraphError: Type, dimensions and stored data do not agree.
+        LoadError: Its external data are missing, too short or outside the model's folder.
+    """
+    stored = check_tensor(proto, files, where)
+    if isinstance(stored.location, Held):
+        return stored.location.tensor
+    if stored.location is None and stored.dtype != onnx.TensorProto.STRING:
+        return ProtoTensor(proto)
+    doc_string = text(proto.doc_string) if proto.HasField("doc_string") else None
+    metadata = props(proto.metadata_props) or None
+    if stored.location is None:
+        return ir.StringTensor(
+            list(proto.string_data),
+            shape=ir.Shape(proto.dims),
+            name=proto.name if proto.HasField("name") else None,
+            doc_string=doc_string,
+            metadata_props=metadata,
+        )
+    folder, location, offset, length = stored.location
+    return ir.ExternalTensor(
+        location,
+        offset,
+        length,
+        ir.DataType(stored.dtype),
+        shape=ir.Shape(proto.dims),
+        name=proto.name,
+        doc_string=doc_string,
+        metadata_props=metadata,
+        base_dir=folder,
+    )

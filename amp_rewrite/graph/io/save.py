@@ -92,11 +92,7 @@ def save(
 
 
 def _check_model(given: object) -> None:
-    """Refuse what is not a model.
-
-    Raises:
-        SaveError: It is none.
-    """
+    """Refuse what is not a model."""
     if not isinstance(given, ir.Model):
         raise SaveError(
             "not a model",

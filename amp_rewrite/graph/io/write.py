@@ -10,8 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.io.model_files import Place
-from amp_rewrite.graph.io.places import fill_tensor
+from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.typeproto import write_info
 from amp_rewrite.graph.io.wire import (
@@ -198,7 +197,7 @@ class ModelWriter:
         self, proto: onnx.TensorProto, tensor: ir.TensorProtocol, *, data: bool = True
     ) -> None:
         """Fill a TensorProto; `data=False` leaves raw_data to the caller."""
-        fill_tensor(proto, tensor, self.places.get(id(tensor)), data=data)
+        _fill_tensor(proto, tensor, self.places.get(id(tensor)), data=data)
 
     def _initializer(
         self, proto: onnx.GraphProto, value: ir.Value, deferred: list[ir.Value] | None
@@ -337,3 +336,35 @@ _MESSAGES: dict[ir.AttributeType, tuple[str, bool, _Fill]] = {
     ),
 }
 """Attribute type -> its field, whether that is a list, and what fills one message of it."""
+
+
+def _fill_tensor(
+    proto: onnx.TensorProto, tensor: ir.TensorProtocol, place: Place | None, *, data: bool
+) -> None:
+    """Fill a TensorProto.
+
+    Args:
+        proto: An empty message.
+        tensor: The tensor; an external one without a new place keeps the one it has.
+        place: Where the data lie instead of in the message, or None.
+        data: Whether to write raw_data; without it, the caller does.
+    """
+    if place is None and isinstance(tensor, ir.ExternalTensor):
+        place = Place(str(tensor.location), tensor.offset or 0, tensor.nbytes)
+    if place is None and isinstance(tensor, ir.TensorProtoTensor) and data:
+        proto.CopyFrom(tensor.raw)
+        return
+    if tensor.name:
+        proto.name = tensor.name
+    if tensor.doc_string:
+        proto.doc_string = tensor.doc_string
+    proto.data_type = tensor.dtype.value
+    proto.dims.extend(tensor.shape.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+    for key, entry in tensor.metadata_props.items():
+        proto.metadata_props.add(key=key, value=entry)
+    if place is not None:
+        refer(proto, place)
+    elif tensor.dtype is ir.DataType.STRING:
+        proto.string_data.extend(to_bytes(entry) for entry in tensor.numpy().reshape(-1))
+    elif data:
+        proto.raw_data = tensor.tobytes()

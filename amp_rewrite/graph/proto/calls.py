@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.flat import FlatGraph, Operator
@@ -22,44 +23,25 @@ def check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
         if key in calls:
             raise GraphError("two functions of one name", where=f"function {_name(key)}")
         calls[key] = graph.operators
+    nested = {key: [c for c in called if c in calls] for key, called in calls.items()}
     depths: dict[Operator, int] = {}
-    for key in calls:
-        _check_calls(key, calls, depths)
-    if depths:
-        deepest = max(depths, key=depths.__getitem__)
-        _check_depth(deepest, depths[deepest])
-
-
-def _check_calls(
-    start: Operator, calls: Mapping[Operator, list[Operator]], depths: dict[Operator, int]
-) -> None:
-    """Walk depth first and note depths; a function met again while it is open calls itself."""
-    stack, is_open = [(start, iter(calls[start]))], {start}
-    while stack:
-        key, left = stack[-1]
-        callee = next((c for c in left if c in calls), None)
-        if callee is None:
-            stack.pop()
-            is_open.discard(key)
-            depths[key] = 1 + max((depths[c] for c in calls[key] if c in calls), default=0)
-        elif callee in is_open:
-            raise GraphError(
-                "a function calls itself",
-                where=f"function {_name(callee)}",
-                found=f"a call in {_name(key)}",
-                remedy="ONNX has no recursion: use Loop",
-            )
-        elif callee not in depths:
-            stack.append((callee, iter(calls[callee])))
-            is_open.add(callee)
-
-
-def _check_depth(key: Operator, depth: int) -> None:
-    if depth > _MAX_DEPTH:
+    try:
+        for key in TopologicalSorter(nested).static_order():
+            depths[key] = 1 + max((depths[callee] for callee in nested[key]), default=0)
+    except CycleError as error:
+        callee, caller, *_ = error.args[1]
+        raise GraphError(
+            "a function calls itself",
+            where=f"function {_name(callee)}",
+            found=f"a call in {_name(caller)}",
+            remedy="ONNX has no recursion: use Loop",
+        ) from error
+    deepest = max(depths, key=depths.__getitem__, default=None)
+    if deepest is not None and depths[deepest] > _MAX_DEPTH:
         raise GraphError(
             "functions call each other too deep",
-            where=f"function {_name(key)}",
-            found=f"{depth} levels",
+            where=f"function {_name(deepest)}",
+            found=f"{depths[deepest]} levels",
             expected=f"at most {_MAX_DEPTH}",
             remedy="inline them before, for example with onnx.inliner",
         )

@@ -82,6 +82,11 @@ class ExternalFiles:
         """How many bytes the files have that were looked at."""
         return sum(size for _, size in self._files.values())
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that were looked at."""
+        return tuple(path for path, _ in self._files.values())
+
     def locate(self, proto: onnx.TensorProto, size: int, where: str) -> Location | Held:
         """Return where the data of a tensor of `size` elements lie.
 

@@ -10,12 +10,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from amp_rewrite.graph.flat import (
-    NUMBERS_OF_CONSTANT,
-    Attribute,
-    FlatGraph,
-    Tensor,
-)
+from amp_rewrite.graph.flat import NUMBERS_OF_CONSTANT, Attribute, FlatGraph, Tensor
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import shape_of, text, type_string
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor

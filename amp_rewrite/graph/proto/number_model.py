@@ -14,14 +14,7 @@ from onnx import AttributeProto
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.flat import (
-    ABSENT,
-    MAIN,
-    Attribute,
-    Body,
-    FlatFunction,
-    Operator,
-)
+from amp_rewrite.graph.flat import ABSENT, MAIN, Attribute, Body, FlatFunction, Operator
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles

@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.loop.metrics.accuracy import Accuracy
-from amp_rewrite.loop.metrics.f1_score import F1Score
+from amp_rewrite.loop.metrics.class_metrics import Accuracy, F1Score, Perplexity
 from amp_rewrite.loop.metrics.mean_error import MeanAbsoluteError, MeanSquaredError
 from amp_rewrite.loop.metrics.metric import Metric
-from amp_rewrite.loop.metrics.perplexity import Perplexity
 
 _BY_NAME: Mapping[str, Callable[..., Metric]] = {
     "accuracy": Accuracy,

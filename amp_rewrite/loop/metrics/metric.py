@@ -1,4 +1,4 @@
-"""What a metric is: numbers of batches in, one number out."""
+"""What a metric is: numbers of batches in, one number out, each batch by its weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.runtimes.ort.ort_values import copy_of, from_dlpack, is_ort_value
-from amp_rewrite.training.step.step_info import LABELS, LOGITS, PREDICTIONS
+from amp_rewrite.training.step.step_info import DENOMINATOR, IGNORED, LABELS, LOGITS, PREDICTIONS
 
 Array = np.ndarray[Any, Any]
 Values = Mapping[str, Array]
@@ -194,3 +194,35 @@ def ratio(part: float, whole: float) -> float:
 def number_of_examples(feeds: Values) -> int:
     """Return the number of examples in a batch."""
     return max((len(array) for array in feeds.values() if getattr(array, "ndim", 0)), default=1)
+
+
+class LossWeight:
+    """What the loss of a batch has been divided by, so that the mean is that of one large batch.
+
+    That is the denominator of a weighted mean, where the loss has noted one; otherwise the number
+    of labels that count, or of examples where the labels are not known.
+
+    Attributes:
+        needed: The names of the values that `of` needs.
+    """
+
+    def __init__(self, targets: Mapping[str, Any]) -> None:
+        """Take what the step says of its loss; see `Metric.begin`."""
+        self._labels: str | None = targets.get(LABELS)
+        self._ignored: int | None = targets.get(IGNORED)
+        self._denominator: str | None = targets.get(DENOMINATOR)
+        self.needed = () if self._denominator is None else (self._denominator,)
+
+    def of(self, found: Values, feeds: Values) -> float:
+        """Return the weight of one batch; 0 if nothing in it counts.
+
+        Args:
+            found: The values of the batch that are needed.
+            feeds: What was fed.
+        """
+        if self._denominator is not None:
+            return float(found[self._denominator])
+        if self._labels is None or self._labels not in feeds:
+            return number_of_examples(feeds)
+        labels = on_host(feeds[self._labels])
+        return labels.size if self._ignored is None else int((labels != self._ignored).sum())

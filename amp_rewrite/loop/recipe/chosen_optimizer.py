@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amp_rewrite import optimizers
-from amp_rewrite.base.name_patterns import NamePattern, hint
+from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.loop.recipe.key_value import argument
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,

@@ -265,11 +265,7 @@ def _source(path: Path) -> Path | TrainOp:
 def _examples(
     group: Shards | None, options: RunOptions, names: Sequence[str]
 ) -> tuple[Examples, Examples | None]:
-    """Return the examples to train on and to evaluate on; those of this shard if there are any.
-
-    Raises:
-        ShardError: The shards have different ones.
-    """
+    """Return the examples to train on and to evaluate on; those of this shard if there are any."""
     whole = read_examples(options.data, names)
     held = None if options.held_out is None else read_examples(options.held_out, names)
     if group is None:

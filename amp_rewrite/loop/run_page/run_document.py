@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amp_rewrite.loop.run_page.run_data import checked
-from amp_rewrite.page.document import document, static
-from amp_rewrite.page.shared import PLOTS, SHARED_SCRIPTS, SHARED_STYLES
+from amp_rewrite.page.document import PLOTS, SHARED_SCRIPTS, SHARED_STYLES, document, static
 
 STYLES = ("run_page.css",)
 

@@ -207,11 +207,7 @@ def _underflows(session: TrainingSession) -> bool:
 
 
 def _checked_settings(given: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Return settings that a page can show.
-
-    Raises:
-        OptionError: They are none.
-    """
+    """Return settings that a page can show."""
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "settings of a run's page are no mapping",

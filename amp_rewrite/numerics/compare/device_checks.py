@@ -92,14 +92,7 @@ class DeviceChecks:
             self._error, self._departs = _reason(error), True
 
     def add(self, feeds: Feeds, fitted: Feeds, original: Outputs, emulated: Outputs) -> None:
-        """Run a feed, unless one has failed before.
-
-        Args:
-            feeds: The feed, of the original's types.
-            fitted: The same, of the rewritten model's.
-            original: What the original makes of it.
-            emulated: What the emulated model makes of it.
-        """
+        """Run a feed, unless one has failed before."""
         if self._error is None:
             self._run(fitted, original, emulated)
         if self._departs and self._itself_error is None:

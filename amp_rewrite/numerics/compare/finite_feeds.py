@@ -19,10 +19,6 @@ def finite_feed(
 
     A square root or a logarithm of normal numbers is NaN, on which nothing can be compared.
 
-    Args:
-        plausible: Makes the inputs.
-        run: Runs the original.
-
     Raises:
         DataError: The model runs on no made-up inputs.
     """

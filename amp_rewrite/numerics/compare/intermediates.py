@@ -26,6 +26,7 @@ from amp_rewrite.numerics.compare.stress_report import Departure
 from amp_rewrite.numerics.compare.verify_report import Infinity, NodeGrowth, ValueDistance
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array
+from amp_rewrite.numerics.inputs.lengths import Dimensions
 
 BUDGET_BYTES = 1 << 28
 """About how many bytes of values are held at once."""
@@ -164,14 +165,17 @@ class IntermediateComparer:
                 if a.shape == b.shape and is_float(a) and is_float(b):
                     self._deviations[name].add(a, b)
 
-    def measured(self, run_original: Run) -> dict[str, int]:
-        """Return the bytes of the original's values for one feed, by names in `pairs`."""
-        found: dict[str, int] = {}
+    def measured(self, run_original: Run) -> dict[str, Dimensions]:
+        """Return the dimensions of the original's values for one feed, by names in `pairs`.
+
+        The last one is the size of an element.
+        """
+        found: dict[str, Dimensions] = {}
         chunks = Chunks(list(self.pairs))
         for chunk in chunks:
             before = run_original({self.pairs[name] for name in chunk})
             chunks.held = _nbytes(before)
-            found |= {name: int(np.asarray(before[self.pairs[name]]).nbytes) for name in chunk}
+            found |= {name: in_bytes(before[self.pairs[name]]) for name in chunk}
         return found
 
     def all_finite(self, run_rewritten: Run, sizes: Mapping[str, int] | None) -> bool:
@@ -260,6 +264,12 @@ class IntermediateComparer:
     @property
     def _producers(self) -> dict[str, ir.Node]:
         return {v.name: node for node in self._graph for v in node.outputs if v.name}
+
+
+def in_bytes(value: Any) -> Dimensions:
+    """Return the dimensions of an array, and the size of an element; their product is its bytes."""
+    array = np.asarray(value)
+    return (*array.shape, array.itemsize)
 
 
 def _nbytes(values: Mapping[str, Any]) -> int:

@@ -227,13 +227,7 @@ class Verification:
                 self._ends.setdefault(name, np.shape(value))
 
     def report(self, data: str, *, inside: bool, stress: StressReport | None) -> VerifyReport:
-        """Return what was found over all feeds.
-
-        Args:
-            data: Where they came from.
-            inside: Say what was found inside.
-            stress: What was found on stress inputs.
-        """
+        """Return what was found over all feeds."""
         comparer = self.inside if inside else None
         return VerifyReport(
             precision=self.low.name,
@@ -284,11 +278,7 @@ def lowest_precision(types: Types) -> DType:
 
 
 def _check_same(what: str, before: Iterable[str], after: Iterable[str]) -> None:
-    """Refuse models that do not correspond.
-
-    Raises:
-        OptionError: One has an input or output that the other lacks.
-    """
+    """Refuse models that do not correspond."""
     first, second = list(before), list(after)
     if set(first) != set(second):
         raise OptionError(

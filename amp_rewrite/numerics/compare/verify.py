@@ -135,11 +135,7 @@ def verify(
 def _target(
     name: str | None, providers: Sequence[str] | None, rewritten: ir.Model
 ) -> targets.Target:
-    """Return the target called `name`, by default the first provider's, or that of the rewrite.
-
-    Raises:
-        OptionError: There is none.
-    """
+    """Return the target called `name`, by default the first provider's, or that of the rewrite."""
     known = targets.of_provider(providers[0]) if name is None and providers else None
     if known is not None:
         return known

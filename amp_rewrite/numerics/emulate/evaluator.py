@@ -19,12 +19,14 @@ from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.kernels.rounding_table import RoundingTable
+from amp_rewrite.numerics.emulate.attention_steps import ATTENTION, spell_attention
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import Fused, find_fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
+from amp_rewrite.numerics.emulate.moved_factors import move_factors
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session, takes_low_arrays
 from amp_rewrite.runtimes.ort.providers import check_form
@@ -85,7 +87,7 @@ class Evaluator:
         if emulate:
             emulate_typed(typed, accumulate_low=accumulate_low, keep_io_types=False, fused=fused)
         elif not takes_low_arrays(providers[0]):
-            _widen_boundary(loaded, typed.types)
+            widen_boundary(loaded, typed.types)
         self._narrow = not emulate and takes_low_arrays(providers[0])
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
@@ -157,7 +159,11 @@ def evaluate(
 
 def _fused(typed: TypedModel, rounding: RoundingTable) -> Fused:
     """Return what is not rounded, of a model before more of it is made an output."""
-    return find_fused(typed.model, low_values(typed.types), rounding)
+    if ATTENTION in rounding.stepwise:
+        spell_attention(typed.model, typed.types, low_values(typed.types))
+    low = low_values(typed.types)
+    left, factors = move_factors(typed.model, typed.types, low, rounding.moved)
+    return find_fused(typed.model, low_values(typed.types), rounding, left, factors)
 
 
 def _narrowed(spec: FeedSpec, value: Any) -> Any:
@@ -166,7 +172,7 @@ def _narrowed(spec: FeedSpec, value: Any) -> Any:
     return value.astype(spec.dtype, copy=False) if is_array else value
 
 
-def _widen_boundary(model: ir.Model, types: Types) -> None:
+def widen_boundary(model: ir.Model, types: Types) -> None:
     """Give a low-precision model float32 inputs and outputs: the runtime has no numpy bfloat16.
 
     The casts are inside the main graph, which is modified. A fed number that the low type has, and

@@ -9,7 +9,8 @@ odd. Measured with 2026.4.1, whose results are these to the bit but for the orde
     k = r(scale / r(sqrt(r(var + epsilon))))                   of a BatchNormalization
     w' = r(w * k), b' = r(r(r(b - mean) * k) + bias)           behind a product
     x * k + r(bias - r(mean * k))                              alone
-    r(alpha)                                                   of a LeakyRelu
+    x * k + b, k = r(k * s), b = r(r(b * s) + c)               of Mul, Div, Add, Sub in a row
+    r(alpha), r(beta)                                          of LeakyRelu and HardSigmoid
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ Array = np.ndarray[Any, Any]
 _CONVOLUTIONS = ("Conv", "ConvTranspose")  # operators: of which OpenVINO folds constants
 _FACTORS = ("Mul", "Div")  # operators: of which OpenVINO folds constants
 _TERMS = ("Add", "Sub")  # operators: of which OpenVINO folds constants
+# operators: their attributes that OpenVINO has in the low type, and the defaults.
+_SLOPES = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
 
 
 def cut_half(numbers: Array) -> Array:
@@ -36,15 +39,24 @@ def cut_half(numbers: Array) -> Array:
     return ((bits + ((bits & 0x10000) >> 1)) & 0xFFFF0000).view(np.float32)
 
 
+def is_known(value: ir.Value | None) -> bool:
+    """Tell whether a value is an initializer, or a Constant that is a tensor."""
+    return _tensor(value) is not None
+
+
 def constant_of(value: ir.Value | None) -> Array | None:
     """Return the numbers of an initializer or of a Constant in float32, or None."""
-    if value is None:
-        return None
-    tensor = value.const_value
-    maker = value.producer()
-    if tensor is None and maker is not None and maker.op_type == "Constant":
-        tensor = maker.attributes["value"].as_tensor() if "value" in maker.attributes else None
+    tensor = _tensor(value)
     return None if tensor is None else np.asarray(tensor.numpy(), np.float32)
+
+
+def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    if value is None or value.const_value is not None:
+        return None if value is None else value.const_value
+    maker = value.producer()
+    if maker is None or maker.op_type != "Constant" or "value" not in maker.attributes:
+        return None
+    return maker.attributes["value"].as_tensor()
 
 
 def folded(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
@@ -77,8 +89,8 @@ def folded(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], 
 
 def alone(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
     """Return nodes that compute a node with the constants that it has there, and their result."""
-    if node.op_type == "LeakyRelu":
-        return _leaky(node, names)
+    if node.op_type in _SLOPES:
+        return _with_slope(node, names)
     numbers = _statistics(node)
     if numbers is None:
         return None
@@ -93,11 +105,71 @@ def alone(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value] | 
     return [*made, result], result.outputs[0]
 
 
-def _leaky(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value]:
-    """Return a LeakyRelu with the slope in bfloat16."""
-    slope = cut_half(np.array([node.attributes.get_float("alpha", 0.01)], np.float32))
-    name = names.part(node.outputs[0].name or "", "LeakyRelu")
-    made = _node("LeakyRelu", node.inputs, name, [ir.AttrFloat32("alpha", float(slope[0]))])
+def in_a_row(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
+    """Return nodes that compute additions of and products with constants as one, and the result.
+
+    Args:
+        chain: The operators; each reads the one before it, and a constant.
+        names: The names in use in the model.
+    """
+    factor, term = None, None
+    for node in chain:
+        index = _place(node)
+        other = None if index is None else constant_of(node.inputs[index])
+        if other is None:
+            return None
+        if node.op_type in _FACTORS:
+            scale = other if node.op_type == "Mul" else cut_half(1 / other)
+            factor = scale if factor is None else cut_half(factor * scale)
+            term = None if term is None else cut_half(term * scale)
+        elif node.op_type == "Sub" and index == 0:
+            factor = np.float32(-1) if factor is None else -factor
+            term = other if term is None else cut_half(other - term)
+        else:
+            change = other if node.op_type == "Add" else -other
+            term = change if term is None else cut_half(term + change)
+    stem, made = chain[-1].outputs[0].name or "", list[ir.Node]()
+    value = chain[0].inputs[1 - (_place(chain[0]) or 0)]
+    # operators: what is added here
+    for op, numbers in (("Mul", factor), ("Add", term)):
+        if numbers is not None:
+            constant = _constant(numbers, names.part(stem, f"{op}/constant"))
+            made += [constant, _node(op, [value, constant.outputs[0]], names.part(stem, op))]
+            value = made[-1].outputs[0]
+    return made, made[-1].outputs[0]
+
+
+def is_linear(node: ir.Node) -> bool:
+    """Tell whether a node adds a constant, or multiplies with one."""
+    index = _place(node)
+    return index is not None and not (node.op_type == "Div" and index == 0)
+
+
+def factor_of(node: ir.Node) -> Array | None:
+    """Return the constant that a node multiplies with."""
+    if node.op_type not in _FACTORS or not is_linear(node):
+        return None
+    other = constant_of(node.inputs[_place(node) or 0])
+    return cut_half(1 / other) if other is not None and node.op_type == "Div" else other
+
+
+def _place(node: ir.Node) -> int | None:
+    """Return which input of Add, Sub, Mul or Div is the constant; None unless it is just one."""
+    if node.domain != "" or node.op_type not in (*_FACTORS, *_TERMS):
+        return None
+    places = [i for i, value in enumerate(node.inputs) if is_known(value)]
+    return places[0] if len(places) == 1 else None
+
+
+def _with_slope(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value]:
+    """Return a LeakyRelu or HardSigmoid whose attributes are bfloat16."""
+    numbers = [
+        (name, cut_half(np.array([node.attributes.get_float(name, default)], np.float32)))
+        for name, default in _SLOPES[node.op_type].items()
+    ]
+    attributes = [ir.AttrFloat32(attribute, float(number[0])) for attribute, number in numbers]
+    stem = names.part(node.outputs[0].name or "", node.op_type)
+    made = _node(node.op_type, node.inputs, stem, attributes)
     return [made], made.outputs[0]
 
 
@@ -180,7 +252,7 @@ def _product(
     return [constant, made, term, moved], moved.outputs[0]
 
 
-def _constant(numbers: Array, name: str) -> ir.Node:
+def _constant(numbers: Any, name: str) -> ir.Node:
     tensor = ir.tensor(np.ascontiguousarray(numbers, np.float32), name=name)
     return _node("Constant", [], name, [ir.AttrTensor("value", tensor)])
 

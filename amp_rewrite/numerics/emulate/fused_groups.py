@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
-from amp_rewrite.kernels.rounding_table import Followers, RoundingTable
+from amp_rewrite.graph.traits import operator
+from amp_rewrite.kernels.rounding_table import OF_TENSORS, Followers, RoundingTable
+from amp_rewrite.numerics.emulate.folded_weights import is_linear
+from amp_rewrite.numerics.emulate.spelled_functions import spelled_at
 
 BATCH_NORM = "BatchNormalization"
-CUT = (BATCH_NORM, "LeakyRelu")
-"""Operators whose constants are computed in the low type, or are numbers of it."""
+# operators: whose constants are computed in the low type, or are numbers of it.
+CUT = (BATCH_NORM, "HardSigmoid", "LeakyRelu")
 
 Low = Mapping[ir.Value | None, DType]
 
@@ -25,7 +28,9 @@ class Fused:
     Attributes:
         unrounded: Value of a low type -> its readers that get it as it was computed.
         folded: Node whose constant goes into weights -> what it goes into: the product, what
-            stands between, and itself. Of a product the last such node is there.
+            stands between, and itself. Of a product the last such node is there, and of sums and
+            products with constants the last one.
+        stepwise: Operators that are rounded between their steps.
     """
 
     unrounded: Mapping[ir.Value, frozenset[ir.Node]] = field(
@@ -34,15 +39,22 @@ class Fused:
     folded: Mapping[ir.Node, tuple[ir.Node, ...]] = field(
         default_factory=dict[ir.Node, tuple[ir.Node, ...]]
     )
+    stepwise: frozenset[str] = frozenset()
 
 
 _FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
 _FACTORS = ("Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
-_SWISH = "Sigmoid", "Mul"  # operators: a pattern of two nodes
-"""x * Sigmoid(x), which is one function of x to runtimes that have products with activations."""
+# operators: they read no numbers, and are constants once the shapes are fixed.
+_NO_NUMBERS = ("Shape", "Size")
 
 
-def find_fused(model: ir.Model, low: Low, table: RoundingTable) -> Fused:
+def find_fused(
+    model: ir.Model,
+    low: Low,
+    table: RoundingTable,
+    left: Collection[ir.Node] = (),
+    apart: Collection[ir.Node] = (),
+) -> Fused:
     """Return the values inside groups of nodes that are computed as one.
 
     A chain behind a product ends where a value is read twice, or is an output. Operators of
@@ -53,15 +65,17 @@ def find_fused(model: ir.Model, low: Low, table: RoundingTable) -> Fused:
         model: The model, without model-local functions.
         low: Value -> its low type.
         table: What the runtime computes as one.
+        left: Nodes whose results the runtime does not need.
+        apart: Nodes whose constants go into no others.
     """
     values: dict[ir.Value, frozenset[ir.Node]] = {}
     folded: dict[ir.Node, tuple[ir.Node, ...]] = {}
     for graph in (model.graph, *model.graph.subgraphs()):
-        finder = _Finder(graph, _defaults(model), low, table)
+        finder = _Finder(graph, _defaults(model), low, table, left, apart)
         finder.find()
         values |= finder.inside
         folded |= finder.folded
-    return Fused(values, folded)
+    return Fused(values, folded, table.stepwise)
 
 
 def _defaults(model: ir.Model) -> set[ir.Value]:
@@ -79,6 +93,8 @@ class _Finder:
     defaults: set[ir.Value]
     low: Low
     table: RoundingTable
+    left: Collection[ir.Node]
+    apart: Collection[ir.Node]
     inside: dict[ir.Value, frozenset[ir.Node]] = field(default_factory=dict)
     folded: dict[ir.Node, tuple[ir.Node, ...]] = field(default_factory=dict)
     group_of: dict[ir.Node, int] = field(default_factory=dict)
@@ -87,16 +103,22 @@ class _Finder:
     def __post_init__(self) -> None:
         self.order = {node: index for index, node in enumerate(self.graph)}
         self.ends = set(self.graph.outputs)
+        values = (v for node in self.graph for v in node.inputs if v in self.low)
+        found = {value: self._spelled(value) for value in dict.fromkeys(values) if value}
+        self.spelled = {value: one for value, one in found.items() if one is not None}
 
     def find(self) -> None:
         """Find values and readers, of chains first."""
         chained: set[ir.Node] = set()
         for node in self.graph:
-            if node not in chained and (followers := self._followers(node)) is not None:
+            if node in self.left or node in chained:
+                continue
+            if (followers := self._followers(node)) is not None:
                 chained |= set(self._chain(node, followers))
         for node in self.graph:
-            if node not in chained and node.domain == "" and node.op_type in self.table.together:
+            if node not in chained and node not in self.left and self._is_together(node):
                 self._join(node)
+        self._rows()
         self._cut()
         for number, nodes in self.members.items():
             for node in nodes:
@@ -113,22 +135,40 @@ class _Finder:
             if concerned and node.outputs[0] in self.low:
                 self.folded[node] = (node,)
 
+    def _rows(self) -> None:
+        """Note sums and products with constants that follow each other: they are one of each."""
+        taken = {node for chain in self.folded.values() for node in chain} | set(self.apart)
+        taken |= {node for _, nodes in self.spelled.values() for node in nodes[:-1]}
+        for node in self.graph:
+            row, following = list[ir.Node](), [node]
+            while len(following) == 1 and following[0] not in taken and self._is_linear(*following):
+                row += following
+                taken |= set(following)
+                value = row[-1].outputs[0]
+                following = [] if value in self.ends else self._users(value)
+            if len(row) > 1 or (row and node.op_type == "Div"):
+                self.folded[row[-1]] = tuple(row)
+
+    def _is_linear(self, node: ir.Node) -> bool:
+        return node in self.order and node.outputs[0] in self.low and is_linear(node)
+
     def _followers(self, node: ir.Node) -> Followers | None:
         """Return what is computed together with a node, if its weights are constant."""
         if node.domain != "" or node.outputs[0] not in self.low:
             return None
-        weights = node.inputs[1] if len(node.inputs) > 1 else None
-        return self.table.behind.get(node.op_type) if self._is_constant(weights) else None
+        constant = len(node.inputs) > 1 and self._is_constant(node.inputs[1])
+        return self.table.behind.get(node.op_type if constant else node.op_type + OF_TENSORS)
 
     def _chain(self, node: ir.Node, followers: Followers) -> Iterator[ir.Node]:
         """Yield a node and what is computed together with it; note the values between."""
         yield node
         value, added = node.outputs[0], False
-        constants = [node] if node.op_type in self.table.folded else []
+        is_folded = node.op_type in self.table.folded and self._is_constant(node.inputs[1])
+        constants = [node] if is_folded else []
         while value not in self.ends:
             users = self._users(value)
-            step = self._swish(value, users)
-            if step is None:
+            name, step = self.spelled.get(value, ("", users))
+            if name not in followers.alone:
                 if len(users) != 1:
                     return
                 kind = self._kind(value, users[0], followers)
@@ -136,7 +176,8 @@ class _Finder:
                     return
                 added |= kind == "tensor"
                 step = users
-                if constants and kind == "constant" and users[0].op_type in _FOLDED:
+                is_folded = kind == "constant" and users[0].op_type in _FOLDED
+                if constants and is_folded and users[0] not in self.apart:
                     constants.append(users[0])
                     if users[0].op_type in _FACTORS:
                         self.folded.pop(constants[-2], None)
@@ -146,31 +187,29 @@ class _Finder:
             else:
                 constants = []
             yield from step
-            self.inside[value] = frozenset(users)
-            if len(step) > 1:
-                self.inside[step[0].outputs[0]] = frozenset(step[1:])
+            for made in (value, *(node.outputs[0] for node in step[:-1])):
+                self.inside[made] = frozenset(self._users(made))
             value = step[-1].outputs[0]
 
     def _kind(self, value: ir.Value, user: ir.Node, followers: Followers) -> str | None:
         """Return how a node may stand behind a product: by what else it reads."""
-        if user.domain != "" or user.outputs[0] not in self.low:
+        if user.outputs[0] not in self.low:
             return None
         others = [v for v in user.inputs if v is not None and v is not value]
         if all(map(self._is_constant, others)):
             kind = "constant" if others else "alone"
         else:
             kind = "tensor"
-        return kind if user.op_type in getattr(followers, kind) else None
+        return kind if operator(user) in getattr(followers, kind) else None
 
-    def _swish(self, value: ir.Value, users: list[ir.Node]) -> list[ir.Node] | None:
-        """Return the two nodes of x * Sigmoid(x), if they alone read x."""
-        named = {node.op_type: node for node in users}
-        if len(users) != len(_SWISH) or set(named) != set(_SWISH):
+    def _spelled(self, value: ir.Value) -> tuple[str, list[ir.Node]] | None:
+        """Return the function of a value that its readers spell out, and these."""
+        found = spelled_at(value, self._users, self._is_constant, self.table.spelled)
+        if found is None or any(
+            node.domain != "" or node.outputs[0] not in self.low for node in found[1]
+        ):
             return None
-        inner, outer = (named[op] for op in _SWISH)
-        made = inner.outputs[0]
-        is_product = set(outer.inputs) == {value, made} and outer.outputs[0] in self.low
-        return [inner, outer] if is_product and self._users(made) == [outer] else None
+        return None if any(node.outputs[0] in self.ends for node in found[1][:-1]) else found
 
     def _join(self, node: ir.Node) -> None:
         """Put an operator of one element into the groups of what it reads, or into a new one."""
@@ -216,10 +255,11 @@ class _Finder:
         return False
 
     def _is_together(self, node: ir.Node) -> bool:
-        return node.domain == "" and node.op_type in self.table.together
+        return operator(node) in self.table.together
 
     def _users(self, value: ir.Value) -> list[ir.Node]:
-        return list(dict.fromkeys(node for node, _ in value.uses()))
+        found = dict.fromkeys(node for node, _ in value.uses())
+        return [n for n in found if n not in self.left and n.op_type not in _NO_NUMBERS]
 
     def _is_constant(self, value: ir.Value | None) -> bool:
         if value is None or value in self.defaults:

@@ -54,17 +54,19 @@ class Inserter:
         """Tell whether a graph returns a value."""
         return bool(self._ends.get(value))
 
-    def replace_node(self, node: ir.Node, nodes: Sequence[ir.Node], result: ir.Value) -> None:
-        """Put nodes in place of one with a single output; `result` takes over the output's name."""
-        old = node.outputs[0]
-        name, uses = old.name or "", tuple(old.uses())
-        self._redirect(old, uses, result)
-        result.shape = old.shape
+    def replace_node(self, node: ir.Node, nodes: Sequence[ir.Node], *results: ir.Value) -> None:
+        """Put nodes in place of one; a result for each output takes over the output's name."""
+        olds = node.outputs
+        before = [(old.name or "", tuple(old.uses()), old.shape) for old in olds]
+        for old, (_, uses, shape), result in zip(olds, before, results, strict=True):
+            self._redirect(old, uses, result)
+            result.shape = shape
         node.append(nodes)
         if self._first.get(graph := _graph(node)) is node:
             self._first[graph] = nodes[0]
         graph.remove(node, safe=True)
-        result.name = name
+        for (name, _, _), result in zip(before, results, strict=True):
+            result.name = name
 
     def cast_back(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Let every reader of a low output read it as float32, under the name that it had."""

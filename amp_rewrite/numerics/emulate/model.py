@@ -17,10 +17,11 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
 from amp_rewrite.numerics.emulate.exact import is_exact
-from amp_rewrite.numerics.emulate.folded_weights import alone, folded
+from amp_rewrite.numerics.emulate.folded_weights import alone, folded, in_a_row, is_linear
 from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
+from amp_rewrite.numerics.emulate.normalization_steps import normalization_steps
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 
@@ -146,6 +147,8 @@ class _Emulator:
             opset = opset_of(node, self.model.graph.opset_imports)
             lower_accumulation(node, self.low[outputs[0]], opset, self.insert, self.sums)
             return
+        if self._stepwise(node, outputs):
+            return
         if node in self.fused.folded and (made := self._folded(node)) is not None:
             nodes, result = made
             fused = self.fused.unrounded.get(outputs[0], frozenset())
@@ -158,9 +161,24 @@ class _Emulator:
     def _folded(self, node: ir.Node) -> tuple[list[ir.Node], ir.Value] | None:
         """Return what computes a node whose constants went into weights before it."""
         chain = self.fused.folded[node]
+        if is_linear(chain[0]):
+            return in_a_row(chain, self.insert.names)
         if len(chain) == 1:
             return alone(node, self.insert.names)
         return folded(chain, self.insert.names)
+
+    def _stepwise(self, node: ir.Node, outputs: list[ir.Value]) -> bool:
+        """Compute an operator step by step, if it is rounded in between."""
+        if not outputs or node.domain != "" or node.op_type not in self.fused.stepwise:
+            return False
+        made = normalization_steps(node, self.low[outputs[0]], self.insert.names)
+        if made is None:
+            return False
+        self.insert.replace_node(node, made[0], *made[1])
+        for value, result in zip(node.outputs, made[1], strict=True):
+            if value in outputs:
+                self._round(result, self.low[value], frozenset())
+        return True
 
     def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:
         """Round an output for all that do not get it as it was computed."""

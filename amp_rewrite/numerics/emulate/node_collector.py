@@ -55,6 +55,10 @@ class NodeCollector:
         """Add a constant float32 scalar."""
         return self._constant(np.array(value, np.float32), FLOAT32.ir)
 
+    def array(self, numbers: np.ndarray) -> ir.Value:
+        """Add a constant float32 tensor."""
+        return self._constant(np.ascontiguousarray(numbers, np.float32), FLOAT32.ir)
+
     def round(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Add a rounding pair."""
         low = self.add("Cast", [value], [ir.AttrInt64("to", dtype.ir.value)], dtype.ir)

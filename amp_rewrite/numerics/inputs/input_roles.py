@@ -108,13 +108,7 @@ _BYTE_FACTOR = 1 / 16
 def roles_of(
     model: ir.Model, specs: Mapping[str, FeedSpec], limits: Mapping[str, int]
 ) -> dict[str, InputRole]:
-    """Return the roles of inputs by name.
-
-    Args:
-        model: The model.
-        specs: The inputs.
-        limits: What `index_limits` returns.
-    """
+    """Return the roles of inputs by name."""
     consumers = Consumers(model)
     inputs = {value.name: value for value in model.graph.inputs}
     return {

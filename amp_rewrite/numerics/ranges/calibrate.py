@@ -159,7 +159,7 @@ def calibrate(
 
 def _sums(options: RewriteOptions) -> tuple[str, ...]:
     """Return the reductions, and what else the target was measured, or is known, to add up low."""
-    target = targets.find(options.target)
+    target = targets.find(options.chosen_target)
     if target.accumulates_in is not options.low:
         return ACCUMULATING
     measured = {op for _, op in operators_adding_in(target, options.low)}

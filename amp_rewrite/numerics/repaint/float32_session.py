@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import DataError
+from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.numerics.emulate.emulated_feeds import widened
+from amp_rewrite.numerics.emulate.evaluator import widen_boundary
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.runtimes.ort.sessions import Session, session_options
 
@@ -21,7 +25,8 @@ class Float32Session:
         """Load a model.
 
         Args:
-            model: The model; not modified.
+            model: The model. Low inputs and outputs of it become float32 if one is bfloat16, of
+                which the runtime takes no arrays; nothing else is modified.
             what: The model as errors call it.
 
         Raises:
@@ -29,6 +34,10 @@ class Float32Session:
             RunError: ONNX Runtime refuses the model.
         """
         self._what = what
+        ends = (*model.graph.inputs, *model.graph.outputs)
+        self._wide = any(value.dtype == BFLOAT16.ir for value in ends)
+        if self._wide:
+            widen_boundary(model, infer_types(model))
         self._session = Session(model, options=session_options(lean=True), what=what)
         self.outputs = self._session.outputs
 
@@ -40,6 +49,8 @@ class Float32Session:
             RunError: The model rejects the batch.
         """
         self._check(feeds)
+        if self._wide:
+            feeds = {name: widened(array) for name, array in feeds.items()}
         names = list(self.outputs if outputs is None else outputs)
         return dict(zip(names, self._session.run(feeds, names), strict=True))
 

@@ -27,7 +27,7 @@ def overlay_text(
     One `--lists` is then enough. Where several list files were given the head extends nothing, and
     the comments say which files to lay it over.
     """
-    owners = targets.find(options.target).list_owners
+    owners = targets.find(options.chosen_target).list_owners
     about = owners[0] if len(owners) == 1 else "any"
     head = {"version": _VERSION, "precision": options.precision, "target": about}
     base = _base(options, owners)

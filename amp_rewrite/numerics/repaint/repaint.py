@@ -18,12 +18,13 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -71,6 +72,7 @@ class Repainter:
             AmpError: The model, a list or an option is wrong.
         """
         model = load(source)
+        options = for_model(options, model)
         if options.inline_functions:
             inline(model)  # nodes keep their positions in every rewrite
         flat = FlatModel.of(model)
@@ -100,11 +102,25 @@ class Repainter:
         """
         return rewrite(self.model, self.options, lists=self._lists)
 
-    def paint(self, rules: Sequence[NodeRule]) -> PaintResult:
-        """Return the painting that a rewrite under the lists' node rules and these has."""
-        lists = self._context.lists
-        lists = replace(lists, node_rules=(*lists.node_rules, *rules))
-        return paint(replace(self._context, lists=lists))
+    def paint(self, rules: Sequence[NodeRule], prices: Array | None = None) -> PaintResult:
+        """Return the painting that a rewrite under the lists' node rules and these has.
+
+        Args:
+            rules: More rules.
+            prices: By value, what rounding it counts beside the time (`Weighing.prices`), on a
+                target whose costs were measured.
+        """
+        context = self._context
+        lists = replace(context.lists, node_rules=(*context.lists.node_rules, *rules))
+        weighing = context.weighing
+        if weighing is not None and prices is not None:
+            weighing = replace(weighing, prices=prices)
+        return paint(replace(context, lists=lists, weighing=weighing))
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the target's costs were measured, so that paintings are chosen by time."""
+        return self._context.weighing is not None
 
     @cached_property
     def _context(self) -> PaintContext:
@@ -176,4 +192,4 @@ def read_lists(options: RewriteOptions) -> OpLists:
     if given is not None:
         given = [given] if isinstance(given, str | os.PathLike) else given
         given = [os.fspath(item) for item in given]
-    return load_lists(given, precision=options.precision, target=options.target, environ={})
+    return load_lists(given, precision=options.precision, target=options.chosen_target, environ={})

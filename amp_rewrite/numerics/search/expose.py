@@ -22,10 +22,6 @@ _PREFIX = "amp-rewrite.exposed"
 def expose(model: ir.Model, values: Mapping[Key, ir.Value]) -> dict[Key, str]:
     """Add graph outputs for float32 tensors; the model is changed.
 
-    Args:
-        model: The model.
-        values: What to expose, by any key.
-
     Returns:
         Key -> the name of the new output; values in loop bodies are missing.
     """

@@ -130,7 +130,7 @@ class GatedModel:
 
 def _copied(painter: Repainter) -> tuple[ir.Model, Sequence[int]]:
     """Return the model to put gates into, and which of the painter's nodes each node is."""
-    target = targets.find(painter.options.target)
+    target = targets.find(painter.options.chosen_target)
     raised = raised_for_sums(painter.model, target, painter.low)
     if raised is painter.model:
         return load(painter.model), range(len(painter.nodes))
@@ -165,7 +165,7 @@ class _Builder:
         self.flat = FlatModel.of(self.model)
         self.type_graph = build_type_graph(self.flat)
         self.low: DType = self.painter.low
-        self.sums = GatedSums.of(self.model, self.painter.options.target, self.low)
+        self.sums = GatedSums.of(self.model, self.painter.options.chosen_target, self.low)
 
     def run(self) -> dict[NodeValue, ir.Value]:
         """Insert the gates; return what each float32 output of a node has become."""

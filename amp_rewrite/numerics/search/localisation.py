@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from amp_rewrite import targets
 from amp_rewrite.base.printable import one_line
 
 
@@ -50,6 +51,7 @@ class Localisation:
         outputs: Output name -> its distance.
         tolerance: The distance from which an output departs.
         tried: How many nodes were tried alone.
+        target: Whose arithmetic was emulated.
     """
 
     first: NodeError | None
@@ -59,6 +61,7 @@ class Localisation:
     outputs: Mapping[str, float]
     tolerance: float
     tried: int
+    target: str = targets.DEFAULT
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -77,6 +80,7 @@ class Localisation:
         return {
             "version": 1,
             "holds": self.holds,
+            "target": self.target,
             "tolerance": self.tolerance,
             "outputs": {k: v if math.isfinite(v) else str(v) for k, v in self.outputs.items()},
             "first": None if self.first is None else self.first.to_dict(),

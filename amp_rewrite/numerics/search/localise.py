@@ -12,20 +12,24 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Unpack
+from typing import Unpack, get_args
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import LOW, DType, Precision
 from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
-from amp_rewrite.numerics.search.painted import painted_slots, precision_of
+from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
 TOLERANCE = 4.0
@@ -100,9 +104,9 @@ def _painting(
             remedy="leave one of the two away; only the target may be named",
         )
     mixed = load(rewritten)
-    kept = RewriteOptions(precision=precision_of(mixed), target=options.target)
-    painter = Repainter.of(original, kept)
-    return painter, painted_slots(painter, mixed)
+    kept = RewriteOptions(precision=_precision_of(mixed), target=options.target)
+    painter = Repainter.of(original, for_model(kept, mixed))
+    return painter, _painted_slots(painter, mixed)
 
 
 def localise_slots(
@@ -139,6 +143,7 @@ def localise_slots(
         outputs=outputs,
         tolerance=limit,
         tried=search.tried,
+        target=painter.options.chosen_target,
     )
 
 
@@ -275,3 +280,61 @@ def _chunks(items: Iterable[tuple[NodeValue, str]]) -> Iterator[list[tuple[NodeV
     pairs = list(items)
     for start in range(0, len(pairs), _CHUNK):
         yield pairs[start : start + _CHUNK]
+
+
+def _precision_of(rewritten: ir.Model) -> Precision:
+    """Return the low type that a model uses most, "float16" or "bfloat16"."""
+    found = list(infer_types(rewritten).values())
+    counts = {
+        name: sum(1 for t in found if elements.element(t) == LOW[name].number)
+        for name in get_args(Precision)
+    }
+    name = max(counts, key=lambda n: counts[n])
+    if not counts[name]:
+        raise DataError(
+            "the rewritten model has no low-precision value",
+            expected="a model made by `amp-rewrite convert`",
+            remedy="name the original first, then the rewritten model",
+        )
+    return name
+
+
+def _painted_slots(painter: Repainter, rewritten: ir.Model) -> frozenset[Slot]:
+    """Return the slots of the original that are low in the rewritten model.
+
+    Nodes correspond by name and operator; casts that the rewrite added have no counterpart.
+
+    Raises:
+        DataError: No low-precision node of the rewritten model is in the original.
+    """
+    types = infer_types(rewritten)
+    twins: dict[tuple[str | None, str], list[ir.Node]] = {}
+    for node in rewritten.graph.all_nodes():
+        twins.setdefault((node.name, node.op_type), []).append(node)
+    found: set[Slot] = set()
+    for i, node in enumerate(painter.nodes):
+        same = twins.get((node.name, node.op_type))
+        if same:
+            found |= _low_slots(painter, i, same.pop(0), types)
+    if not found:
+        raise DataError(
+            "no node is low-precision in the rewritten model and float32 in the original",
+            remedy="name the model that was rewritten as the original",
+        )
+    return frozenset(found)
+
+
+def _low_slots(painter: Repainter, index: int, twin: ir.Node, types: Types) -> set[Slot]:
+    graph, flat = painter.type_graph, painter.flat
+    reads = graph.reads[flat.input_start[index] : flat.input_start[index + 1]]
+    writes = graph.writes[flat.output_start[index] : flat.output_start[index + 1]]
+    ports = [*zip(reads, twin.inputs, strict=False), *zip(writes, twin.outputs, strict=False)]
+    return {
+        Slot(index, graph.kind_of(vertex).variables[0])
+        for vertex, value in ports
+        if vertex != ABSENT and value is not None and _is_low(types.get(value), painter.low)
+    }
+
+
+def _is_low(type_: str | None, low: DType) -> bool:
+    return type_ is not None and elements.element(type_) == low.number

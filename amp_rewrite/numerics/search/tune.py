@@ -21,13 +21,14 @@ from itertools import combinations
 from typing import Unpack
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import DataError, OptionError, SaveError
+from amp_rewrite.errors import AmpError, DataError, OptionError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
+from amp_rewrite.numerics.search.front import Estimate, Estimates, Point, front
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.localise import count_nonfinite, localise_slots
 from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
@@ -60,9 +61,13 @@ def tune(
     resume: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
+    estimate: Estimate | None = None,
     **changes: Unpack[Changes],
 ) -> Tuning:
-    """Find the smallest set of nodes to keep float32.
+    """Find the smallest set of nodes to keep float32, or the fastest painting that holds.
+
+    The latter on a target whose costs were measured, where what rounding brings is estimated: the
+    nodes are those that a painting of the front (front.py) has in float32 and the fastest has not.
 
     Args:
         model: The float32 model.
@@ -76,6 +81,8 @@ def tune(
         progress: Called after each trial.
         warn: Called first, if at all: with what the weights alone say of a tolerance that no
             choice of arithmetic meets.
+        estimate: Ranks the nodes by one pass over the data in place of a run for each:
+            `amp_rewrite.rounding_errors`. Where it cannot, runs do.
         **changes: Single options by name, as for `rewrite`.
 
     Raises:
@@ -85,6 +92,7 @@ def tune(
     budget = arguments.number("budget", budget, expected="a number of seconds")
     progress = arguments.function("progress", progress)
     warn = arguments.function("warn", warn)
+    estimate = arguments.function("estimate", estimate)
     output = None if output is None else path_text(output, SaveError)
     resume = arguments.switch("resume", resume)
     painter = Repainter.of(model, changed(options, **changes))
@@ -97,7 +105,9 @@ def tune(
         resume=resume,
     )
     try:
-        found = _Search(painter, feeds, tolerance, budget, output, state, progress, warn).run()
+        found = _Search(
+            painter, feeds, tolerance, budget, output, state, progress, warn, estimate
+        ).run()
     finally:
         state.write()
     if output is not None:
@@ -124,6 +134,8 @@ class _Search:
     state: SearchState
     progress: Progress | None
     warn: Warn | None
+    estimate: Estimate | None
+    front: tuple[Point, ...] = ()
     best: tuple[str, ...] | None = None
     paintable: frozenset[Slot] = frozenset()
     gated: GatedModel = field(init=False)
@@ -147,12 +159,43 @@ class _Search:
         if before <= self.tolerance.limit:
             self._note(())
             return self._tuning(before, minimal=True, smallest=True)
+        if self.painter.weighs and self.estimates is not None and self._holds_on_front():
+            return self._tuning(before)
         ranking = self._ranking(low)
         self._note(tuple(ranking))  # everything float32 always holds
         shortest = self._shortest_prefix(ranking)
         minimal = self._shrink(shortest)
         smallest = minimal and self._smaller(ranking)
         return self._tuning(before, minimal=minimal, smallest=smallest)
+
+    @cached_property
+    def estimates(self) -> Estimates | None:
+        """What rounding each value brings on the worst batch; None if that cannot be estimated."""
+        if self.estimate is None:
+            return None
+        batch = [self.data[self.worst]]
+        try:
+            found = self.estimate(self.painter.model, batch, self.painter.low.name)
+        except AmpError:  # the opset is too old for gradients, or there is no room for them
+            return None
+        what = "a mapping from names of values to numbers"
+        return Estimates(self.painter, arguments.mapping("what estimate returns", found, what=what))
+
+    def _holds_on_front(self) -> bool:
+        """Keep what the fastest point of a front keeps that holds; tell whether there is one.
+
+        Float32 alone holds always, and is no reason to end the search.
+        """
+        assert self.estimates is not None, "it was asked for"
+        limit, is_over = self.tolerance.limit, lambda: self.left <= 0
+        self.front = (*front(self.painter, self.estimates, self._run, limit, is_over),)
+        for point in self.front:
+            if point.saved > 0 and point.loss <= limit and self.holds(point.kept):
+                self.contributions = self.estimates.contributions(self.paintable)
+                self._note(point.kept)
+                return True
+        self.front = ()
+        return False
 
     def _say_what_weights_bring(self, result: RewriteResult) -> None:
         """Measure the control, and say at once if the tolerance is beyond it."""
@@ -222,12 +265,14 @@ class _Search:
         return GatedModel.of(self.painter, self.paintable, expose_all=True)
 
     def _ranking(self, low: frozenset[Slot]) -> list[str]:
+        if self.state.ranking is None and self.estimates is not None:
+            known = self.estimates.contributions(low)
+            self.state.set_ranking(sorted(known, key=lambda name: -known[name]), known)
         if self.state.ranking is None:
-            worst = max(range(len(self.data)), key=lambda i: self._alone(i, low))
             found = localise_slots(
                 self.painter,
                 low,
-                [self.data[worst]],
+                [self.data[self.worst]],
                 budget=max(0.0, self.left * _RANKING_SHARE),
                 gated=self.exposed,
             )
@@ -238,9 +283,16 @@ class _Search:
         self.contributions = self.state.contributions
         return self.state.ranking or []
 
-    def _alone(self, batch: int, low: frozenset[Slot]) -> float:
-        found = self.gated.run(self.data[batch], low)
-        return self.tolerance.worst(self.references[batch], found)
+    @cached_property
+    def worst(self) -> int:
+        """The batch on which the model is off most as the lists alone make it."""
+        low = self.painter.low_slots(self.painter.paint(()))
+
+        def loss(batch: int) -> float:
+            found = self.gated.run(self.data[batch], low)
+            return self.tolerance.worst(self.references[batch], found)
+
+        return max(range(len(self.data)), key=loss)
 
     def _shortest_prefix(self, ranking: list[str]) -> tuple[str, ...]:
         high = 1
@@ -300,12 +352,13 @@ class _Search:
             tolerance=self.tolerance,
             minimal=minimal,
             smallest=smallest,
-            trials=len(self.state.losses),
+            trials=len(self.state.losses) + len(self.front),
             rules=self._rules(keep),
             options=self.painter.options,
             tried=tuple((len(names), loss) for names, loss in self.state.losses.items()),
             control=self.control,
             seconds=self.budget,
+            front=self.front,
         )
 
     def _rules(self, keep: Iterable[str]) -> tuple[NodeRule, ...]:
@@ -317,4 +370,5 @@ class _Search:
         alone = self.contributions.get(name, math.nan)
         if math.isnan(alone):
             return f"needed for {self.tolerance.metric} at most {self.tolerance.limit:g}"
-        return f"alone in {self.painter.low.name} it moves the outputs by {alone:.3g}"
+        about = "about " if "estimates" in self.__dict__ and self.estimates is not None else ""
+        return f"alone in {self.painter.low.name} it moves the outputs by {about}{alone:.3g}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
+from amp_rewrite.numerics.search.front import Point
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -31,6 +32,8 @@ class Tuning:
             cannot be measured. If it is beyond the tolerance, only nodes whose weights stay
             float32 mend anything.
         seconds: The budget.
+        front: The paintings from fast to exact that were tried, if costs chose among them: then
+            `keep` is what the fastest that holds has in float32 more, and not minimal.
     """
 
     keep: tuple[str, ...]
@@ -45,18 +48,30 @@ class Tuning:
     tried: tuple[tuple[int, float], ...] = ()
     control: float | None = None
     seconds: float = 0.0
+    front: tuple[Point, ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the search came to its end: a minimal set, or a point of the front that holds."""
+        return self.minimal or bool(self.front and self.loss <= self.tolerance.limit)
+
+    @property
+    def kind(self) -> str:
+        """What the set is, in a word or two."""
+        if self.smallest or self.minimal:
+            return "smallest" if self.smallest else "minimal"
+        return "fastest" if self.is_settled else "best so far"
 
     @property
     def unmet(self) -> str | None:
         """What the search did not reach, and what the weights alone say of it; None if it did."""
-        if self.minimal:
+        if self.is_settled:
             return None
-        return "; ".join(
-            (
-                f"the budget of {self.seconds:.0f} s ended before the set was known to be minimal",
-                *((beyond,) if (beyond := self.beyond) is not None else ()),
-            )
-        )
+        ended = f"the budget of {self.seconds:.0f} s ended before the set was known to be minimal"
+        if self.control is None:
+            return ended
+        bring = weights_bring(self.control, self.tolerance, self.options.precision)
+        return f"{ended}; {self.beyond or bring}"
 
     @property
     def beyond(self) -> str | None:
@@ -73,11 +88,10 @@ class Tuning:
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
-        kind = "smallest" if self.smallest else "minimal" if self.minimal else "best so far"
         comments = [
             f"Made by `amp-rewrite tune`: {self.tolerance.metric} at most "
             f"{self.tolerance.limit:g}, {self.loss:.3g} reached ({self.before:.3g} without).",
-            f"{len(self.keep)} nodes kept float32: the {kind} set.",
+            f"{len(self.keep)} nodes kept float32: the {self.kind} set.",
         ]
         return overlay_text(self.rules, self.options, comments)
 
@@ -120,8 +134,12 @@ def beyond_control(control: float | None, tolerance: Tolerance, precision: str) 
     """
     if control is None or control <= tolerance.limit:
         return None
+    return f"{weights_bring(control, tolerance, precision)}: what holds keeps weights in float32"
+
+
+def weights_bring(control: float, tolerance: Tolerance, precision: str) -> str:
+    """Return what the rounded weights alone bring, in words."""
     return (
         f"the weights alone, rounded to {precision} and computed in float32, bring "
-        f"{tolerance.metric} {control:.3g} of at most {tolerance.limit:.3g}: what holds keeps "
-        "weights in float32"
+        f"{tolerance.metric} {control:.3g} of at most {tolerance.limit:.3g}"
     )

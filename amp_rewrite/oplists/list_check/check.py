@@ -9,23 +9,30 @@ What must hold is listed at `check_lists`; the JSON is documented at `CheckRepor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.helper
+from google.protobuf.message import DecodeError
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import LOW
-from amp_rewrite.errors import KernelTableError
+from amp_rewrite.errors import KernelTableError, RuntimeMissingError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor, with_element
 from amp_rewrite.kernels.kernel_table import Kernel, KernelTable, table_of
 from amp_rewrite.oplists import OpLists, conflict_error, parse, validate
 from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Entry
-from amp_rewrite.oplists.list_check import models as model_check
 from amp_rewrite.oplists.list_check.report import CheckReport, Finding, Severity
-from amp_rewrite.oplists.list_check.runtime_operators import runtime_operators
+from amp_rewrite.oplists.validate import has_float32
+from amp_rewrite.runtimes.ort.listing import operator_schemas, runtime_in_words
 
 __all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
 
@@ -64,7 +71,7 @@ def check_lists(
     findings = [finding for one in checked for finding in one.findings()]
     lists = {one.name: one.lists for one in checked}
     for model in models:
-        findings.extend(model_check.check_model(model, lists))
+        findings.extend(_check_model(model, lists))
     return CheckReport(tuple(lists), tuple(map(str, models)), tuple(dict.fromkeys(findings)))
 
 
@@ -195,3 +202,136 @@ def _names(operators: Sequence[tuple[str, str]]) -> str:
     shown = [f"{d}::{o}" if d else o for d, o in operators[:_SHOWN]]
     more = len(operators) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOperators:
+    """The contrib operators of the installed runtime.
+
+    Attributes:
+        runtime: The runtime in words.
+        is_the_tables: Whether it is the runtime that lists/schemas/com.microsoft.json came from.
+        float_capable: The com.microsoft operators that have a float32 port.
+    """
+
+    runtime: str
+    is_the_tables: bool
+    float_capable: frozenset[str]
+
+
+@cache
+def runtime_operators() -> RuntimeOperators | None:
+    """Return what the installed ONNX Runtime's schema registry has; None if there is no runtime."""
+    try:
+        found, name = operator_schemas(), runtime_in_words()
+    except (RuntimeMissingError, ImportError, OSError, AttributeError):
+        return None
+    capable = {s.name for s in found if s.domain == schemas.CONTRIB_DOMAIN and _has_float32(s)}
+    table = targets.DATA.joinpath("schemas", f"{schemas.CONTRIB_DOMAIN}.json")
+    made_from = json.loads(table.read_text("utf-8"))["runtime"]
+    return RuntimeOperators(name, name == made_from, frozenset(capable))
+
+
+def _has_float32(schema: Any) -> bool:
+    admitted = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    ports = [p.typeStr for p in (*schema.inputs, *schema.outputs)]
+    return any(t in FLOAT32_TYPES for port in ports for t in admitted.get(port, [port]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One node of a model: its operator, opset and plain attributes."""
+
+    domain: str
+    op: str
+    opset: int
+    attributes: Mapping[str, object]
+    node: str
+
+
+def _check_model(path: str | Path, lists: Mapping[str, OpLists]) -> Iterator[Finding]:
+    """Yield a finding for every operator of a model that some list has no word on.
+
+    An operator whose schema has no float32 needs no list, nor does the call of a function that the
+    model brings along: its body is checked instead. A custom operator needs an `unlisted` entry.
+
+    Args:
+        path: The model; its external data is not read.
+        lists: The lists by name.
+    """
+    try:
+        # pyright does not see that onnx loads as a package attribute.
+        model: Any = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except (OSError, DecodeError, ValueError) as error:
+        message = " ".join(str(error).split())
+        yield Finding.at(str(path), f"the model cannot be read: {message}; expected an ONNX file")
+        return
+    if not model.ir_version or not model.HasField("graph"):
+        yield Finding.at(str(path), "the model cannot be read: no graph in it; expected ONNX")
+        return
+    missing: dict[tuple[str, str], list[_Use]] = {}
+    for use in _uses(model):
+        if _needs_list(use) and not all(_knows(known, use) for known in lists.values()):
+            missing.setdefault((use.domain, use.op), []).append(use)
+    for found in missing.values():
+        yield Finding.at(str(path), _unknown(found, lists))
+
+
+def _uses(model: Any) -> Iterator[_Use]:
+    """Yield every node of a ModelProto, in subgraphs and function bodies too."""
+    functions = {(f.domain, f.name) for f in model.functions}
+    bodies = [(model.graph.node, model.opset_import)]
+    bodies += [(f.node, f.opset_import) for f in model.functions]
+    for nodes, imports in bodies:
+        opsets = {_plain(i.domain): i.version for i in imports}
+        for node in _walk(nodes):
+            if (node.domain, node.op_type) not in functions:
+                yield _use(node, opsets)
+
+
+def _needs_list(use: _Use) -> bool:
+    """Return whether an operator has a float32 port, or no schema that could tell."""
+    schema = schemas.find(use.domain, use.op, use.opset)
+    return schema is None or has_float32(schema)
+
+
+def _walk(nodes: Any) -> Iterator[Any]:
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending.pop()
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                pending.extend(reversed(graph.node))
+
+
+def _use(node: Any, opsets: Mapping[str, int]) -> _Use:
+    domain = _plain(node.domain)
+    opset = opsets.get(domain) or schemas.newest_opset(domain) or 1
+    simple = (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT, onnx.AttributeProto.STRING)
+    attributes = {
+        a.name: onnx.helper.get_attribute_value(a)
+        for a in node.attribute
+        if a.type in simple and not a.ref_attr_name
+    }
+    return _Use(domain, node.op_type, opset, attributes, node.name)
+
+
+def _plain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _knows(known: OpLists, use: _Use) -> bool:
+    return known.classify(use.domain, use.op, use.opset, use.attributes) is not None
+
+
+def _unknown(found: list[_Use], lists: Mapping[str, OpLists]) -> str:
+    use = found[0]
+    name = f"{use.domain}::{use.op}" if use.domain else use.op
+    silent = [n for n, known in lists.items() if not all(_knows(known, u) for u in found)]
+    which = "no list knows it" if len(silent) == len(lists) else f"not on {', '.join(silent)}"
+    node = f", first in node {use.node!r}" if use.node else ""
+    return (
+        f"operator {name} (opset {use.opset}, {len(found)} times{node}): {which}; "
+        "put it on a list of a list file, or under `unlisted` to leave it alone"
+    )

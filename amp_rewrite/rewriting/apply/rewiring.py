@@ -51,13 +51,7 @@ class Rewiring:
     """
 
     def __init__(self, flat: FlatProto, plan: CastPlan, removed: Iterable[int]) -> None:
-        """Look up what concerns which node and value.
-
-        Args:
-            flat: See the attribute.
-            plan: See the attribute.
-            removed: See the attribute.
-        """
+        """Look up what concerns which node and value."""
         self.flat, self.plan, self.removed = flat, plan, set(removed)
         self.weights = {w.value: w for w in plan.weights if not w.keep_float32}
         self.copies: dict[int, list[PlannedWeight]] = {}

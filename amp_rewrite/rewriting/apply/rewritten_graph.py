@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from onnx import AttributeProto, GraphProto, NodeProto
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
-from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import copy_text, text
+from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.retyped_attributes import (
-    drop_attributes,
-    number_attribute,
-    retyped_attributes,
-    set_attribute,
-    tensor_attribute,
-)
 from amp_rewrite.rewriting.apply.rewiring import Read, Rewiring
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight
+from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
 
 Made = tuple[NodeProto, list[Read]]
 """A node's message, and the values that it makes."""
@@ -40,15 +37,7 @@ class RewrittenGraph:
         removed: Iterable[int],
         convert: Callable[[PlannedWeight], Weight],
     ) -> None:
-        """Look up what concerns which node and value; nothing is copied yet.
-
-        Args:
-            flat: The model as it was read.
-            type_graph: Its dataflow.
-            plan: What changes.
-            removed: The model's own Casts that become no-ops.
-            convert: Makes a constant in the low type.
-        """
+        """Look up what concerns which node and value; nothing is copied yet."""
         self._flat, self._convert = flat, convert
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
@@ -141,12 +130,7 @@ class RewrittenGraph:
         return graph
 
     def without_nodes(self, number: int, made: Sequence[Read]) -> GraphProto:
-        """Return the message of a graph without its nodes and dense initializers.
-
-        Args:
-            number: The graph.
-            made: The values that its nodes make, in order.
-        """
+        """Return the message of a graph without its nodes and dense initializers."""
         flat, source = self._flat, self._flat.graphs[number]
         body, graph = flat.bodies[number], GraphProto()
         if source.HasField("name"):
@@ -161,3 +145,58 @@ class RewrittenGraph:
         graph.value_info.extend(flat.unused.get(number, ()))
         graph.quantization_annotation.extend(self._declarations.annotations(number, made))
         return graph
+
+
+def retyped_attributes(
+    flat: FlatProto, graph: TypeGraph, plan: CastPlan
+) -> dict[int, list[AttributeProto]]:
+    """Return, by node, the attributes that become others."""
+    low = plan.low
+    allowed, found = graph.mask(plan.vertices), dict[int, list[AttributeProto]]()
+    typed = graph.where(lambda kind: bool(typed_attributes(kind)))
+    for vertex in vertices_in(allowed & typed):
+        names = typed_attributes(graph.kind_of(vertex))
+        entries = [number_attribute(name, low.number) for name in names]
+        found.setdefault(graph.nodes[vertex], []).extend(entries)
+    for vertex, saturate in plan.fills.items():
+        node = graph.nodes[vertex]
+        given = flat.attributes(node).get("value")
+        fill = np.zeros(1, np.float32) if given is None else given.value.numpy()
+        tensor = TensorProto(data_type=low.number, dims=fill.shape)
+        tensor.raw_data = to_low(np.asarray(fill), low, saturate=saturate).tobytes()
+        found.setdefault(node, []).append(tensor_attribute("value", tensor))
+    for vertex in vertices_in(allowed & graph.having(Trait.TYPED_LIKE_FIRST)):
+        node = graph.nodes[vertex]
+        names = [*flat.attributes(node), *(a.name for a in found.get(node, ()))]
+        if "dtype" not in names:
+            base = graph.base(flat.outputs_of(node)[0])
+            found.setdefault(node, []).append(number_attribute("dtype", base.number))
+    return found
+
+
+def number_attribute(name: str, number: int) -> AttributeProto:
+    """Return an attribute that is a number."""
+    return AttributeProto(name=name, type=AttributeProto.INT, i=number)
+
+
+def tensor_attribute(name: str, tensor: TensorProto) -> AttributeProto:
+    """Return an attribute that is a tensor."""
+    return AttributeProto(name=name, type=AttributeProto.TENSOR, t=tensor)
+
+
+def set_attribute(node: NodeProto, entry: AttributeProto) -> None:
+    """Give a node an attribute, in the place of one of that name."""
+    for attribute in node.attribute:
+        if attribute.name == entry.name:
+            attribute.CopyFrom(entry)
+            return
+    node.attribute.append(entry)
+
+
+def drop_attributes(node: NodeProto, names: Iterable[str]) -> None:
+    """Remove a node's attributes of these names."""
+    kept = [a for a in node.attribute if a.name not in names]
+    if len(kept) < len(node.attribute):
+        copies = [AttributeProto.FromString(a.SerializeToString()) for a in kept]
+        del node.attribute[:]
+        node.attribute.extend(copies)

@@ -10,8 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.io.model_files import Place, refer
-from amp_rewrite.graph.io.read import read_model
-from amp_rewrite.graph.io.tensorproto import read_tensor
+from amp_rewrite.graph.io.read import read_model, read_tensor
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from amp_rewrite import targets
 from amp_rewrite.graph.keys import TARGET_KEY
 from amp_rewrite.graph.step_metadata import Described, with_precision
 from amp_rewrite.rewriting.plan.casts import CastPlan
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
 def written_metadata(model: Described, plan: CastPlan, target: str) -> dict[str, str]:
@@ -27,5 +30,17 @@ def written_metadata(model: Described, plan: CastPlan, target: str) -> dict[str,
 def recorded_target(model: Described) -> str | None:
     """Return what a model was rewritten for, as it says itself; None if it says nothing known."""
     found = model.metadata_props.get(TARGET_KEY)
-    known = targets.list_targets()
+    known = {target.name for target in targets.TARGETS}
     return found if found and all(part.strip() in known for part in found.split(",")) else None
+
+
+def for_model(options: RewriteOptions, model: Described) -> RewriteOptions:
+    """Return options with the target that a model says it was made for, where they name none.
+
+    One that does not compute in the precision asked for is left aside.
+    """
+    recorded = recorded_target(model)
+    if options.target is not None or recorded is None:
+        return options
+    takes = not options.makes_low or options.precision in targets.find(recorded).precisions
+    return replace(options, target=recorded) if takes else options

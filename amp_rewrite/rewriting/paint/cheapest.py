@@ -19,13 +19,21 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.region_costs import connected_regions
 from amp_rewrite.rewriting.paint.running_time import UNIT, RunningTime
-from amp_rewrite.rewriting.paint.weighing import LEAST_SAVED, MICROSECONDS_PER_BYTE, Weighing
+from amp_rewrite.rewriting.paint.weighing import (
+    LEAST_CALL,
+    LEAST_ROUNDING,
+    LEAST_SAVED,
+    LEAST_SHARE,
+    MICROSECONDS_PER_BYTE,
+    Weighing,
+)
 
 _FLOAT32_BYTES = FLOAT32.numpy.itemsize
 
@@ -36,6 +44,23 @@ class _Rows(NamedTuple):
     tails: Array
     heads: Array
     costs: Array
+
+
+class Saved(NamedTuple):
+    """What a choice saves, in picoseconds.
+
+    Attributes:
+        time: How much less the model takes.
+        whole: What it takes in float32.
+    """
+
+    time: int
+    whole: int
+
+    @property
+    def share(self) -> float:
+        """What share of the time is saved."""
+        return self.time / self.whole
 
 
 class CheapestRegions:
@@ -49,13 +74,41 @@ class CheapestRegions:
     def marks(self, excluded: Collection[int], wanted: Collection[int]) -> dict[int, Mark]:
         """Return the marks of the vertices that are dearer low than in float32.
 
+        They are all if what is left would save less than `LEAST_SHARE` of the model's time, or less
+        than `LEAST_CALL` an operator, unless vertices have to be low or the size of the file is
+        preferred.
+
         Args:
             excluded: Vertices that must be float32, though they are painted.
             wanted: Vertices that must stay low.
         """
         stays = self._painting.allow & ~self._graph.mask(excluded)
-        low = self._choice(stays, self._graph.mask({*wanted, *self._asked_for()}))
-        return self._explained(low[: len(self._graph)] & stays)
+        asked = {*wanted, *self._asked_for()}
+        low = self._choice(stays, self._graph.mask(asked))[: len(self._graph)] & stays
+        marks = self._explained(low)
+        if low.any() and not asked and self._weighing.prefer != "size":
+            saved = self.saved(low)
+            calls = int((self._time.of_nodes > 0).sum())
+            if saved.time < max(LEAST_SHARE * saved.whole, LEAST_CALL * UNIT * calls):
+                share = max(saved.share, 0)
+                words = f"{self._context.low.name} would save {share:.1%} of the model's time"
+                least = "too little" if share < LEAST_SHARE else f"too little for {calls:,} calls"
+                mark = Mark(Color.NONE, Reason.NO_GAIN, None, f"{words}, {least}")
+                marks |= dict.fromkeys(vertices_in(low), mark)
+        return marks
+
+    def saved(self, low: Array) -> Saved:
+        """Return what a choice saves of the model's predicted time in float32.
+
+        Args:
+            low: A mask of the vertices that are low.
+        """
+        nothing = np.zeros_like(low)
+        whole = int(self._time.times(FLOAT32).sum() - self._time.joins.float32.sum())
+        more = int(self._time_costs[low].sum())
+        more += int((self._flow_times(low) - self._flow_times(nothing)).sum())
+        more += int(self._lost(low).sum())
+        return Saved(-more, max(whole, 1))
 
     def _asked_for(self) -> Iterator[int]:
         """Yield the painted vertices that the user asks for by name, or by the level."""
@@ -111,17 +164,70 @@ class CheapestRegions:
 
     @cached_property
     def _own_costs(self) -> Array:
-        """By vertex, what it costs low, with what rounding counts where accuracy is preferred."""
-        if self._weighing.prefer != "accuracy":
-            return self._time_costs
-        rounds = self._painting.allow & ~self._context.on(ListName.CLEAR)
-        saves = np.rint(self._time.times(FLOAT32) * LEAST_SAVED).astype(np.int64)
-        return self._time_costs + np.where(rounds, saves, 0)
+        """By vertex, what it costs low, with what rounding counts unless size is preferred."""
+        prefer, prices = self._weighing.prefer, self._weighing.prices
+        own, rounds = self._time_costs, self._painting.allow & ~self._context.on(ListName.CLEAR)
+        if prefer != "size":
+            times = self._time.times(FLOAT32)
+            share = LEAST_SAVED if prefer == "accuracy" else 0
+            saves = times * share + np.where(self._with_products, 0, self._least_saved)
+            own = own + np.where(rounds & (times > 0), np.rint(saves).astype(np.int64), 0)
+        return own if prices is None else own + self._rounding(prices, rounds)
+
+    @cached_property
+    def _with_products(self) -> Array:
+        """A mask of the vertices that are computed, and rounded, together with a product.
+
+        That is what stands behind it, and a chain from there of what else reads constants only.
+        """
+        graph, joins = self._graph, self._time.joins
+        called, found = graph.flat.called, set[int]()
+        pairs = zip(joins.readers.tolist(), joins.makers.tolist(), strict=True)
+        for reader, maker in sorted(pairs):
+            of_product = has(called(graph.nodes[maker]), Trait.CONTRACTS)
+            if of_product or (maker in found and self._time.reads_one_value(reader)):
+                found.add(reader)
+        return graph.mask(found)
+
+    @property
+    def _least_saved(self) -> float:
+        """What another operator that rounds has to save in any case.
+
+        It is the same in a model that was rewritten already: what is low counts as in float32.
+        """
+        taken = self._time.of_nodes
+        return LEAST_ROUNDING * int(taken.sum()) / max(int((taken > 0).sum()), 1)
+
+    def _rounding(self, prices: Array, rounds: Array) -> Array:
+        """Return, by vertex, what rounding its results and the constants that it reads counts.
+
+        Args:
+            prices: By value, what rounding it counts.
+            rounds: A mask of the vertices that round their results.
+        """
+        flat, flows = self._graph.flat, self._time.flows
+        found = np.zeros(len(self._graph) + 2, np.int64)
+        writes = np.array(self._graph.writes, np.int64)
+        made = writes != ABSENT
+        np.add.at(found, writes[made], prices[np.array(flat.outputs, np.int64)[made]])
+        found[: len(rounds)][~rounds] = 0
+        read = self._time.constants[flows.values] > 0
+        np.add.at(found, flows.readers[read], prices[flows.values[read]])
+        return found[: len(rounds)]
 
     @cached_property
     def _cast_costs(self) -> tuple[Array, Array]:
         """By value that flows, what a Cast to the low type takes, and what one to float32 takes."""
         return self._time.casts(self._context.low), self._time.casts(FLOAT32)
+
+    @cached_property
+    def _arc_costs(self) -> tuple[Array, Array]:
+        """The same, with what rounding counts where a Cast rounds."""
+        (down, up), prices, flows = self._cast_costs, self._weighing.prices, self._time.flows
+        if prices is None or not len(flows.values):
+            return down, up
+        values = flows.values[flows.first]
+        return down + np.where(self._time.constants[values] > 0, 0, prices[values]), up
 
     def _flow_rows(self) -> Iterator[_Rows]:
         """Yield the arcs of casts, of pairs that are computed together, and of what implies what.
@@ -129,7 +235,7 @@ class CheapestRegions:
         Where several read a value, one Cast serves them all: two more vertices stand for the two
         Casts, which are there if any of the readers differs from the maker.
         """
-        flows, (down, up) = self._time.flows, self._cast_costs
+        flows, (down, up) = self._time.flows, self._arc_costs
         several = np.bincount(flows.group)[flows.group] > 1 if len(flows.values) else flows.group
         one, many = np.flatnonzero(several == 0), np.flatnonzero(several)
         makers, readers, group = flows.makers, flows.readers, flows.group
@@ -188,7 +294,7 @@ class CheapestRegions:
     @cached_property
     def _beyond(self) -> int:
         """More than any choice costs."""
-        down, up = self._cast_costs
+        down, up = self._arc_costs
         joins = self._time.joins
         parts = (np.abs(self._own_costs), down, up, joins.float32, joins.low)
         return 1 + sum(int(part.sum()) for part in parts)
@@ -254,21 +360,21 @@ class CheapestRegions:
         made = is_low[flows.makers[flows.first]]
         return np.where(made, np.where(all_low, 0, up), np.where(any_low, down, 0))
 
+    def _lost(self, low: Array) -> Array:
+        """Return, by pair, what is lost if these vertices are low since its ends differ."""
+        joins = self._time.joins
+        made, read, half = low[joins.makers], low[joins.readers], (joins.float32 - joins.low) // 2
+        parted = np.where(made & ~read, joins.float32 - half, 0)
+        return parted + np.where(read & ~made, joins.low + half, 0)
+
     def _add_joins(self, more: Array, labels: Array, low: Array) -> None:
         """Add what the pairs that the choice keeps together would lose in the painting, or gain."""
         joins, all_low = self._time.joins, low | self._painting.allow
-        half = (joins.float32 - joins.low) // 2
-
-        def lost(mask: Array) -> Array:
-            made, read = mask[joins.makers], mask[joins.readers]
-            parted = np.where(made & ~read, joins.float32 - half, 0)
-            return parted + np.where(read & ~made, joins.low + half, 0)
-
         label = np.where(
             labels[joins.makers] == ABSENT, labels[joins.readers], labels[joins.makers]
         )
         there = label != ABSENT
-        np.add.at(more, label[there], (lost(all_low) - lost(low))[there])
+        np.add.at(more, label[there], (self._lost(all_low) - self._lost(low))[there])
 
     def _words(self, vertices: int, more: int) -> str:
         what = "it" if vertices == 1 else f"it and {vertices - 1:,} more with it"

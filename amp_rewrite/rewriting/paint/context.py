@@ -80,6 +80,7 @@ class PaintContext:
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
+        cut: Operators whose constants the target does not round to nearest -> which constant.
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
         given: A mask of the vertices that somebody made low, where that is to be kept as far as it
@@ -102,6 +103,7 @@ class PaintContext:
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
+    cut: Mapping[str, str] = field(default_factory=dict[str, str])
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     given: Array | None = field(default=None, repr=False)
@@ -122,6 +124,17 @@ class PaintContext:
     def joining(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices become low as well, unless they are excluded."""
         return replace(self, joined={**self.joined, **marks})
+
+    def fuses(self, fused: FusedGroup, given: DType, result: DType) -> bool:
+        """Tell whether the target computes a group as one operator with these types.
+
+        Args:
+            fused: The group.
+            given: The type of the operator's first input.
+            result: That of its result, and of a scale and a bias.
+        """
+        opset = self.type_graph.flat.opsets.get("", 1)
+        return fused.fusion.runs(self.low, opset, given, result)
 
     def entry(self, node: int) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""
@@ -165,6 +178,18 @@ class PaintContext:
             or self.excluded.get(vertex)
             or self._by_node_rule(vertex, name)
         )
+
+    def without_node_rules(self) -> PaintContext:
+        """Return the context without the rules about nodes that stand in lists."""
+        return replace(self, lists=replace(self.lists, node_rules=()))
+
+    def ruled(self) -> dict[int, Mark]:
+        """Return the marks of the vertices that rules about nodes in lists keep in float32."""
+        if not self.lists.node_rules:
+            return {}
+        name = self.type_graph.node_name
+        found = ((v, self._by_node_rule(v, name(v))) for v in range(len(self.type_graph)))
+        return {vertex: mark for vertex, mark in found if mark is not None}
 
     @cached_property
     def processable(self) -> Array:

@@ -90,7 +90,7 @@ class FillSearch:
     def _looked_up(self, value: int) -> list[int]:
         flat = self.type_graph.flat
         node = flat.producer[value]
-        if node == ABSENT or filled_tensor(self.type_graph, value) is not None:
+        if node == ABSENT:
             return []
         called, inputs = flat.called(node), flat.inputs_of(node)
         if operator(called) not in _HANDING_ON:
@@ -101,10 +101,11 @@ class FillSearch:
 
     def _made(self, value: int) -> Fills | None:
         """Return the fills of a value whose operands are known."""
-        tensor = filled_tensor(self.type_graph, value)
-        if tensor is not None:
-            return _of_elements(tensor.numpy())
-        parts = [f for v in self._operands(value) if (f := self._found[v]) is not None]
+        operands = self._operands(value)
+        if not operands:  # a constant hands nothing on
+            tensor = filled_tensor(self.type_graph, value)
+            return None if tensor is None else _of_elements(tensor.numpy())
+        parts = [f for v in operands if (f := self._found[v]) is not None]
         if not parts:
             return None
         node = self.type_graph.flat.producer[value]

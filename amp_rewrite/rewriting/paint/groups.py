@@ -93,22 +93,24 @@ def fused_scales(
 
 
 def fused_groups(
-    type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]
+    type_graph: TypeGraph, fusions: Mapping[str, TargetFusion], low: DType
 ) -> tuple[FusedGroup, ...]:
-    """Return the groups of a model that a runtime with these fusions fuses.
+    """Return the groups of a model that a runtime with these fusions fuses, in 16 bits or not.
 
     Those with a tail inside functions are among them, if a call's argument is their input.
     """
     patterns = [pattern for pattern in PATTERNS if pattern.name in fusions]
-    found = find_groups(type_graph, patterns)
-    found += _called_groups(type_graph, fusions)
+    found = find_groups(type_graph, patterns, low)
+    found += _called_groups(type_graph, fusions, low)
     if not found:
         return ()
     view = PlainView(type_graph)
     return tuple(_fused(view, group, fusions[group.name]) for group in found)
 
 
-def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]) -> Iterator[Group]:
+def _called_groups(
+    type_graph: TypeGraph, fusions: Mapping[str, TargetFusion], low: DType
+) -> Iterator[Group]:
     """Yield, for each call whose argument is the input of a group with a tail, the call."""
     flat, known = type_graph.flat, dict[int, list[Group]]()
     if not flat.functions:
@@ -119,7 +121,7 @@ def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]) -
             continue
         arguments, body = flat.inputs_of(node), called_body(type_graph, node)
         if id(body) not in known:
-            known[id(body)] = list(_first_groups(body, fusions))
+            known[id(body)] = list(_first_groups(body, fusions, low))
         for group in known[id(body)]:
             place = body.flat.main.inputs.index(group.values["x"])
             if place < len(arguments) and arguments[place] != ABSENT:
@@ -127,10 +129,12 @@ def _called_groups(type_graph: TypeGraph, fusions: Mapping[str, TargetFusion]) -
                 yield Group(group.name, (node,), frozenset(), given)
 
 
-def _first_groups(body: TypeGraph, fusions: Mapping[str, TargetFusion]) -> Iterator[Group]:
+def _first_groups(
+    body: TypeGraph, fusions: Mapping[str, TargetFusion], low: DType
+) -> Iterator[Group]:
     """Yield the groups with a tail that alone read an input of a function."""
     inputs = body.flat.main.inputs
-    for fused in fused_groups(body, fusions):
+    for fused in fused_groups(body, fusions, low):
         x = fused.group.values["x"]
         is_first = x in inputs and fused.is_local and not fused.rivals and not fused.ends
         if is_first and (fused.tail or fused.is_called):

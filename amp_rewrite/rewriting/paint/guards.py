@@ -17,12 +17,7 @@ from amp_rewrite.values.intervals.propagate import Intervals
 
 
 def guards_of(type_graph: TypeGraph, intervals: Intervals) -> Mapping[int, float]:
-    """Return value -> the magnitude that keeps it away from zero, of the float32 values with one.
-
-    Args:
-        type_graph: The model.
-        intervals: What its values are bound to be.
-    """
+    """Return float32 value -> the magnitude that keeps it away from zero, of those with one."""
     flat = type_graph.flat
     found: dict[int, float] = {}
     hollow: set[int] = set()

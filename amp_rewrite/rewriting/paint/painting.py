@@ -62,6 +62,7 @@ class Reason(StrEnum):
     FUSED_FLOAT32 = "fused-group-float32"
     CONSTANT_OVERFLOW = "constant-overflow"
     CONSTANT_UNDERFLOW = "constant-underflow"
+    CONSTANT_CUT = "constant-cut"
     LONG_SUM = "long-sum"
     MASK = "mask"
     UNBOUNDED_SUM = "unbounded-sum"

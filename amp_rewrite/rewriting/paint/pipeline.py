@@ -13,6 +13,7 @@ as vertices, and one; the models of the corpus need one or two.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Protocol
 
 from amp_rewrite.graph.dataflow import vertices_in
@@ -26,6 +27,7 @@ from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
 from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
 from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
+from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
 from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
 from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
@@ -85,6 +87,7 @@ COLORING: tuple[PaintPass, ...] = (
 KEEPING: tuple[PaintPass, ...] = (
     KeepGroups(),
     JoinScales(),
+    KeepCut(),
     KeepInRange(),
     KeepSums(),
     KeepQuotients(),
@@ -129,7 +132,14 @@ class PaintResult:
 
 
 def paint(context: PaintContext) -> PaintResult:
-    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts."""
+    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts.
+
+    Where costs choose, a node that a list keeps by name is kept at the choice: what stands around
+    it is weighed as if it were not there, and not left out because nothing next to it is low.
+    """
+    ruled = dict[int, Mark]()
+    if context.given is None and context.weighing is not None:
+        ruled, context = context.ruled(), context.without_node_rules()
     always, color, keeping, saving = GIVEN, paint_once, KEEPING, SAVING
     if context.given is not None:
         always, color, keeping, saving = HARMED, keep_given, JUDGING, ()
@@ -143,7 +153,8 @@ def paint(context: PaintContext) -> PaintResult:
         context = context.excluding(excluded).joining(joined)
         painting = color(context)
     if context.given is None and context.weighing is not None and painting.allow.any():
-        context, painting = _cheapest(context, context.weighing, painting)
+        context, painting = _cheapest(context.excluding(ruled), context.weighing, painting)
+    context = context.excluding(ruled)
     for step in saving:
         painting = step.run(context, painting)
     return PaintResult(context, painting.with_marks(context.excluded))
@@ -192,13 +203,21 @@ def paint_once(context: PaintContext) -> Painting:
 def keep_given(context: PaintContext) -> Painting:
     """Return the colors that were given, without what is denied or excluded.
 
-    No operator is painted that was not, and none is dropped because it gains nothing.
+    No operator is painted that was not, and none is dropped because it gains nothing. Nothing is
+    denied inside a group that is low as a whole and that the target computes as one operator.
     """
-    painting = SpreadDeny().run(context, Painting.blank(context.type_graph))
     if context.given is None:
-        return painting
-    kept = vertices_in(context.given & context.processable & ~painting.deny)
-    return painting.with_marks(dict.fromkeys(kept, Mark(Color.ALLOW, Reason.GIVEN)))
+        return SpreadDeny().run(context, Painting.blank(context.type_graph))
+    mark, low = Mark(Color.ALLOW, Reason.GIVEN), context.low
+    given = context.given & context.processable
+    whole = chain.from_iterable(
+        fused.core
+        for fused in context.groups
+        if not fused.tail and context.fuses(fused, low, low) and given[[*fused.results]].all()
+    )
+    fused = dict.fromkeys((v for v in whole if given[v]), mark)
+    painting = SpreadDeny().run(context, Painting.blank(context.type_graph).with_marks(fused))
+    return painting.with_marks(dict.fromkeys(vertices_in(given & ~painting.deny), mark))
 
 
 def _kept(

@@ -15,14 +15,17 @@ from functools import cached_property
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.constants import constant_tensor, stored_tensor
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
-from amp_rewrite.graph.traits import operator
+from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.kernels.costs import NONE, NOTHING, CostTable, Rate
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.weighing import Weighing
+
+# operators: those with constants that are folded into the weights of a product in front.
+_FOLDED = ("Add", "BatchNormalization", "Mul", "Sub")
 
 UNIT = 1_000_000
 """How many of what costs are counted in make a microsecond."""
@@ -132,14 +135,37 @@ class RunningTime:
         return found
 
     @cached_property
+    def _fixed(self) -> tuple[Array, Array]:
+        """A mask of the values computed of constants alone, and how many others each node reads."""
+        flat, fixed = self._flat, np.append(self._is_constant, np.True_)  # ABSENT is the last
+        for value in (v for body in flat.bodies for v in body.initializers):
+            fixed[value] = stored_tensor(flat, value) is not None
+        free = ~fixed[np.array(flat.inputs, np.int64)]
+        varying = np.bincount(flat.slot_nodes[free], minlength=flat.n_nodes)
+        waiting = np.flatnonzero(varying == 0).tolist()
+        while waiting:
+            node = waiting.pop()
+            if has(flat.called(node), Trait.SUBGRAPHS, Trait.RANDOM):
+                continue
+            for value in (v for v in flat.outputs_of(node) if not fixed[v]):
+                fixed[value] = True
+                for reader in flat.readers(value):
+                    varying[reader] -= 1
+                    if not varying[reader]:
+                        waiting.append(reader)
+        return fixed, varying
+
+    @cached_property
     def constants(self) -> Array:
         """By value, how many elements it holds if it is a constant, else 0."""
         return np.where(self._is_constant, self._weighing.elements, 0)
 
     @cached_property
     def _moved(self) -> Array:
-        """By node, how many float32 elements it reads and writes."""
-        flat, elements = self._flat, self._weighing.elements * self._is_float32
+        """By node, how many elements it reads and writes that are float32, or low already."""
+        low = tensor_type(self._context.low.number)
+        is_low = np.array([type_ == low for type_ in self._graph.types], np.bool_)
+        flat, elements = self._flat, self._weighing.elements * (self._is_float32 | is_low)
         inputs = np.append(elements, 0)[np.array(flat.inputs, np.int64)]  # ABSENT is the last
         outputs = elements[np.array(flat.outputs, np.int64)]
         moved = np.zeros(flat.n_nodes, np.int64)
@@ -164,9 +190,14 @@ class RunningTime:
         writes = np.append(np.array(graph.writes, np.int64), ABSENT)
         makers = np.where(np.diff(starts) > 0, writes[starts[:-1]], ABSENT)
         makers = np.where(makers == ABSENT, graph.first[:-1], makers)
+        return (makers[graph.node] == np.arange(len(graph))) & self._weighed[graph.node]
+
+    @cached_property
+    def _weighed(self) -> Array:
+        """A mask of the nodes of families that were measured in both types."""
         low = self._context.low
-        weighed = np.array([self._table.is_weighed(name, low) for name in self._families], np.bool_)
-        return (makers[graph.node] == np.arange(len(graph))) & weighed[self._family[graph.node]]
+        weighed = [self._table.is_weighed(name, low) for name in self._families]
+        return np.array(weighed, np.bool_)[self._family]
 
     @cached_property
     def _macs(self) -> Array:
@@ -176,22 +207,43 @@ class RunningTime:
         counts = np.array([family in rated for family in self._families], np.bool_)
         found = np.zeros(self._flat.n_nodes, np.int64)
         for node in np.flatnonzero(counts[self._family]).tolist():
-            found[node] = sizes.multiply_accumulates(node) or 0
+            counted = sizes.multiply_accumulates(node) or sizes.inner_products(node)
+            found[node] = counted or 0
         return found
 
     def times(self, dtype: DType) -> Array:
         """Return, by vertex, what its node takes in a type, of those for which that counts."""
         vertices = np.flatnonzero(self._counted)
-        nodes = self._graph.node[vertices]
-        keys = np.stack((self._family[nodes], self._moved[nodes], self._macs[nodes]), axis=1)
-        rows, which = np.unique(keys, axis=0, return_inverse=True)
+        found = np.zeros(len(self._graph), np.int64)
+        found[vertices] = self._taken(self._graph.node[vertices], dtype)
+        return found
+
+    @cached_property
+    def of_nodes(self) -> Array:
+        """By node, what it takes in float32, whatever type it has; 0 for what was not measured."""
+        nodes = np.flatnonzero(self._weighed)
+        found = np.zeros(self._flat.n_nodes, np.int64)
+        found[nodes] = self._taken(nodes, FLOAT32)
+        return found
+
+    def _taken(self, nodes: Array, dtype: DType) -> Array:
+        """Return what weighed nodes take in a type."""
+        kinds, kind = self._kinds
         taken = [
             round(self._table.node(self._families[code], dtype, moved, macs) * UNIT)
-            for code, moved, macs in rows.tolist()
+            for code, moved, macs in kinds
         ]
-        found = np.zeros(len(self._graph), np.int64)
-        found[vertices] = np.array(taken, np.int64)[which.ravel()] if taken else 0
-        return found
+        return np.array(taken, np.int64)[kind[nodes]]
+
+    @cached_property
+    def _kinds(self) -> tuple[list[tuple[int, int, int]], Array]:
+        """Family, elements and multiply-accumulates of weighed nodes that differ, and each's."""
+        nodes = np.flatnonzero(self._weighed)
+        columns = (column[nodes].tolist() for column in (self._family, self._moved, self._macs))
+        numbers = dict[tuple[int, int, int], int]()
+        kind = np.zeros(self._flat.n_nodes, np.int64)
+        kind[nodes] = [numbers.setdefault(row, len(numbers)) for row in zip(*columns, strict=True)]
+        return [*numbers], kind
 
     @cached_property
     def flows(self) -> Flows:
@@ -292,7 +344,8 @@ class RunningTime:
     def joins(self) -> Joins:
         """The pairs that the target computes together: nothing else reads what is between them.
 
-        A node is computed together with one of those in front at most, the first that fits.
+        A node is computed together with one of those in front at most, the first that fits. The two
+        take no less than the dearer of them alone, whatever fitted rates say.
         """
         flows, width = self.flows, len(self._families)
         rows = self._single_rows()
@@ -308,7 +361,48 @@ class RunningTime:
                 rate = self._table.joins.get((*key, dtype.name), NOTHING)
                 taken = rate.call + rate.element * self._weighing.elements[values[of_pair]]
                 found[of_pair] = np.rint(taken * UNIT).astype(np.int64)
+        folded = self._folded(makers, readers)
+        for found, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
+            alone = self.times(dtype)
+            np.minimum(found, np.minimum(alone[makers], alone[readers]), out=found)
+            found[folded] = alone[readers[folded]]
         return Joins(makers, readers, *saved)
+
+    def _folded(self, makers: Array, readers: Array) -> Array:
+        """Return a mask of the pairs whose reader goes into the weights of a product in front.
+
+        What is kept in float32 because the target cuts its constants off is left out.
+        """
+        flat, (fixed, varying) = self._flat, self._fixed
+        called = np.array(flat.operator, np.int64)
+        front, behind = self._graph.node[makers], self._graph.node[readers]
+        linear, cut, contracts = (
+            np.array([of(o) for o in flat.operators], np.bool_)
+            for of in (
+                lambda o: o.op_type in _FOLDED,
+                lambda o: o.op_type in self._context.cut,
+                lambda o: has(o, Trait.CONTRACTS),
+            )
+        )
+        of_constant = np.append(self._is_constant, np.False_)[np.array(flat.inputs, np.int64)]
+        constants = np.bincount(flat.slot_nodes[of_constant], minlength=flat.n_nodes)
+        may = linear[called[behind]] & (varying[behind] == 1)
+        may &= ~(cut[called[behind]] & (constants[behind] > 0))
+        starts = np.array(flat.input_start, np.int64)
+        products = np.flatnonzero(contracts[called[front]] & (np.diff(starts)[front] > 1))
+        weights = starts[front[products]] + 1
+        found = np.zeros(len(readers), np.bool_)
+        found[products] = may[products] & fixed[np.array(flat.inputs, np.int64)[weights]]
+        folded = {*readers[found].tolist()}
+        for pair in (may & ~found).nonzero()[0][np.argsort(readers[may & ~found])].tolist():
+            if makers[pair] in folded:
+                found[pair] = True
+                folded.add(int(readers[pair]))
+        return found
+
+    def reads_one_value(self, vertex: int) -> bool:
+        """Tell whether all but one of the values that a node reads are the same in every run."""
+        return bool(self._fixed[1][self._graph.nodes[vertex]] == 1)
 
     def _single_rows(self) -> Array:
         """Return the rows of values that one vertex alone reads, of families that are joined."""

@@ -14,14 +14,18 @@ from amp_rewrite.rewriting.paint.context import low_types
 _NORMALIZED = frozenset({"T", "V"})
 """The variables of a normalization's input, and of its scale and result."""
 
+_EXPERTS = frozenset({"T", "T2"})
+"""The variables of the data of QMoE, and of the scales of its weights."""
+
 
 def variable_ties(kernels: KernelTable | None, low: DType) -> Tie:
     """Return the ties of a target; None for the kernels of target "schema".
 
     The result of a normalization has the type of its input, or it would be no path from layer to
-    layer. And CUDA's BatchNormalization, for example, has kernels for T = T1 = T2 only. Variables
-    without a kernel of their own in the low type are tied if there is a kernel for all of them
-    together, or else together with every other float32 variable of the node.
+    layer. The scales of quantised experts have the type of the data, whatever kernels admit. And
+    CUDA's BatchNormalization, for example, has kernels for T = T1 = T2 only. Variables without a
+    kernel of their own in the low type are tied if there is a kernel for all of them together, or
+    else together with every other float32 variable of the node.
     """
 
     def tie(called: Operator, opset: int, known: Mapping[str, str]) -> Sequence[frozenset[str]]:
@@ -29,6 +33,8 @@ def variable_ties(kernels: KernelTable | None, low: DType) -> Tie:
         # operators: those whose schema has a variable for the input and one for the result.
         if called.op_type in ("RMSNormalization", "SimplifiedLayerNormalization"):
             return (_NORMALIZED,) if float32 >= _NORMALIZED else ()
+        if called[:2] == ("com.microsoft", "QMoE"):
+            return (_EXPERTS,) if float32 >= _EXPERTS else ()
         if len(float32) < 2 or kernels is None:
             return ()
         return _kernel_ties(kernels, called, opset, known, low)

@@ -15,6 +15,17 @@ Preference = Literal["speed", "accuracy", "size"]
 LEAST_SAVED = 1 / 3
 """What share of its time an operator that rounds has to save where accuracy is preferred."""
 
+LEAST_SHARE = 0.03
+"""What share of the predicted time of a model has to be saved: less may as well be lost."""
+
+LEAST_CALL = 1.0
+"""How many microseconds have to be saved for each operator that was measured, in the mean: so far
+may a call's time be off, of which models of a millisecond or less consist."""
+
+LEAST_ROUNDING = 0.2
+"""What an operator that rounds has to save in any case, as a share of what such operators of the
+model take in the mean: less is hard to measure, and rounding is certain."""
+
 MICROSECONDS_PER_BYTE = 1.0
 """What a byte of the file counts where size is preferred: more than any cast of what it holds."""
 
@@ -25,15 +36,18 @@ class Weighing:
 
     Attributes:
         table: What operators and casts take on the target.
-        prefer: "speed": the least time. "accuracy": the same, but an operator that rounds has to
-            save `LEAST_SAVED` of its time. "size": the fewest bytes of constants, then the least
-            time.
+        prefer: "speed": the least time, but an operator that rounds has to save `LEAST_ROUNDING`.
+            "accuracy": the same, and `LEAST_SAVED` of its time. "size": the fewest bytes of
+            constants, then the least time.
         flat: The model.
+        prices: By value, what rounding it counts beside the time, in the unit of time of
+            running_time.py; None if rounding costs nothing.
     """
 
     table: CostTable
     prefer: Preference
     flat: FlatGraph
+    prices: Array | None = None
 
     @cached_property
     def _shapes(self) -> dict[int, Shape]:

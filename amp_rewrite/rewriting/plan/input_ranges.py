@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
+from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import FlatGraph
-from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.values.intervals import element_types
 from amp_rewrite.values.intervals.interval import Interval, between
 

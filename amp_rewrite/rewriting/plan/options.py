@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.name_patterns import NamePattern, hint
+from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import FLOAT32, LOW, SHORT, AnyPrecision, DType, low_dtype
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.kernels.costs import of_target
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of
@@ -67,6 +66,7 @@ class RewriteOptions:
         target: What the result is for: a target with an execution provider makes low only what
             that has kernels for; "schema" whatever the ONNX schemas admit. The path of a kernel
             table (.json), or several targets with commas between: what all of them support.
+            None is what the model says that it was made for, else "cuda".
         lists: Op lists: None for the built-in ones of precision and target, a YAML file, several
             files of which later ones overlay earlier ones, or an OpLists.
         level: Its letter case does not matter; the environment variable AMP_REWRITE_LEVEL applies
@@ -105,8 +105,8 @@ class RewriteOptions:
             choices=get_args(AnyPrecision),
         ),
     )
-    target: targets.TargetChoice = field(
-        default=targets.DEFAULT,
+    target: targets.TargetChoice | None = field(
+        default=None,
         metadata=_shown(targets.in_words(), choices=get_args(targets.TargetName)),
     )
     lists: Lists = field(
@@ -215,9 +215,10 @@ class RewriteOptions:
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
         object.__setattr__(self, "precision", _spelled(self.precision))
-        object.__setattr__(self, "target", targets.spelled(self.target))
+        if self.target is not None:
+            object.__setattr__(self, "target", targets.spelled(self.target))
         if self.makes_low:
-            targets.find(self.target).check_precision(self.precision)
+            targets.find(self.chosen_target).check_precision(self.precision)
         arguments.one_of("weights", self.weights, get_args(Weights))
         arguments.one_of("store", self.store, get_args(Store))
         arguments.one_of("prefer", self.prefer, get_args(Prefer))
@@ -231,12 +232,8 @@ class RewriteOptions:
         _ = self.rules
 
     def _check_preference(self) -> None:
-        """Refuse a preference where nothing can be weighed.
-
-        Raises:
-            OptionError: Nobody measured what operators take on the target in this precision.
-        """
-        target = targets.find(self.target)
+        """Refuse a preference where nothing can be weighed."""
+        target = targets.find(self.chosen_target)
         if self.prefer == "default" or of_target(target, self.low) is not None:
             return
         weighed = [
@@ -252,6 +249,11 @@ class RewriteOptions:
             expected=" or ".join(weighed) or None,
             remedy="leave it away",
         )
+
+    @property
+    def chosen_target(self) -> targets.TargetChoice:
+        """The target; the default one where nobody named one, the model neither."""
+        return self.target or targets.DEFAULT
 
     @property
     def preference(self) -> Preference:
@@ -345,7 +347,7 @@ class RewriteOptions:
 class StepChanges(TypedDict, total=False):
     """The options of RewriteOptions as keyword arguments, but for the precision."""
 
-    target: targets.TargetChoice
+    target: targets.TargetChoice | None
     lists: Lists
     level: Level
     keep_io_types: bool | Names
@@ -403,11 +405,7 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
 
 
 def _spelled(precision: str) -> str:
-    """Return a precision as options hold it.
-
-    Raises:
-        OptionError: There is no such one.
-    """
+    """Return a precision as options hold it."""
     given: Any = precision
     spelled = given.lower() if isinstance(given, str) else ""
     if SHORT.get(spelled, spelled) == FLOAT32.name:

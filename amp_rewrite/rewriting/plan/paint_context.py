@@ -15,7 +15,7 @@ from amp_rewrite.graph.flat import Array, FlatGraph
 from amp_rewrite.graph.keys import GIVEN_KEY
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import costs as cost_tables
-from amp_rewrite.kernels import fusions
+from amp_rewrite.kernels import fusions, rounding_table
 from amp_rewrite.kernels.accumulation import operators_adding_in
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
@@ -31,11 +31,12 @@ from amp_rewrite.values.patterns import scaled_products
 
 def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> PaintContext:
     """Return what the painting of a model knows; `lists` are those of `lists_of`."""
-    target = targets.find(options.target)
+    target = targets.find(options.chosen_target)
     kernels = table_of(target)
     type_graph = build_type_graph(model, variable_ties(kernels, options.low))
     table = fusions.of_target(target)
     costs = cost_tables.of_target(target, options.low)
+    rounding = rounding_table.of_target(target)
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
     inputs = input_intervals(options.ranges, type_graph)
@@ -53,8 +54,9 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         bytes_per_mac=target.bytes_per_mac,
         weighing=None if costs is None else Weighing(costs, options.preference, model),
         low_ends=low_ends(type_graph, options),
-        groups=fused_groups(type_graph, table),
+        groups=fused_groups(type_graph, table, options.low),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
+        cut={} if rounding is None else rounding.cut,
         given=given_mask(type_graph),
         values=ValueFacts(type_graph, options.low, inputs, variables),
     )
@@ -84,7 +86,10 @@ def lists_of(options: RewriteOptions) -> OpLists:
         found = options.lists.configured(options.level, os.environ)
     else:
         found = load_lists(
-            options.lists, precision=options.precision, target=options.target, level=options.level
+            options.lists,
+            precision=options.precision,
+            target=options.chosen_target,
+            level=options.level,
         )
     return found.denying(options.deny_ops)
 

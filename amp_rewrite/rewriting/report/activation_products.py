@@ -16,7 +16,7 @@ from amp_rewrite.graph.part import part_in
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
 
 _SEVERAL = 3
 """From how many factors on: two are a gated layer, or scores, and models are trained in them."""
@@ -153,3 +153,13 @@ class _Sizes:
         if name == "Sqrt":
             return factors[0] / 2
         return max(factors) if name in _GROWING else None
+
+
+def first_likely_overflow(context: PaintContext, painting: Painting) -> str | None:
+    """Return the first node that an estimate keeps float32, or that may overflow, and why."""
+    kept = (v for v, m in context.excluded.items() if m.reason is Reason.LIKELY_OVERFLOW)
+    first = min(kept, default=None)
+    if first is None:
+        return unbounded_product(context, painting)
+    name, detail = context.type_graph.node_name(first), context.excluded[first].detail
+    return f"{name} stays float32: {detail}"

@@ -29,12 +29,7 @@ Lengths = dict[str, int | None]
 
 
 def misaligned(context: PaintContext, painting: Painting) -> tuple[AlignmentRecord, ...]:
-    """Return the static lengths of low products and convolutions that fill no whole rows.
-
-    Args:
-        context: The model, and the low type.
-        painting: What becomes low.
-    """
+    """Return the static lengths of low products and convolutions that fill no whole rows."""
     graph = context.type_graph
     multiple = _row_multiple(context.low)
     sizes = Sizes(graph.flat)
@@ -53,10 +48,6 @@ def batch_multiple(context: PaintContext, painting: Painting) -> int:
 
     A product by a matrix has the rows of all matrices on its left: static lengths among them help,
     and what they lack is left to the free ones, such as the batch. 1 if that is nothing.
-
-    Args:
-        context: The model, and the low type.
-        painting: What becomes low.
     """
     graph, flat = context.type_graph, context.type_graph.flat
     multiple, sizes = _row_multiple(context.low), Sizes(flat)

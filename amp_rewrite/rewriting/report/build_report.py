@@ -18,16 +18,14 @@ from amp_rewrite.rewriting.paint.region_costs import RegionCosts
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.activation_products import first_likely_overflow
+from amp_rewrite.rewriting.report.advice import advised_opset, ends_beside_cache
 from amp_rewrite.rewriting.report.alignment import batch_multiple, misaligned
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
-from amp_rewrite.rewriting.report.cache_advice import ends_beside_cache
-from amp_rewrite.rewriting.report.likely_overflow import first_likely_overflow
-from amp_rewrite.rewriting.report.opset_advice import advised_opset
-from amp_rewrite.rewriting.report.reasons import why
-from amp_rewrite.rewriting.report.recorder import Recorder
+from amp_rewrite.rewriting.report.recorder import Recorder, why
 from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
-from amp_rewrite.rewriting.report.unmatched_rules import unmatched_rules
+from amp_rewrite.rewriting.report.shortcomings import unmatched_rules
 from amp_rewrite.targets import find
 from amp_rewrite.values.weight_stats import WeightStats
 
@@ -40,22 +38,13 @@ def build_report(
     removed: int,
     sizes: Sizes | None = None,
 ) -> Report:
-    """Return the report.
-
-    Args:
-        context: What the painting knew.
-        painting: The painting.
-        plan: What was changed.
-        options: What was asked for.
-        removed: How many of the model's Casts became no-ops.
-        sizes: The sizes of values; None for those that the file records.
-    """
+    """Return the report."""
     costs = RegionCosts(context, painting.allow, sizes or Sizes(context.type_graph.flat))
     flat = context.type_graph.flat
-    has_tensor_cores = find(options.target).tensor_cores and bool(painting.allow.any())
+    has_tensor_cores = find(options.chosen_target).tensor_cores and bool(painting.allow.any())
     return Report(
         precision=options.precision,
-        target=options.target,
+        target=options.chosen_target,
         level=context.lists.level,
         opset=flat.opsets.get("", 0),
         weights=_weights(context, plan),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amp_rewrite.base.printable import printable
+from amp_rewrite.base.printable import counted, printable
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.rewriting.report.explain import vertices_by_name
 from amp_rewrite.rewriting.report.phrases import phrase
-from amp_rewrite.rewriting.report.quantities import counted
 from amp_rewrite.rewriting.report.records import CastRecord, RegionRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
@@ -33,11 +33,7 @@ def _casts(report: Report, most: int) -> Iterator[str]:
         f"{len(report.casts)} casts move {summary.cast_bytes:,} bytes a run, without "
         f"{summary.casts_of_unknown_size} of unknown size"
     )
-    variables = {
-        f"{node.name}/{name}": variable
-        for node in reversed(report.nodes)
-        for name, variable in node.variables.items()
-    }
+    variables = {name: variable for name, (_, variable) in vertices_by_name(report).items()}
     for cast in sorted(report.casts, key=lambda c: -_known(c.bytes))[:most]:
         yield f"{_bytes(cast.bytes)}  {cast.name}"
         yield f"{'':15}  {cast.producer or cast.value} -> {_shown(cast.consumers)}"

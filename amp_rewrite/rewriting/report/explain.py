@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.rewriting.report.phrases import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -43,7 +43,7 @@ def explain(result: Report | Reported, node: str) -> str:
             expected=suggestion(node, (r.name for r in report.nodes), "a node name of the model"),
             remedy="`amp-rewrite explain MODEL` lists them",
         )
-    index = _index(report)
+    index = vertices_by_name(report)
     return "\n".join(printable(line) for record in found for line in _lines(report, record, index))
 
 
@@ -58,7 +58,8 @@ def _report_of(result: object) -> Report:
     return report
 
 
-def _index(report: Report) -> dict[str, tuple[NodeRecord, VariableRecord]]:
+def vertices_by_name(report: Report) -> dict[str, tuple[NodeRecord, VariableRecord]]:
+    """Return "node/variable" -> its records; of nodes of one name those of the first."""
     return {
         f"{record.name}/{name}": (record, variable)
         for record in reversed(report.nodes)

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.rewriting.plan.casts import CastPlan
+from amp_rewrite.rewriting.report.records import Summary
 
 _ABOUT_HALF = (0.495, 0.515)
 """The share of a file that is called half of it: what is not a weight stays as it is."""
-
-
-class Figures(Protocol):
-    """The figures that the headline says, which a summary has."""
-
-    @property
-    def nodes_converted(self) -> int:
-        """Nodes with at least one low type variable."""
-        ...
-
-    @property
-    def compute_converted(self) -> float:
-        """The low share of the arithmetic."""
-        ...
-
-
-class Gained(Protocol):
-    """What has such figures: a report, whose own text begins with the headline."""
-
-    @property
-    def precision(self) -> str:
-        """The low precision."""
-        ...
-
-    @property
-    def summary(self) -> Figures:
-        """The figures."""
-        ...
 
 
 class Sizes(NamedTuple):
@@ -68,16 +41,16 @@ def planned_size(before: int, plan: CastPlan) -> Sizes:
     return Sizes(before, max(0, after), exact=False)
 
 
-def headline(report: Gained, sizes: Sizes | None = None) -> str:
+def headline(precision: str, summary: Summary, sizes: Sizes | None = None) -> str:
     """Return what was gained: size if that is known, and the share of the arithmetic.
 
     Example:
         "half the size; 100 % of the arithmetic in float16"
     """
-    if not report.summary.nodes_converted:
-        return f"nothing changed: no part of the model can compute in {report.precision}"
-    share = report.summary.compute_converted
-    parts = [f"{_percent(share)} of the arithmetic in {report.precision}"]
+    if not summary.nodes_converted:
+        return f"nothing changed: no part of the model can compute in {precision}"
+    share = summary.compute_converted
+    parts = [f"{_percent(share)} of the arithmetic in {precision}"]
     if sizes is not None:
         parts.insert(0, _size(sizes.share))
     return "; ".join(parts)

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from amp_rewrite.base.printable import counted
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.report.quantities import counted
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 

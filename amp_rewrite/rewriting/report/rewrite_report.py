@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.rewriting.report import report_lines
-from amp_rewrite.rewriting.report.device_advice import device_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.records import (
@@ -26,32 +25,18 @@ from amp_rewrite.rewriting.report.records import (
     WeightsRecord,
     json_form,
 )
+from amp_rewrite.rewriting.report.report_lines import device_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from amp_rewrite.base.html_table import HtmlTable
+    from amp_rewrite.rewriting.report.recorder import Recorder
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 _WIDTH = 100
-
-
-class Details(Protocol):
-    """What a report says of every node and cast, which takes longer to say than all else."""
-
-    def nodes(self) -> tuple[NodeRecord, ...]:
-        """Return a record of every node."""
-        ...
-
-    def casts(self) -> tuple[CastRecord, ...]:
-        """Return a record of every Cast that was added or given consumers."""
-        ...
-
-    def regions(self) -> tuple[RegionRecord, ...]:
-        """Return a record of every connected region of low vertices, in execution order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +70,7 @@ class Report:
     summary: Summary
     kept: Mapping[tuple[str, str], int]
     n_casts: int
-    details: Details = field(repr=False, compare=False)
+    details: Recorder = field(repr=False, compare=False)
     boundaries: Mapping[str, int] = field(default_factory=dict)
     functions: str = "none"
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -175,7 +160,7 @@ class Report:
         )
         kept = kept_table(self.kept_reasons(), self.precision, self.target)
         unknown = HtmlTable(("on no list", "nodes"), list(self.boundaries.items()))
-        return to_html(headline(self), (line,), (kept, unknown))
+        return to_html(headline(self.precision, summary), (line,), (kept, unknown))
 
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
@@ -183,15 +168,9 @@ class Report:
 
 
 def print_report(report: Report, console: Console, sizes: Sizes | None = None) -> None:
-    """Print on a console what was gained, the figures, and why the rest stays float32.
-
-    Args:
-        report: The report.
-        console: Where to print.
-        sizes: How large the model is before and after, if that is known.
-    """
+    """Print on a console what was gained, the figures, and why the rest stays float32."""
     summary, weights = report.summary, report.weights
-    console.print(headline(report, sizes))
+    console.print(headline(report.precision, summary, sizes))
     console.print(
         f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
         f"{report.precision} (target {report.target}): "

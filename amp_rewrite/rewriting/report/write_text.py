@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.io.atomic import Replacement
+from amp_rewrite.graph.io.atomic import Replacement, writing
 
 
 def write_text(path: Path, text: str) -> None:
@@ -23,14 +22,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         SaveError: The file cannot be written.
     """
-    try:
-        with Replacement(str(path.parent), path.name) as replacement:
-            replacement.file.write(content)
-            replacement.commit(path.name)
-    except OSError as error:
-        raise SaveError(
-            "the file cannot be written",
-            where=path,
-            found=error.strerror or error,
-            remedy="choose a writable folder with enough room",
-        ) from error
+    with writing("file", path), Replacement(str(path.parent), path.name) as replacement:
+        replacement.file.write(content)
+        replacement.commit(path.name)

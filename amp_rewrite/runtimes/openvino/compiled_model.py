@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.runtimes.model_source import model_source
-from amp_rewrite.runtimes.openvino.package import DEVICE, core, one_line
+from amp_rewrite.runtimes.openvino.package import DEVICE, core, import_runtime, one_line
 from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
+from amp_rewrite.runtimes.openvino.turned_weights import part_turned_weights
 from amp_rewrite.runtimes.openvino.wide_arithmetic import warn_of_wide_arithmetic
 from amp_rewrite.runtimes.session import RanNode, threads_of_environment
 from amp_rewrite.targets import OPENVINO
@@ -26,6 +28,9 @@ HINT = "INFERENCE_PRECISION_HINT"
 AS_TYPED = "f32"
 """The hint with which each node computes in its own type; OpenVINO's default is bf16, which makes
 float32 nodes bfloat16 on a processor that has it, whatever the file says."""
+
+_CACHE = "CACHE_DIR"
+"""The property that names the folder in which OpenVINO keeps what it has compiled."""
 
 _PRODUCER = "unknown"
 """For files without one: OpenVINO takes a file for a model by its first three fields, which it
@@ -65,7 +70,8 @@ class Session:
 
         Args:
             model: Any model: a path, bytes, an onnx_ir model or a ModelProto.
-            properties: Of OpenVINO, for its compile_model; by default nodes compute as typed.
+            properties: Of OpenVINO, for its compile_model; by default nodes compute as typed. In
+                the folder CACHE_DIR each version of OpenVINO gets one of its own.
             fed: Inputs with a default that are to be fed, too.
             threads: Threads; 0 is OMP_NUM_THREADS, or OpenVINO's choice.
             profile: Time the nodes until `ran_nodes` is asked for them.
@@ -81,7 +87,11 @@ class Session:
         """
         self._what, self._static, self._profile = what, static, profile
         self._shapes: dict[str, tuple[int, ...]] = {}
+        self._own: Binding | None = None
         self._properties: dict[str, Any] = {HINT: AS_TYPED, **(properties or {})}
+        if _CACHE in self._properties:  # what one version has compiled is no other's
+            version = str(import_runtime().__version__).replace("/", "-")
+            self._properties[_CACHE] = str(Path(self._properties[_CACHE]) / version)
         if threads := threads or threads_of_environment():
             self._properties["INFERENCE_NUM_THREADS"] = threads
         device = core()
@@ -115,11 +125,13 @@ class Session:
             raise RunError(failure, found=f"no {missing[0]!r}", expected=", ".join(self.inputs))
         if self._static:
             self._compile_for({name: np.shape(value) for name, value in feeds.items()})
+        # made when it is needed: OpenVINO gives each binding memory for all inputs and outputs
+        binding = self._own = self._own or self.bind()
         with one_line(failure):
             for name, value in {**self._defaults, **feeds}.items():
-                self._binding.read(name, value, shared=False)
-        self._binding.run(failure)
-        return [np.array(array) for array in self._binding.outputs(outputs or self.outputs)]
+                binding.read(name, value, shared=False)
+        binding.run(failure)
+        return [np.array(array) for array in binding.outputs(outputs or self.outputs)]
 
     def bind(self) -> Binding:
         """Return a new binding of the inputs and outputs; there may be several.
@@ -175,7 +187,7 @@ class Session:
             self._compiled = core().compile_model(model, DEVICE, properties)
         ports = {name for port in self._compiled.inputs for name in port.get_names()}
         self._inputs = {name: name in ports for name in (*self.inputs, *self.overridable)}
-        self._binding = self.bind()
+        self._own = None
 
 
 class Binding:
@@ -245,7 +257,7 @@ class Binding:
             RunError: OpenVINO reports an error.
         """
         with one_line(failure):
-            self._request.infer()
+            self._request.infer(share_outputs=True)  # by default it returns copies of all
 
     def outputs(self, names: Iterable[str]) -> list[Array]:
         """Return outputs, as the last run left them: bound arrays, or views of OpenVINO's memory.
@@ -280,6 +292,7 @@ def _plain(source: Source, fed: Collection[str]) -> tuple[ir.Model, dict[str, Ar
         if name in fed and value.is_initializer() and value.const_value is not None:
             defaults[name] = value.const_value.numpy()
             del model.graph.initializers[name]
+    part_turned_weights(model)
     return model, defaults
 
 

@@ -17,11 +17,7 @@ class Binding:
     """The OrtValues that are a session's inputs and outputs; they stay bound from run to run."""
 
     def __init__(self, session: Any) -> None:
-        """Begin with nothing bound.
-
-        Args:
-            session: An onnxruntime.InferenceSession.
-        """
+        """Begin with nothing bound."""
         self._session, self._binding = session, session.io_binding()
         self._copies = session.get_providers() != [CPU]
         self._read: dict[str, Any] = {}

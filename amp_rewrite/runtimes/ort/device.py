@@ -45,9 +45,6 @@ HOST = Device()
 def device_of(providers: Sequence[Provider]) -> Device:
     """Return the device of the first provider.
 
-    Args:
-        providers: Execution providers, the preferred one first.
-
     Raises:
         OptionError: None is given, or one is not a provider or is not available.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.runtime import import_runtime, import_state
 
 Array = np.ndarray[Any, Any]
+
+_ALIGNMENT = 64
+"""Bytes: the widest registers of processors, and lines of their caches."""
 
 
 def is_ort_value(tensor: object) -> bool:
@@ -67,6 +72,24 @@ def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:
     )
 
 
+def zeros_on_host(kinds: Iterable[tuple[tuple[int, ...], ir.DataType]]) -> list[Any]:
+    """Return OrtValues of zeros on the host, of shapes and types.
+
+    They lie in one block: a large one comes from the operating system, whose pages are zeros that
+    take no memory until they are written. They are aligned as ONNX Runtime aligns its own.
+    """
+    found: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]] = []
+    end = 0
+    for shape, dtype in kinds:
+        known = dtype.numpy()
+        start = -(-end // _ALIGNMENT) * _ALIGNMENT
+        end = start + math.prod(shape) * known.itemsize
+        found.append((start, end, shape, known))
+    block = np.zeros(end + _ALIGNMENT, np.uint8)
+    block = block[-block.ctypes.data % _ALIGNMENT :]
+    return [to_ort_value(block[i:j].view(d).reshape(s), HOST) for i, j, s, d in found]
+
+
 def shared_array(value: Any) -> Array:
     """Return an array that shares the memory of an OrtValue on the host, and keeps it alive."""
     member = elements.element(value.data_type())
@@ -81,23 +104,14 @@ def shared_array(value: Any) -> Array:
 
 
 def copy_of(value: Any) -> Array:
-    """Return a copy of an OrtValue on the host, in numpy's type or that of ml_dtypes.
-
-    Args:
-        value: A tensor.
-    """
+    """Return a copy of an OrtValue on the host, in numpy's type or that of ml_dtypes."""
     member = elements.element(value.data_type())
     assert member is not None, "a tensor has an element type"
     return to_array(value, ir.DataType(member))
 
 
 def to_array(value: Any, dtype: ir.DataType) -> Array:
-    """Return a copy of an OrtValue on the host.
-
-    Args:
-        value: An OrtValue.
-        dtype: Its element type.
-    """
+    """Return a copy of an OrtValue on the host."""
     known = dtype.numpy()
     if is_numpys(known):
         return np.array(value.numpy())

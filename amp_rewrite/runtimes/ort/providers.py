@@ -83,10 +83,6 @@ def _check_provider(given: object) -> None:
 def use_plugins(options: Any, providers: Sequence[Provider]) -> bool:
     """Put providers into the options of a session if one of them is a plugin.
 
-    Args:
-        options: SessionOptions.
-        providers: Execution providers, the preferred one first.
-
     Returns:
         Whether the options hold them, so that the session must not be told their names.
 
@@ -126,10 +122,6 @@ def starting(providers: Sequence[Provider]) -> Generator[None]:
 
 def check_started(providers: Sequence[Provider], started: Sequence[str]) -> None:
     """Check that the runtime did not fall back to another device, which it does silently.
-
-    Args:
-        providers: What was asked for, the preferred one first.
-        started: What a session has.
 
     Raises:
         RunError: It lacks the preferred one.

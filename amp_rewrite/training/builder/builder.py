@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
-from amp_rewrite.training.builder.arithmetic_builder import ArithmeticBuilder
 from amp_rewrite.training.builder.known import same_shape
+from amp_rewrite.training.builder.node_builder import NodeBuilder
 
+Operand = ir.Value | float
+"""A value, or a number that takes the type of the other operand."""
 Axes = ir.Value | Sequence[int] | None
 """Axes; None is all of them."""
 Shape = ir.Value | Sequence[int]
@@ -21,11 +23,61 @@ _ALLOWZERO = 14
 _INT64_MAX = int(np.iinfo(np.int64).max)
 
 
-class Builder(ArithmeticBuilder):
+def _unary(op: str) -> Callable[[Builder, ir.Value], ir.Value]:
+    """Return a method that adds a node of an operator with one operand."""
+    return lambda self, x: self.op(op, x)
+
+
+def _binary(op: str) -> Callable[[Builder, Operand, Operand], ir.Value]:
+    """Return a method that adds a node of an operator with two operands."""
+    return lambda self, x, y: self.op(op, self.operand(x, y), self.operand(y, x))
+
+
+class Builder(NodeBuilder):
     """Adds nodes at the end of one graph; its methods hide what differs between opsets.
 
-    Here are reductions, and what reads and changes shapes.
+    Here are arithmetic, in which a number takes the type of the other operand, reductions, and what
+    reads and changes shapes.
     """
+
+    add, sub, mul, div = _binary("Add"), _binary("Sub"), _binary("Mul"), _binary("Div")
+    pow = _binary("Pow")
+    maximum, minimum = _binary("Max"), _binary("Min")
+    equal = _binary("Equal")
+    less, less_or_equal = _binary("Less"), _binary("LessOrEqual")
+    greater, greater_or_equal = _binary("Greater"), _binary("GreaterOrEqual")
+    logical_and, logical_not = _binary("And"), _unary("Not")
+    neg, abs, sign, reciprocal = _unary("Neg"), _unary("Abs"), _unary("Sign"), _unary("Reciprocal")
+    sqrt, exp, log = _unary("Sqrt"), _unary("Exp"), _unary("Log")
+    tanh, sigmoid = _unary("Tanh"), _unary("Sigmoid")
+    matmul = _binary("MatMul")
+
+    def operand(self, value: Operand, like: Operand) -> ir.Value:
+        """Return a number as a scalar of the type of `like`; a value as it is."""
+        if isinstance(value, ir.Value):
+            return value
+        dtype = self.type_of(like) if isinstance(like, ir.Value) else None
+        return self.constant(value, dtype)
+
+    def square(self, x: ir.Value) -> ir.Value:
+        """Return x * x."""
+        return self.op("Mul", x, x)
+
+    def where(self, condition: ir.Value, x: Operand, y: Operand) -> ir.Value:
+        """Return x where the condition holds, else y."""
+        return self.op("Where", condition, self.operand(x, y), self.operand(y, x))
+
+    def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """Return x in another type; x itself if it has that type."""
+        return x if x.dtype is dtype else self.op("Cast", x, to=dtype)
+
+    def at_least_float32(self, x: ir.Value) -> ir.Value:
+        """Return x in float32 if its type is narrower."""
+        return x if self.type_of(x).itemsize >= 4 else self.cast(x, ir.DataType.FLOAT)
+
+    def cast_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        """Return x in the type of `like`."""
+        return self.cast(x, self.type_of(like))
 
     def reduce(self, op: str, x: ir.Value, axes: Axes, *, keepdims: bool = True) -> ir.Value:
         """Return a reduction over `axes`; over nothing if they are an empty sequence.

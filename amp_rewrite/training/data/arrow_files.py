@@ -68,11 +68,7 @@ def _chunks(path: Path, file: _File) -> Iterator[Chunk]:
 
 
 def _columns(schema: Any, path: Path) -> dict[str, str]:
-    """Return name -> what the rows of the column are: a type, and the shape that it has.
-
-    Raises:
-        DataError: Two columns have one name.
-    """
+    """Return name -> what the rows of the column are: a type, and the shape that it has."""
     found: dict[str, str] = {}
     for field in schema:
         if field.name in found:
@@ -97,11 +93,7 @@ def _layout(kind: Any) -> tuple[Any, list[int]]:
 
 
 def _check_same(found: dict[str, str], path: Path, first: Path, expected: dict[str, str]) -> None:
-    """Refuse a file whose columns are not those of the first one.
-
-    Raises:
-        DataError: One is missing, is not in the first file, or holds something else there.
-    """
+    """Refuse a file whose columns are not those of the first one."""
     for name in (*expected, *found):
         if found.get(name) != expected.get(name):
             raise DataError(
@@ -209,11 +201,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _length(column: Any, name: str, path: Path) -> int:
-    """Return the length of the lists in a column.
-
-    Raises:
-        DataError: They have several.
-    """
+    """Return the length of the lists in a column."""
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(column.type):

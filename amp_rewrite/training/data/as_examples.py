@@ -65,10 +65,6 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
 def read_examples(path: str | os.PathLike[str], names: Sequence[str]) -> Examples:
     """Return the examples of a file or folder.
 
-    Args:
-        path: The file or folder.
-        names: The inputs of the step.
-
     Raises:
         DataError: It cannot be read.
     """

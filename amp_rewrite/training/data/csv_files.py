@@ -27,10 +27,6 @@ def read_csv(path: Path, names: Sequence[str] = ()) -> DataSet:
     `x_1`, `x.2`, `x[3]`) are the elements of one row. Where a single input has no column, all
     columns that are no input's are its rows, in their order. Columns of integers are integers.
 
-    Args:
-        path: The file; all of it is read.
-        names: The inputs of the step.
-
     Raises:
         DataError: It has no line of names, or a row holds something else than a number for each.
     """

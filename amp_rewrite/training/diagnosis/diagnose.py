@@ -22,8 +22,7 @@ from amp_rewrite.training.diagnosis.first_non_finite import (
     ends_of,
     first_non_finite,
 )
-from amp_rewrite.training.diagnosis.step_places import layer_of
-from amp_rewrite.training.diagnosis.step_values import StepValues
+from amp_rewrite.training.diagnosis.step_values import StepValues, layer_of
 from amp_rewrite.training.loss_scaling.loss_scale import ROLES
 from amp_rewrite.training.step.cut import values_by_name
 from amp_rewrite.training.step.step import Step
@@ -71,13 +70,7 @@ _LIVES = 0.99
 
 
 def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflow, ...]:
-    """Return what every layer loses whose gradients are computed in a low precision.
-
-    Args:
-        run: The step.
-        low: What it computes in.
-        scale: What its loss is multiplied by.
-    """
+    """Return what every layer loses whose gradients are computed in a low precision."""
     layers = {str(value.name): source for value, source in _gradients(run, low)}
     found: dict[str, LayerUnderflow] = {}
     for rounded, exact in run.read(list(layers), widened(run.model)):

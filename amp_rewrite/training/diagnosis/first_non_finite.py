@@ -13,8 +13,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.training.diagnosis.diagnosis import NonFinite
-from amp_rewrite.training.diagnosis.step_places import BACKWARD, layer_of, part_word
-from amp_rewrite.training.diagnosis.step_values import StepValues
+from amp_rewrite.training.diagnosis.step_values import BACKWARD, StepValues, layer_of, part_word
 from amp_rewrite.training.loss_scaling.finite import is_check
 from amp_rewrite.training.step.cut import values_by_name
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.replicas import (
     Groups,
     cross_replica_gather,
@@ -145,11 +145,7 @@ class CrossShardOptimizer(OptimizerWrapper):
         return GraphValue(loss.graph, b.expand_like(share, loss.value))
 
     def _check_context(self) -> None:
-        """Check the groups against the context.
-
-        Raises:
-            OptimizerValueError: They are no permutation of its shards.
-        """
+        """Check the groups against the context."""
         context = CURRENT.get()
         if context is None:
             warnings.warn(

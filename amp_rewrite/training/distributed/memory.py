@@ -61,24 +61,15 @@ def _layout(bucket: Bucket) -> tuple[list[tuple[int, tuple[int, ...]]], int, ir.
     return places, length, dtype
 
 
-class HostMemory:
-    """One array; where the runtime computes on the host, it writes and reads there."""
+class _Fused:
+    """One piece of memory for all values of a bucket."""
 
-    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
-        """Allocate it; see `memory_of`."""
-        places, length, dtype = _layout(bucket)
-        self._group, self._device = group, device
-        self._whole = _aligned(length, dtype)
-        parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
-        views = [to_ort_value(part, HOST) for part in parts]
-        self._parts = dict(zip(bucket.sources, parts, strict=True))
+    _values: Sequence[Any]
+    """What the runtime writes the values to, and reads the sums from: OrtValues."""
+
+    def __init__(self, bucket: Bucket, group: Collective, whole: Any) -> None:
         self._sources, self._results = bucket.sources, bucket.results
-        self._dtype = dtype
-        if device.is_host:
-            self._values: Sequence[Any] = views
-        else:
-            self._values = [empty(shape, dtype, device) for _, shape in places]
-        self._views = views
+        self._group, self._whole = group, whole
         self._pending: Pending | None = None
 
     def targets(self) -> Mapping[str, Any]:
@@ -86,24 +77,52 @@ class HostMemory:
         return dict(zip(self._sources, self._values, strict=True))
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """See `Memory`; from a device the values are copied to the host."""
+        """See `Memory`."""
         del values
-        if not self._device.is_host:
-            for name, value in zip(self._sources, self._values, strict=True):
-                self._parts[name][...] = to_array(value, self._dtype)
         self._pending = self._group.start_sum(self._whole)
 
     def finish(self) -> Mapping[str, Any]:
         """See `Memory`."""
         assert self._pending is not None, "started before"
         self._pending.wait()
-        if not self._device.is_host:
-            for view, value in zip(self._views, self._values, strict=True):
-                value.update_inplace(view)
         return dict(zip(self._results, self._values, strict=True))
 
 
-class DeviceMemory:
+class HostMemory(_Fused):
+    """One array; where the runtime computes on the host, it writes and reads there."""
+
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
+        """Allocate it; see `memory_of`."""
+        places, length, dtype = _layout(bucket)
+        super().__init__(bucket, group, _aligned(length, dtype))
+        self._device = device
+        parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
+        views = [to_ort_value(part, HOST) for part in parts]
+        self._parts = dict(zip(bucket.sources, parts, strict=True))
+        self._dtype = dtype
+        if device.is_host:
+            self._values = views
+        else:
+            self._values = [empty(shape, dtype, device) for _, shape in places]
+        self._views = views
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        """See `Memory`; from a device the values are copied to the host."""
+        if not self._device.is_host:
+            for name, value in zip(self._sources, self._values, strict=True):
+                self._parts[name][...] = to_array(value, self._dtype)
+        super().start(values)
+
+    def finish(self) -> Mapping[str, Any]:
+        """See `Memory`."""
+        found = super().finish()
+        if not self._device.is_host:
+            for view, value in zip(self._views, self._values, strict=True):
+                value.update_inplace(view)
+        return found
+
+
+class DeviceMemory(_Fused):
     """One torch tensor on a GPU that the runtime writes and reads through DLPack, uncopied.
 
     The runtime has finished writing when its run returns; before it reads, the host waits for the
@@ -115,7 +134,7 @@ class DeviceMemory:
         import torch  # pyright: ignore[reportMissingImports] an extra
 
         places, length, dtype = _layout(bucket)
-        self._torch, self._group = torch, group
+        self._torch = torch
         where = torch.device(device.kind, device.index)
         kinds = {
             ir.DataType.FLOAT: torch.float32,
@@ -123,29 +142,17 @@ class DeviceMemory:
             ir.DataType.FLOAT16: torch.float16,
             ir.DataType.BFLOAT16: torch.bfloat16,
         }
-        self._whole = torch.zeros(length, dtype=kinds[dtype], device=where)
+        super().__init__(bucket, group, torch.zeros(length, dtype=kinds[dtype], device=where))
         parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
         self._where = where
         self._values = [from_dlpack(part) for part in parts]
-        self._sources, self._results = bucket.sources, bucket.results
-        self._pending: Pending | None = None
-
-    def targets(self) -> Mapping[str, Any]:
-        """See `Memory`."""
-        return dict(zip(self._sources, self._values, strict=True))
-
-    def start(self, values: Mapping[str, Any]) -> None:
-        """See `Memory`."""
-        del values
-        self._pending = self._group.start_sum(self._whole)
 
     def finish(self) -> Mapping[str, Any]:
         """See `Memory`."""
-        assert self._pending is not None, "started before"
-        self._pending.wait()
+        found = super().finish()
         if self._where.type == "cuda":
             self._torch.cuda.current_stream(self._where).synchronize()
-        return dict(zip(self._results, self._values, strict=True))
+        return found
 
 
 class SingleMemory:

@@ -21,15 +21,7 @@ def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str,
     parts: dict[str, Array] = {}
     for name, array in batch.items():
         length = len(array) if array.ndim else 0
-        if length % size:
-            raise DataError(
-                "the batch cannot be divided evenly among the shards",
-                where=name,
-                found=f"{length} examples",
-                expected=f"a multiple of {size}",
-                remedy="use a batch of another size, so that the mean over shards is the mean "
-                "over examples",
-            )
+        _check_even(length, size, name)
         own = length // size
         parts[name] = array[rank * own : (rank + 1) * own] if array.ndim else array
     return parts
@@ -86,13 +78,12 @@ class ShardedData(DataSet):
         return first + self._rank * own, first + (self._rank + 1) * own
 
 
-class ShardedExamples(Examples):
-    """One shard's parts of the batches of any examples; every shard reads them all."""
+class _OfShards(Examples):
+    """Examples that all shards read, and how many shards there are."""
 
-    def __init__(self, whole: Examples, rank: int, size: int) -> None:
-        """Keep the whole; see `Shards.data`."""
+    def __init__(self, whole: Examples, shards: int) -> None:
         self.where = whole.where
-        self._whole, self._rank, self._shards = whole, rank, size
+        self._whole, self._shards = whole, shards
 
     @property
     def size(self) -> int | None:
@@ -108,6 +99,15 @@ class ShardedExamples(Examples):
     def once(self) -> bool:
         """Whether the whole can be read only once."""
         return self._whole.once
+
+
+class ShardedExamples(_OfShards):
+    """One shard's parts of the batches of any examples; every shard reads them all."""
+
+    def __init__(self, whole: Examples, rank: int, size: int) -> None:
+        """Keep the whole; see `Shards.data`."""
+        super().__init__(whole, size)
+        self._rank = rank
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
         """Return the number of global batches of an epoch."""
@@ -131,33 +131,17 @@ class ShardedExamples(Examples):
                 yield part_of_batch(kept, self._rank, self._shards)
 
 
-class WholeExamples(Examples):
+class WholeExamples(_OfShards):
     """Examples of which every shard sees all, in batches of the size of its parts."""
 
     def __init__(self, whole: Examples, size: int) -> None:
         """Keep the examples; see `Shards.held_out`."""
-        self.where = whole.where
-        self._whole, self._shards = whole, size
-
-    @property
-    def size(self) -> int | None:
-        """The number of examples."""
-        return self._whole.size
+        super().__init__(whole, size)
 
     @property
     def arrays(self) -> dict[str, Array] | None:
         """All examples, if they are in memory."""
         return self._whole.arrays
-
-    @property
-    def signature(self) -> str:
-        """That of the whole."""
-        return self._whole.signature
-
-    @property
-    def once(self) -> bool:
-        """Whether the whole can be read only once."""
-        return self._whole.once
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
         """Return the number of batches, each as large as one shard's part of a global batch."""
@@ -172,12 +156,16 @@ class WholeExamples(Examples):
 
 
 def _check_divides(batch: int, shards: int) -> None:
-    arguments.integer("batch", batch, low=1)
-    arguments.integer("batch", batch, low=1)
-    if batch % shards:
+    _check_even(arguments.integer("batch", batch, low=1), shards)
+
+
+def _check_even(examples: int, shards: int, where: str | None = None) -> None:
+    if examples % shards:
         raise DataError(
             "the batch cannot be divided evenly among the shards",
-            found=f"{batch} examples",
+            where=where,
+            found=f"{examples} examples",
             expected=f"a multiple of {shards}",
-            remedy="choose another global batch or another number of shards",
+            remedy="use a batch of another size, so that the mean over shards is the mean over "
+            "examples",
         )

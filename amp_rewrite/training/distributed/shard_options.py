@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.base import arguments
 
 MIB = 1 << 20
 
@@ -35,7 +35,4 @@ class ShardOptions:
             OptionError: One is impossible.
         """
         for name, least in (("bucket_bytes", 1), ("check_every", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                expected = f"a whole number, at least {least}"
-                raise OptionError(f"impossible {name}", found=repr(value), expected=expected)
+            arguments.integer(name, getattr(self, name), low=least)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, overload
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import AmpError, OptionError, ShardError
+from amp_rewrite.errors import AmpError, ShardError
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.distributed import mpi_engine, torch_engine
@@ -172,8 +172,7 @@ def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:
         ShardError: mpi4py or an MPI library is not installed.
     """
     checked = ShardOptions(**options)
-    _check_timeout(timeout)
-    return Shards(mpi_engine.world(timeout), checked)
+    return Shards(mpi_engine.world(_checked(timeout)), checked)
 
 
 def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) -> Shards:
@@ -189,16 +188,14 @@ def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) 
         ShardError: torch is not installed, or the process was not started by torchrun.
     """
     checked = ShardOptions(**options)
-    _check_timeout(timeout)
-    return Shards(torch_engine.world(timeout, backend), checked)
+    return Shards(torch_engine.world(_checked(timeout), backend), checked)
 
 
-def _check_timeout(seconds: float) -> None:
-    given = cast(object, seconds)
-    if not isinstance(given, int | float) or not 0 < given < _MOST_SECONDS:
-        raise OptionError(
-            "impossible timeout", found=repr(seconds), expected="a positive number of seconds"
-        )
+def _checked(seconds: float) -> float:
+    expected = "a positive number of seconds"
+    return arguments.number(
+        "timeout", seconds, low=0, high=_MOST_SECONDS, above=True, expected=expected
+    )
 
 
 def started(engine: str) -> Shards:
@@ -212,11 +209,7 @@ def started(engine: str) -> Shards:
         ShardError: It is not installed, or has started nothing.
     """
     engines = {"mpi": mpi, "torch": torch}
-    if not isinstance(engine, str) or engine not in engines:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            "unknown engine of shards", found=repr(engine), expected=" or ".join(engines)
-        )
-    return engines[engine]()
+    return engines[arguments.one_of("engine of shards", engine, engines)]()
 
 
 def shard_context(number_of_shards: int | None = None) -> ShardContext:

@@ -2,7 +2,7 @@
 
 from amp_rewrite.errors import GradientError
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.grad.walk import gradients
 
 __all__ = ["Builder", "GradientError", "IndexedSlices", "gradients"]

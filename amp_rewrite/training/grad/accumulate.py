@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
-from amp_rewrite.training.grad.rule import Gradient
+from amp_rewrite.training.grad.rule import Gradient, IndexedSlices
 from amp_rewrite.training.grad.scatter import scatter_rows
 
 

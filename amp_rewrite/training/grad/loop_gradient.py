@@ -17,10 +17,9 @@ from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.dimensions import is_vague
 from amp_rewrite.training.builder.known import differ, dims
 from amp_rewrite.training.grad.backward_loop import BackwardLoop, Carried, Stacked, settled
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
 from amp_rewrite.training.grad.loop_history import history
 from amp_rewrite.training.grad.repeated import repeated
-from amp_rewrite.training.grad.rule import Gradient
+from amp_rewrite.training.grad.rule import Gradient, IndexedSlices
 
 _STATES_IN = 2
 """The first state among the inputs of a Loop and of its body."""
@@ -92,11 +91,7 @@ class _LoopGradient:
         return [*passed, *((part.value, part.result()) for part in outer)]
 
     def _settle_shapes(self, body: ir.Graph) -> None:
-        """Take the states to keep the shapes of their initial values, and check that they do.
-
-        Raises:
-            GradientError: One does not.
-        """
+        """Take the states to keep the shapes of their initial values, and check that they do."""
         learnt = False
         for state, initial in zip(self._before, self._initial, strict=True):
             if initial is not None and initial.shape is not None and state.shape is None:

@@ -24,11 +24,7 @@ def repeated(b: Builder, graph: ir.Graph) -> ir.Graph:
 
 
 def _check_repeatable(b: Builder, graph: ir.Graph) -> None:
-    """Refuse random numbers.
-
-    Raises:
-        GradientError: The graph draws some.
-    """
+    """Refuse random numbers."""
     for node in graph:
         mode = node.inputs[2] if operator(node) == "Dropout" and len(node.inputs) > 2 else None
         drops = mode is not None and b.ints(mode) != [0]

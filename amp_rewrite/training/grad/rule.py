@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+
+
+class IndexedSlices(NamedTuple):
+    """The gradient of a table of which only some rows were read (TensorFlow's IndexedSlices).
+
+    The dense gradient is zero but for `dense[indices[i]] += values[i]`; indices may repeat.
+    """
+
+    values: ir.Value  # (M, *row), the table's float type
+    indices: ir.Value  # (M,) int64, not negative
+    dense_shape: ir.Value | None = None  # (1 + rank of a row,) int64; None: the variable tells
+
 
 Gradient: TypeAlias = ir.Value | IndexedSlices
 Gradients: TypeAlias = Sequence[Gradient | None]

@@ -13,10 +13,9 @@ from amp_rewrite.graph.traverse import captured, inputs_of, remove_unused_nodes
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.accumulate import accumulate
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
 from amp_rewrite.training.grad.loop_gradient import loop_gradients
 from amp_rewrite.training.grad.repeated import repeated
-from amp_rewrite.training.grad.rule import Gradient, Gradients
+from amp_rewrite.training.grad.rule import Gradient, Gradients, IndexedSlices
 from amp_rewrite.training.grad.rules import RULES
 
 
@@ -26,6 +25,7 @@ def gradients(
     wrt: Sequence[ir.Value],
     *,
     sparse: bool = True,
+    stops: set[ir.Node] | None = None,
 ) -> list[Gradient | None]:
     """Return the gradient of each value of `wrt`.
 
@@ -37,6 +37,8 @@ def gradients(
         seeds: Value -> the gradient that arrives at it from outside.
         wrt: Floating-point values to differentiate with respect to.
         sparse: Whether a gradient may be IndexedSlices.
+        stops: Where given, an operator that has no rule for its use lets no gradient through, and
+            is put in.
 
     Returns:
         One gradient per value of `wrt`: None where no seed depends on it, IndexedSlices where it
@@ -56,7 +58,14 @@ def gradients(
                 continue
             b.source = node
             received = [_total(b, arrived, v) for v in node.outputs]
-            for value, gradient in _apply(b, node, received):
+            try:
+                passed = _apply(b, node, received)
+            except GradientError:
+                if stops is None:
+                    raise
+                stops.add(node)
+                continue
+            for value, gradient in passed:
                 arrived.setdefault(value, []).append(gradient)
         b.source = None
         found = [_total(b, arrived, v, sparse=sparse and not _is_computed(b, v)) for v in wrt]

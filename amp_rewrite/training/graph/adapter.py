@@ -54,13 +54,7 @@ class Adapter:
         return self.alpha / self.rank
 
     def merged(self, weight: Array, a: Array, b: Array) -> Array:
-        """Return a weight with the adapter added in float32 at least, rounded to the weight's type.
-
-        Args:
-            weight: The weight as it is stored.
-            a: A.
-            b: B.
-        """
+        """Return a weight with the adapter added in float32 at least, in the weight's type."""
         wide = np.result_type(a.dtype, np.float32)
         change = (a.astype(wide) @ b.astype(wide)) * wide.type(self.scale)
         change = change.T if self.output_first else change

@@ -17,12 +17,6 @@ NO_NUMBERS = "cOSUMm"
 def assigned(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], where: str) -> Array:
     """Return a value as an array of a state's type.
 
-    Args:
-        value: What a user passed.
-        dtype: The state's element type.
-        shape: The lengths of its axes.
-        where: Its name.
-
     Raises:
         OptionError: It is not a tensor of numbers, of another shape, or of numbers that the type
             would cut off: fractions for integers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.training.graph.selection import Selection, selected
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph, training_graph
@@ -41,7 +42,9 @@ def freeze(
             argument is of a kind that it cannot be.
     """
     graph = changeable(model)
-    _check_flags(train_statistics, train_dropout)
+    train_dropout = arguments.switch("train_dropout", train_dropout)
+    if train_statistics is not None:
+        train_statistics = arguments.switch("train_statistics", train_statistics)
     found = _ask(graph, variables, frozen=True, where="freeze")
     graph.freezing.train_statistics = train_statistics
     graph.freezing.train_dropout = train_dropout
@@ -97,10 +100,3 @@ def _ask(graph: TrainingGraph, variables: Selection, *, frozen: bool, where: str
     for variable in found:
         variable.trainable = not frozen
     return names
-
-
-def _check_flags(train_statistics: object, train_dropout: object) -> None:
-    flags = {"train_statistics": train_statistics, "train_dropout": train_dropout}
-    for name, flag in flags.items():
-        if not isinstance(flag, bool) and not (flag is None and name == "train_statistics"):
-            raise OptionError(f"{name} is True or False", found=repr(flag))

@@ -55,11 +55,7 @@ def _own_weight(model: ir.Model, weight: ir.Value, tensor: ir.TensorProtocol) ->
 
 
 def _product(model: ir.Model, name: str, adapter: Adapter) -> ir.Node:
-    """Return the product that computes a value.
-
-    Raises:
-        StepError: There is none.
-    """
+    """Return the product that computes a value."""
     for graph in graphs_in(model.graph):
         for node in graph:
             if node.op_type in PRODUCTS and node.outputs[0].name == name:

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import onnx_ir as ir
 
-from amp_rewrite.base.name_patterns import NamePattern
+from amp_rewrite.base.name_patterns import NamePattern, suggestion
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.graph.part import part_of
 from amp_rewrite.training.graph.freeze import changeable
 from amp_rewrite.training.graph.recomputed import Recomputed
@@ -53,11 +52,7 @@ def recompute(model: ir.Model, nodes: str | Iterable[Any]) -> None:
 
 
 def _count(number: str | None) -> int:
-    """Return how many blocks are one part.
-
-    Raises:
-        OptionError: It is 0.
-    """
+    """Return how many blocks are one part."""
     count = 1 if number is None else int(number)
     if not count:
         raise OptionError(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.training.grad.blocks import blocks_of
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traverse import inputs_of
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,63 @@ class Recomputed:
             elif found[-1]:
                 found.append([])
         return [run for run in found if run]
+
+
+_Placed = tuple[int, ir.Node]
+
+_BRANCH = 4
+"""A stretch of more blocks than that, all of which read what entered it, is not a branch of a
+network but a network of its own: a decoder that reads the encoder's result, what a U-Net's
+skip spans."""
+
+
+def blocks_of(nodes: Sequence[ir.Node], varying: Collection[ir.Value]) -> list[list[ir.Node]]:
+    """Return the forward nodes that gradients go through, cut into blocks.
+
+    A block ends where all that follows depends on what came before through one value alone, and
+    has a product in it: a branch of a transformer with the sum that ends it, a convolution, a dense
+    layer. What comes behind the last cut is the last block.
+
+    Args:
+        nodes: The forward nodes, sorted.
+        varying: The values that depend on what is trained.
+    """
+    passed = [node for node in nodes if any(v in varying for v in node.outputs)]
+    last = {v: i for i, node in enumerate(passed) for v in inputs_of(node) if v in varying}
+    blocks = _cut(list(enumerate(passed)), last, frozenset())
+    return [[node for _, node in block] for block in blocks]
+
+
+def _cut(
+    nodes: Sequence[_Placed], last: Mapping[ir.Value, int], known: frozenset[ir.Value]
+) -> list[list[_Placed]]:
+    """Return blocks of nodes.
+
+    Args:
+        nodes: Nodes with their places in the network.
+        last: Value -> the place of its last reader.
+        known: Values that are there anyway.
+    """
+    found: list[list[_Placed]] = []
+    block: list[_Placed] = []
+    entered = known
+    waiting: set[ir.Value] = set()
+    for place, node in nodes:
+        block.append((place, node))
+        waiting.update(v for v in node.outputs if v not in known)
+        waiting = {v for v in waiting if last.get(v, -1) > place}
+        if len(waiting) == 1 and any(has(n, Trait.CONTRACTS) for _, n in block):
+            found += _as_network(block, last, known, entered)
+            block, entered = [], known | waiting
+    return found + (_as_network(block, last, known, entered) if block else [])
+
+
+def _as_network(
+    block: list[_Placed],
+    last: Mapping[ir.Value, int],
+    known: frozenset[ir.Value],
+    entered: frozenset[ir.Value],
+) -> list[list[_Placed]]:
+    """Return a block, or the blocks in it if they are more than a branch has."""
+    inner = _cut(block, last, entered) if entered > known else [block]
+    return inner if len(inner) > _BRANCH else [block]

@@ -8,9 +8,8 @@ from typing import Any, TypeAlias, cast
 
 import onnx_ir as ir
 
-from amp_rewrite.base.name_patterns import NamePattern, hint, parts
+from amp_rewrite.base.name_patterns import NamePattern, hint, parts, suggestion
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.nearest import suggestion
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.training.graph.training_graph import GraphValue, State
@@ -58,11 +57,6 @@ def selected(
     vector that is added, "norm" what a normalization scales and shifts by or a vector that is
     multiplied, "embedding" a table of which rows are gathered. There may be none of those. A
     regular expression is searched for in names.
-
-    Args:
-        variables: What is chosen among.
-        selection: Which ones.
-        where: What asks, for errors.
 
     Raises:
         OptionError: A pattern or a function matches no variable, or something is none of these.

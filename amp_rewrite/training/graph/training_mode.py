@@ -48,14 +48,7 @@ def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> 
 def _is_trained(
     graph: TrainingGraph, node: ir.Node, varying: set[ir.Value], trained: set[ir.Value]
 ) -> bool:
-    """Return whether a node is to be in training mode.
-
-    Args:
-        graph: The training graph.
-        node: A BatchNormalization or a Dropout.
-        varying: What depends on `trained`.
-        trained: The weights that are trained.
-    """
+    """Return whether a node is to be in training mode."""
     if node.op_type == "Dropout":
         return graph.freezing.train_dropout or not _is_behind_frozen(graph, node, trained)
     if graph.freezing.train_statistics is not None:
@@ -86,11 +79,7 @@ def _is_behind_frozen(graph: TrainingGraph, node: ir.Node, trained: set[ir.Value
 
 
 def _check_not_differentiated(graph: TrainingGraph, nodes: Sequence[ir.Node]) -> None:
-    """Refuse to change the mode of nodes through which a gradient was computed.
-
-    Raises:
-        OptimizerValueError: One was.
-    """
+    """Refuse to change the mode of nodes through which a gradient was computed."""
     if not graph.seeds:
         return
     passed = {source_of(node) for node in graph.model.graph}

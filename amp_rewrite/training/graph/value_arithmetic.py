@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +18,8 @@ from amp_rewrite.training.graph.indexing import indexed
 
 Axis = int | Sequence[int] | None
 """One axis, several, or all of them; negative ones count from the end."""
+
+V = TypeVar("V", bound="Arithmetic")
 
 
 class Arithmetic(ABC):
@@ -45,53 +47,30 @@ class Arithmetic(ABC):
     def _operand(self, other: Any) -> ir.Value:
         """Return a value of the same graph, or a constant of this value's type."""
 
-    def __add__(self, other: Any) -> Self:
-        """Return self + other."""
-        return self._with(self._builder.add(self.value, self._operand(other)))
+    @staticmethod
+    def _binary(operation: str, *, turned: bool = False) -> Callable[[V, Any], V]:
+        """Return a method of Python's operators: self with another operand, or the other way round.
 
-    def __radd__(self, other: Any) -> Self:
-        """Return other + self."""
-        return self._with(self._builder.add(self._operand(other), self.value))
+        Args:
+            operation: The method of the builder.
+            turned: Whether the other operand comes first.
+        """
 
-    def __sub__(self, other: Any) -> Self:
-        """Return self - other."""
-        return self._with(self._builder.sub(self.value, self._operand(other)))
+        def compute(self: V, other: Any) -> V:
+            own, given = self.value, self._operand(other)
+            add_node = getattr(self._builder, operation)
+            return self._with(add_node(given, own) if turned else add_node(own, given))
 
-    def __rsub__(self, other: Any) -> Self:
-        """Return other - self."""
-        return self._with(self._builder.sub(self._operand(other), self.value))
+        return compute
 
-    def __mul__(self, other: Any) -> Self:
-        """Return self * other."""
-        return self._with(self._builder.mul(self.value, self._operand(other)))
-
-    def __rmul__(self, other: Any) -> Self:
-        """Return other * self."""
-        return self._with(self._builder.mul(self._operand(other), self.value))
-
-    def __truediv__(self, other: Any) -> Self:
-        """Return self / other."""
-        return self._with(self._builder.div(self.value, self._operand(other)))
-
-    def __rtruediv__(self, other: Any) -> Self:
-        """Return other / self."""
-        return self._with(self._builder.div(self._operand(other), self.value))
-
-    def __pow__(self, other: Any) -> Self:
-        """Return self ** other."""
-        return self._with(self._builder.pow(self.value, self._operand(other)))
-
-    def __rpow__(self, other: Any) -> Self:
-        """Return other ** self."""
-        return self._with(self._builder.pow(self._operand(other), self.value))
-
-    def __matmul__(self, other: Any) -> Self:
-        """Return the (batched) matrix product self @ other."""
-        return self._with(self._builder.matmul(self.value, self._operand(other)))
-
-    def __rmatmul__(self, other: Any) -> Self:
-        """Return the (batched) matrix product other @ self."""
-        return self._with(self._builder.matmul(self._operand(other), self.value))
+    __add__, __radd__ = _binary("add"), _binary("add", turned=True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", turned=True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", turned=True)
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", turned=True)
+    __pow__, __rpow__ = _binary("pow"), _binary("pow", turned=True)
+    __matmul__, __rmatmul__ = _binary("matmul"), _binary("matmul", turned=True)
+    __lt__, __le__ = _binary("less"), _binary("less_or_equal")
+    __gt__, __ge__ = _binary("greater"), _binary("greater_or_equal")
 
     def __neg__(self) -> Self:
         """Return -self."""
@@ -100,22 +79,6 @@ class Arithmetic(ABC):
     def __abs__(self) -> Self:
         """Return the magnitude."""
         return self.abs()
-
-    def __lt__(self, other: Any) -> Self:
-        """Return where self < other: bool."""
-        return self._with(self._builder.less(self.value, self._operand(other)))
-
-    def __le__(self, other: Any) -> Self:
-        """Return where self <= other: bool."""
-        return self._with(self._builder.less_or_equal(self.value, self._operand(other)))
-
-    def __gt__(self, other: Any) -> Self:
-        """Return where self > other: bool."""
-        return self._with(self._builder.greater(self.value, self._operand(other)))
-
-    def __ge__(self, other: Any) -> Self:
-        """Return where self >= other: bool."""
-        return self._with(self._builder.greater_or_equal(self.value, self._operand(other)))
 
     def __bool__(self) -> bool:
         """Return True: there is a value. What a comparison says is known when the graph runs.

@@ -121,11 +121,6 @@ def _role(name: str, found: Found) -> str:
 def described(value: ir.Value, output: str, role: str) -> StateInfo:
     """Return the description of a state.
 
-    Args:
-        value: Its present value: a graph input.
-        output: The graph output that holds its next value.
-        role: What it is.
-
     Raises:
         InjectError: It has no static type and shape.
     """

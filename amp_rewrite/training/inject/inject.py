@@ -17,23 +17,24 @@ from amp_rewrite.graph.part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.graph.replicas import is_collective
-from amp_rewrite.training.inject.added_states import make_inputs
-from amp_rewrite.training.inject.insert_scaling import add_loss_scale
+from amp_rewrite.training.inject.added_states import describe, described, make_inputs
+from amp_rewrite.training.inject.insert_scaling import Injected, add_loss_scale
 from amp_rewrite.training.inject.regions import mark_parts, regions_of
-from amp_rewrite.training.inject.resolve_names import find, names_of
-from amp_rewrite.training.inject.step_outputs import set_outputs
-from amp_rewrite.training.loss_scaling.get import get
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX
+from amp_rewrite.training.inject.resolve_names import Found, find, names_of
+from amp_rewrite.training.loss_scaling.get import get, serialize
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScale
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut import values_by_name
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step import Step
+from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 _OLDEST = 13
 """Builders write the operators of this opset and later ones."""
 _SCOPE = "loss_scale"
+_LOSS, _FINITE, _NORM = "loss", "grads_finite", "gradient_norm"
 
 
 def inject_loss_scaling(
@@ -100,7 +101,7 @@ def inject_loss_scaling(
     make_inputs(copied.graph, found, {} if initial is None else initial)
     builder = Builder(copied, scope=_SCOPE, part=Part.LOSS_SCALE)
     injected = add_loss_scale(builder, found, regions, scale, mode)
-    info = set_outputs(builder, found, injected, scale, known)
+    info = _set_outputs(builder, found, injected, scale, known)
     copied.graph.sort()
     copied.metadata_props[STEP_KEY] = info.to_json()
     wanted = info.precision if precision == FLOAT32.name else precision
@@ -133,3 +134,92 @@ def _check(graph: ir.Graph) -> None:
             where=taken,
             remedy="inject one into the graph without",
         )
+
+
+def _set_outputs(
+    b: Builder, found: Found, injected: Injected, loss_scale: LossScale, known: StepInfo | None
+) -> StepInfo:
+    """Set the outputs (those of before, the loss, the check, all next states); describe the step.
+
+    An output keeps its name, and the next value of a state takes over that of the unconditional
+    one.
+
+    Raises:
+        InjectError: A state has no static shape.
+    """
+    before = {**found.outputs, **{str(v.name): v for v in found.following.values()}}
+    output_of = {state: str(value.name) for state, value in found.following.items()}
+    outputs = _Outputs(b, before)
+    for name, value in injected.fetched.items():
+        outputs.add(name, value)
+    outputs.add(str(found.loss.name), found.loss)
+    fetches = {} if known is None else dict(known.fetches)
+    finite = b.constant(np.array(True)) if injected.finite is None else injected.finite
+    fetches[_FINITE] = outputs.add(_FINITE, finite)
+    if injected.norm is not None:
+        fetches[_NORM] = str(injected.norm.name)
+    states = {state: outputs.add(output_of[state], v) for state, v in injected.following.items()}
+    described = describe(found, states, known)
+    if injected.finite is not None:
+        described += _scale_states(outputs, injected)
+    next_states = {state.output for state in described}
+    fetches |= {name: name for name in injected.fetched if name not in next_states}
+    fetches |= _counters(injected)
+    fetches[_LOSS] = str(found.loss.name)
+    names = {state.name for state in described}
+    return StepInfo(
+        states=tuple(described),
+        inputs=tuple(str(v.name) for v in b.graph.inputs if v.name not in names),
+        fetches=fetches,
+        loss=fetches[_LOSS],
+        targets=None if known is None else known.targets,
+        seed=str(found.seed.name),
+        gradients={name: str(v.name) for name, v in found.gradients.items()},
+        precision=FLOAT32.name if known is None else known.precision,
+        loss_scale=serialize(loss_scale),
+    )
+
+
+class _Outputs:
+    """The outputs of a graph under construction."""
+
+    def __init__(self, b: Builder, before: Mapping[str, ir.Value]) -> None:
+        self._b, self._before = b, before
+        self._by_name: dict[str, ir.Value] = {}
+
+    def add(self, name: str, value: ir.Value) -> str:
+        """Add an output; return its name, which is another one if this is that of another value."""
+        if self._by_name.get(name) is value:
+            return name
+        if name in self._by_name:
+            name = self._b.free_name(f"{name}:again")
+        if value.producer() is None or value in self._by_name.values():
+            value = self._copy(value)
+        holder = self._before.get(name)
+        if holder is not None and holder.producer() is None:
+            name = self._b.free_name(f"{name}:value")  # an input, or a state, keeps its name
+        elif holder is not None and holder is not value:
+            holder.name = self._b.free_name(f"{name}:before")
+        elif value.name != name:
+            name = self._b.free_name(name)
+        value.name = name
+        self._by_name[name] = value
+        self._b.graph.outputs.append(value)
+        return name
+
+    def _copy(self, value: ir.Value) -> ir.Value:
+        copy = self._b.op("Identity", value)
+        copy.type, copy.shape = value.type, value.shape
+        return copy
+
+
+def _scale_states(outputs: _Outputs, injected: Injected) -> list[StateInfo]:
+    pairs = zip(injected.scale, injected.next_scale, strict=True)
+    added = [(present, outputs.add(f"{present.name}:next", v)) for present, v in pairs]
+    return [described(*pair, role) for pair, role in zip(added, ROLES, strict=True)]
+
+
+def _counters(injected: Injected) -> dict[str, str]:
+    """Return what can be fetched of the loss scale: the scale used, and the counters after it."""
+    values = [injected.scale.current_loss_scale, *injected.next_scale[1:]]
+    return {role: str(value.name) for role, value in zip(ROLES, values, strict=True)}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import numbers
+from functools import partial
 
 import numpy as np
 
+from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import LossScaleValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
 
-_MOST = 2**63 - 1
-"""The largest number of steps: states that count are int64."""
+_refused = partial(LossScaleValueError, where="DynamicLossScale")
 
 
 class DynamicLossScale(LossScale):
@@ -63,24 +63,27 @@ class DynamicLossScale(LossScale):
         self.multiplier = _number("multiplier", multiplier, above=1)
         self.floor = _number("floor", floor, above=0)
         if self.floor > self.initial_loss_scale:
-            raise LossScaleValueError(
+            raise _refused(
                 "floor must not be above initial_loss_scale",
-                where="DynamicLossScale",
                 found=f"floor {self.floor:g}, initial_loss_scale {self.initial_loss_scale:g}",
                 remedy="set floor below 1 for such a small scale",
             )
-        self.max_consecutive_skips = (
-            None
-            if max_consecutive_skips is None
-            else _count("max_consecutive_skips", max_consecutive_skips, least=0)
-        )
-
-        self.backoff_factor = None if backoff_factor is None else _backoff(backoff_factor)
+        self.max_consecutive_skips = max_consecutive_skips
+        if max_consecutive_skips is not None:
+            _count("max_consecutive_skips", max_consecutive_skips, least=0)
+        self.backoff_factor = None
+        if backoff_factor is not None:
+            self.backoff_factor = _number("backoff_factor", backoff_factor, above=0)
+            if self.backoff_factor >= 1:
+                raise _refused(
+                    "impossible backoff_factor",
+                    found=backoff_factor,
+                    expected="a number above 0 and below 1",
+                )
         self.ceiling = None if ceiling is None else _number("ceiling", ceiling, above=0)
         if self.ceiling is not None and self.ceiling < self.initial_loss_scale:
-            raise LossScaleValueError(
+            raise _refused(
                 "ceiling must not be below initial_loss_scale",
-                where="DynamicLossScale",
                 found=f"ceiling {self.ceiling:g}, initial_loss_scale {self.initial_loss_scale:g}",
             )
         self.hysteresis = _count("hysteresis", hysteresis)
@@ -129,53 +132,22 @@ def _number(name: str, value: object, *, above: float) -> float:
     Raises:
         LossScaleValueError: It is not a number, or not above `above`, or not finite.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise LossScaleValueError(
-            f"{name} must be a number", where="DynamicLossScale", found=repr(value)
-        )
-    try:
-        given = float(value)
-    except OverflowError:  # an integer that is larger than any float
-        given = math.inf
-    # false for NaN too
-    if not (given <= FLOAT32.max and np.float32(given) > above):
-        raise LossScaleValueError(
-            f"impossible {name}",
-            where="DynamicLossScale",
-            found=value,
-            expected=f"a finite float32 number above {above:g}",
-        )
-    return given
-
-
-def _backoff(value: object) -> float:
-    """Return a factor by which the scale shrinks.
-
-    Raises:
-        LossScaleValueError: It is not a number between 0 and 1.
-    """
-    given = _number("backoff_factor", value, above=0)
-    if given >= 1:
-        raise LossScaleValueError(
-            "impossible backoff_factor",
-            where="DynamicLossScale",
-            found=value,
-            expected="a number above 0 and below 1",
-        )
-    return given
+    following = float(np.nextafter(np.float32(above), np.float32(math.inf)))
+    return arguments.number(
+        name,
+        value,
+        low=(above + following) / 2,  # up to here float32 rounds to `above`
+        high=FLOAT32.max,
+        above=True,
+        expected=f"a finite float32 number above {above:g}",
+        error=_refused,
+    )
 
 
 def _count(name: str, value: object, least: int = 1) -> int:
-    """Return a parameter that counts steps.
+    """Return a parameter that counts steps: int64.
 
     Raises:
-        LossScaleValueError: It is not an integer, or below `least`, or not an int64.
+        LossScaleValueError: It is not an integer, or below `least`.
     """
-    given = int(value) if isinstance(value, numbers.Integral) else -1
-    if isinstance(value, bool) or not least <= given <= _MOST:
-        raise LossScaleValueError(
-            f"{name} must be an integer of at least {least}, and at most {_MOST}",
-            where="DynamicLossScale",
-            found=repr(value),
-        )
-    return given
+    return arguments.integer(name, value, low=least, error=_refused)

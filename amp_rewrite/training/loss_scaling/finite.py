@@ -11,14 +11,13 @@ from amp_rewrite.graph.keys import CHECK_KEY
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.replicas import Groups, cross_replica_sum
 from amp_rewrite.training.loss_scaling.hidden import hidden, sums_over_losses
-from amp_rewrite.training.optimizers.by_loss import parts_of
 from amp_rewrite.training.optimizers.clipping import (
     global_norm_of,
     known_norm,
     remember_norm,
     unclipped,
 )
-from amp_rewrite.training.optimizers.gradient import Raw, merged, values_of
+from amp_rewrite.training.optimizers.gradient import Raw, merged, parts_of, values_of
 
 
 def is_check(node: ir.Node) -> bool:

@@ -10,7 +10,7 @@ from amp_rewrite.graph.keys import UNSCALED_KEY
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.graph.replicas import Groups, groups_of, is_collective
-from amp_rewrite.training.optimizers.by_loss import parts_of
+from amp_rewrite.training.optimizers.gradient import parts_of
 
 _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
 """Where nodes between compute_gradients and apply_gradients belong."""

@@ -29,9 +29,15 @@ from amp_rewrite.training.loss_scaling.skipped_step import (
     skipped_unless_finite,
 )
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
-from amp_rewrite.training.optimizers.by_loss import remember_parts
 from amp_rewrite.training.optimizers.compute_gradients import Loss, check_loss, check_losses
-from amp_rewrite.training.optimizers.gradient import Gradient, Raw, unwrap, values_of, wrap
+from amp_rewrite.training.optimizers.gradient import (
+    Gradient,
+    Raw,
+    remember_parts,
+    unwrap,
+    values_of,
+    wrap,
+)
 from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable, VarList

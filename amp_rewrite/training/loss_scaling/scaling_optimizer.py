@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,7 @@ from amp_rewrite.training.optimizers.clipping import LIMITS
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.optimizers.config import arguments, custom_classes
 from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
+from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper, unscalable
 
 _SCOPE = "loss_scale"
 
@@ -56,9 +57,9 @@ class ScalingOptimizer(OptimizerWrapper):
         return {**super().get_config(), "conditional": self.conditional}
 
     @classmethod
+    @abstractmethod
     def _scales_from(cls, given: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
         """Return the loss scale, or loss scales, of a configuration."""
-        raise NotImplementedError
 
     @classmethod
     def from_config(
@@ -130,12 +131,7 @@ def check_wrapped(optimizer: Optimizer) -> Optimizer:
     inside: Optimizer | None = optimizer
     while inside is not None:
         if not inside.supports_loss_scaling:
-            raise LossScaleValueError(
-                "Loss scaling is not supported with this collective",
-                where=inside.get_name(),
-                found=f"{type(inside).__name__}, whose supports_loss_scaling is False",
-                remedy="reduce gradients by a sum or a mean",
-            )
+            raise unscalable(inside, type(inside), LossScaleValueError)
         inside = inside.inner_optimizer if isinstance(inside, OptimizerWrapper) else None
     return optimizer
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.names import is_utf8
@@ -14,13 +17,14 @@ from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ
 from amp_rewrite.training.graph.compared import Compared, note_compared
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph, training_graph
-from amp_rewrite.training.losses.loss_options import check_reduction
 
 NAME = "loss"
 DENOMINATOR = "loss_denominator"
 
 ValueOrName = str | GraphValue
 """A value of a model: itself, or its name."""
+
+_REDUCTIONS = ("mean", "sum", "none")
 
 
 def operands(
@@ -121,7 +125,7 @@ def of_difference(
     graph, predicted, target = operands(model, predictions, labels)
     b = graph.scoped("loss", Part.LOSS)
     check_same_shape(b, predicted, target)
-    wide = at_least_float32(b, predicted)
+    wide = b.at_least_float32(predicted)
     error = b.sub(wide, b.cast_like(target, wide))
     return named(graph, reduced(b, losses(b, error), reduction), Compared(predicted, target))
 
@@ -135,17 +139,12 @@ def classes_last(b: Builder, x: ir.Value, axis: int) -> ir.Value:
     return b.transpose(x, [d for d in range(rank) if d != axis] + [axis])
 
 
-def at_least_float32(b: Builder, x: ir.Value) -> ir.Value:
-    """Return a value in float32 if its type is narrower."""
-    return x if b.type_of(x).itemsize >= 4 else b.cast(x, ir.DataType.FLOAT)
-
-
 def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
     """Return the mean or the sum of losses, float32 at least; losses themselves for "none"."""
     if reduction == "none":
         return losses
     reduce = b.reduce_mean if reduction == "mean" else b.reduce_sum
-    return reduce(at_least_float32(b, losses), None, keepdims=False)
+    return reduce(b.at_least_float32(losses), None, keepdims=False)
 
 
 def weighted_mean(b: Builder, losses: ir.Value, total: ir.Value) -> ir.Value:
@@ -184,3 +183,55 @@ def _value(graph: TrainingGraph, given: str | GraphValue) -> ir.Value:
     if given.graph is not graph:
         raise LossError("a value of another model", where=given.name)
     return given.value
+
+
+def check_reduction(reduction: str) -> None:
+    """Refuse an unknown reduction.
+
+    Raises:
+        LossError: It is none of REDUCTIONS.
+    """
+    arguments.one_of("reduction", reduction, _REDUCTIONS, error=LossError)
+
+
+def check_integer(name: str, given: object) -> int:
+    """Return an option that is an integer.
+
+    Raises:
+        LossError: It is not one that int64 holds.
+    """
+    return arguments.integer(name, given, low=-(2**63), error=LossError)
+
+
+def check_share(name: str, given: object) -> float:
+    """Return an option that is a number from 0 to 1.
+
+    Raises:
+        LossError: It is not.
+    """
+    return arguments.number(name, given, low=0, high=1, expected="0 to 1", error=LossError)
+
+
+def check_weights(name: str, given: object, rank: int | None = 1) -> np.ndarray[Any, Any]:
+    """Return an option that is an array of weights, in float32.
+
+    Args:
+        name: The name of the option.
+        given: What the user said.
+        rank: How many axes it has; None is any number.
+
+    Raises:
+        LossError: It is not an array of finite numbers of at least 0, or has other axes.
+    """
+    try:
+        found = np.asarray(given, np.float32)
+    except (TypeError, ValueError, OverflowError):
+        found = np.array(np.nan)
+    fits = rank is None or found.ndim == rank
+    if not fits or not np.isfinite(found).all() or (found < 0).any():
+        raise LossError(
+            f"impossible {name}",
+            found=f"{given!r:.60}",
+            expected="finite numbers of at least 0" + (", one for each class" if rank == 1 else ""),
+        )
+    return found

@@ -12,10 +12,11 @@ from amp_rewrite.graph.part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.compared import Compared
 from amp_rewrite.training.graph.training_graph import GraphValue
-from amp_rewrite.training.losses.loss_options import check_between, check_reduction, check_weights
 from amp_rewrite.training.losses.operands import (
-    at_least_float32,
+    check_reduction,
     check_same_shape,
+    check_share,
+    check_weights,
     named,
     operands,
     reduced,
@@ -57,12 +58,12 @@ def sigmoid_cross_entropy(
         UnknownValueError: The model has no value called `logits`.
     """
     check_reduction(reduction)
-    smoothing = check_between("label_smoothing", label_smoothing, 0.0, 1.0)
+    smoothing = check_share("label_smoothing", label_smoothing)
     weight = None if pos_weight is None else check_weights("pos_weight", pos_weight, None)
     graph, scores, targets = operands(model, logits, labels)
     b = graph.scoped("loss", Part.LOSS)
     check_same_shape(b, scores, targets)
-    x = at_least_float32(b, scores)
+    x = b.at_least_float32(scores)
     z = b.cast_like(targets, x)
     if smoothing:
         z = b.add(b.mul(z, 1 - smoothing), smoothing / 2)
@@ -76,11 +77,7 @@ def sigmoid_cross_entropy(
 
 
 def _check_broadcasts(b: Builder, x: ir.Value, weight: np.ndarray[Any, Any]) -> None:
-    """Refuse weights that do not broadcast to the logits, as far as the shape is known.
-
-    Raises:
-        LossError: They have more axes, or another length.
-    """
+    """Refuse weights that do not broadcast to the logits, as far as the shape is known."""
     dims = b.dims(x)
     if dims is None:
         return

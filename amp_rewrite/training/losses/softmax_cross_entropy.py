@@ -1,4 +1,4 @@
-"""Softmax cross entropy from logits."""
+"""Softmax cross entropy, and the divergence of a distribution, from logits."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ
 from amp_rewrite.training.graph.compared import Compared
 from amp_rewrite.training.graph.training_graph import GraphValue
-from amp_rewrite.training.losses.loss_options import (
-    check_between,
+from amp_rewrite.training.losses.operands import (
     check_integer,
     check_reduction,
-    check_truth,
-    check_weights,
-)
-from amp_rewrite.training.losses.operands import (
-    at_least_float32,
     check_same_shape,
+    check_share,
+    check_weights,
     classes_last,
     named,
     operands,
@@ -87,10 +84,10 @@ def softmax_cross_entropy(
     options = _Options(
         None if ignore_index is None else check_integer("ignore_index", ignore_index),
         None if class_weights is None else check_weights("class_weights", class_weights),
-        check_between("label_smoothing", label_smoothing, 0.0, 1.0),
+        check_share("label_smoothing", label_smoothing),
         reduction,
     )
-    if check_truth("soft_labels", soft_labels) and ignore_index is not None:
+    if arguments.switch("soft_labels", soft_labels, error=LossError) and ignore_index is not None:
         raise LossError(
             "probabilities have no class to ignore",
             found=f"ignore_index={ignore_index} with soft_labels",
@@ -103,7 +100,7 @@ def softmax_cross_entropy(
     else:
         _check_classes(b, scores, targets, axis)
     _check_number_of_weights(b, scores, axis, options.weights)
-    wide = at_least_float32(b, classes_last(b, scores, axis))
+    wide = b.at_least_float32(classes_last(b, scores, axis))
     denominator = None
     if soft_labels:
         probabilities = b.cast_like(classes_last(b, targets, axis), wide)
@@ -219,11 +216,7 @@ def _of_probabilities(
 
 
 def _check_classes(b: Builder, scores: ir.Value, targets: ir.Value, axis: int) -> None:
-    """Refuse labels that are not class numbers in the shape of the logits without the classes.
-
-    Raises:
-        LossError: The type is another, the ranks or two static lengths differ.
-    """
+    """Refuse labels that are not class numbers in the shape of the logits without the classes."""
     if b.type_of(targets) not in _INTEGERS:
         raise LossError(
             "labels must be integers: the index of the class",
@@ -249,11 +242,7 @@ def _check_classes(b: Builder, scores: ir.Value, targets: ir.Value, axis: int) -
 def _check_number_of_weights(
     b: Builder, scores: ir.Value, axis: int, weights: Array | None
 ) -> None:
-    """Refuse weights that are not one for each class, if the number of classes is known.
-
-    Raises:
-        LossError: It is another one.
-    """
+    """Refuse weights that are not one for each class, if the number of classes is known."""
     whole = b.dims(scores)
     classes = None if whole is None else whole[axis]
     if weights is not None and classes is not None and len(weights) != classes:
@@ -263,3 +252,48 @@ def _check_number_of_weights(
             found=len(weights),
             expected=classes,
         )
+
+
+def kl_divergence(
+    model: ir.Model,
+    logits: str | GraphValue,
+    labels: str | GraphValue,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+) -> GraphValue:
+    """Add the sum of p (log p - log softmax(logits)) over the classes, averaged over distributions.
+
+    What distillation minimizes: p is what a teacher says. Where p is 0 the term is 0. The gradient
+    with respect to the logits is that of `softmax_cross_entropy` with soft labels; the loss is 0
+    where the two agree.
+
+    Args:
+        model: What `amp_rewrite.load` returned.
+        logits: Floating-point, with the classes along `axis`.
+        labels: p, probabilities of at least 0 in the shape of the logits; a name that the model
+            does not have becomes an input of their type.
+        axis: The axis of the classes.
+        reduction: "mean" (over all distributions, PyTorch's "batchmean" for rank 2), "sum", or
+            "none", which keeps the shape without the classes.
+
+    Returns:
+        The loss, called "loss" if that name is free: shape (), at least float32, unless the
+        reduction is "none".
+
+    Raises:
+        LossError: The logits are not floating-point, shapes differ, or there is no such axis.
+        UnknownValueError: The model has no value called `logits`.
+    """
+    check_reduction(reduction)
+    axis = check_integer("axis", axis)
+    graph, scores, targets = operands(model, logits, labels, axis=axis)
+    b = graph.scoped("loss", Part.LOSS)
+    check_same_shape(b, scores, targets)
+    wide = b.at_least_float32(classes_last(b, scores, axis))
+    p = b.cast_like(classes_last(b, targets, axis), wide)
+    # ln 1 instead of ln 0, so that neither the loss nor a gradient with respect to p is NaN.
+    entropy = b.mul(p, b.log(b.where(b.greater(p, 0.0), p, 1.0)))
+    cross = b.mul(p, b.op("LogSoftmax", wide, axis=-1))
+    losses = b.reduce_sum(b.sub(entropy, cross), [-1], keepdims=False)
+    return named(graph, reduced(b, losses, reduction), Compared(scores, targets))

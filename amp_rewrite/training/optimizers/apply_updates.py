@@ -12,7 +12,7 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.builder.known import constant_tensor, differ, dims, type_of
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import clipping
@@ -58,18 +58,7 @@ class StepUpdates:
         factor: float,
         storage: Storage,
     ) -> None:
-        """Add what all variables share; see `Optimizer.apply_multiplied`.
-
-        Args:
-            rule: How a variable changes.
-            rate: The learning rate.
-            states: Gets the slots and the other states that the rule needs.
-            graph: The training graph.
-            scope: What the nodes are named after.
-            global_step: See `Optimizer.apply_gradients`.
-            factor: See `Optimizer.apply_multiplied`.
-            storage: What states are stored in.
-        """
+        """Add what all variables share; see `Optimizer.apply_multiplied`."""
         self.graph, self.factor = graph, factor
         self.counter = _counter(graph, global_step)
         self.updates: dict[str, ir.Value] = {}
@@ -227,12 +216,7 @@ def _variable(graph: TrainingGraph, given: Variable) -> State:
 
 
 def _check_gradient(gradient: Gradient, variable: State) -> None:
-    """Refuse what is known to fit no update of a variable: it would be broadcast, or fail late.
-
-    Raises:
-        OptimizerValueError: A rank or a length differs, or a type is impossible.
-        UnsupportedError: It is sparse, and the variable has a constraint.
-    """
+    """Refuse what is known to fit no update of a variable: it would be broadcast, or fail late."""
     if gradient is None:
         return
     raw = unwrap(gradient)
@@ -312,11 +296,6 @@ def norm_before_clipping(
 
     Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
     results.
-
-    Args:
-        graph: Where they are.
-        gradients: The gradients times `factor`.
-        factor: See `Optimizer.apply_multiplied`.
     """
     given = [clipping.unclipped(gradient) for gradient in gradients]
     known = clipping.known_norm(given)

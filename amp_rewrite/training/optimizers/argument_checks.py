@@ -7,8 +7,7 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.names import is_utf8
 from amp_rewrite.training.graph.training_graph import GraphValue
@@ -30,21 +29,18 @@ def number(
         OptimizerTypeError: It is not a real number.
         OptimizerValueError: It is NaN or out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise OptimizerTypeError(
-            "a hyperparameter must be a number", where=name, found=type(value).__name__
-        )
-    given = _float(value)
-    if not ((given > low if above else given >= low) and given < high):  # false for NaN too
-        upper = "" if high == math.inf else f" and less than {high:g}"
-        finite = "a finite number " if high == math.inf else "a number "
-        raise OptimizerValueError(
-            f"impossible {name}",
-            found=given,
-            expected=f"{finite}{'above' if above else 'of at least'} {low:g}{upper}",
-            remedy=f"pass another {name}",
-        )
-    return given
+    _check_real(name, value)
+    upper = "" if high == math.inf else f" and less than {high:g}"
+    finite = "a finite number " if high == math.inf else "a number "
+    return arguments.number(
+        name,
+        value,
+        low=low,
+        high=math.nextafter(high, -math.inf),
+        above=above,
+        expected=f"{finite}{'above' if above else 'of at least'} {low:g}{upper}",
+        error=OptimizerValueError,
+    )
 
 
 def real(name: str, value: object) -> float:
@@ -52,23 +48,29 @@ def real(name: str, value: object) -> float:
 
     Raises:
         OptimizerTypeError: It is none.
-        OptimizerValueError: No float holds it.
+        OptimizerValueError: It is NaN.
     """
+    _check_real(name, value)
+    return arguments.number(name, value, expected="a number", error=OptimizerValueError)
+
+
+def _check_real(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise OptimizerTypeError(
-            "not a number", where=name, found=f"an object of type {type(value).__name__}"
+            "a hyperparameter must be a number", where=name, found=type(value).__name__
         )
-    given = _float(value)
-    if math.isinf(given) and isinstance(value, int):
-        raise OptimizerValueError(f"impossible {name}", found="an integer above any float")
-    return given
 
 
-def _float(value: numbers.Real) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an integer that is larger than any float
-        return math.inf
+def whole(name: str, value: object, *, low: int, high: int = 2**63 - 1) -> int:
+    """Return a number of steps or batches.
+
+    Raises:
+        OptimizerTypeError: It is not an integer.
+        OptimizerValueError: It is out of range.
+    """
+    if arguments.whole_number(value) is None:
+        raise OptimizerTypeError(f"{name} must be an integer", found=repr(value))
+    return arguments.integer(name, value, low=low, high=high, error=OptimizerValueError)
 
 
 def flag(name: str, value: object) -> bool:
@@ -77,13 +79,7 @@ def flag(name: str, value: object) -> bool:
     Raises:
         OptimizerTypeError: It is neither a truth value nor 0 or 1.
     """
-    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
-        return bool(value)
-    raise OptimizerTypeError(
-        "a hyperparameter must be True or False",
-        where=name,
-        found=f"an object of type {type(value).__name__}",
-    )
+    return arguments.switch(name, value, error=OptimizerTypeError)
 
 
 def optimizer_name(given: object) -> str:
@@ -99,10 +95,6 @@ def optimizer_name(given: object) -> str:
 
 def label(what: str, given: object) -> str:
     """Return a name of something in the graph.
-
-    Args:
-        what: What it is the name of.
-        given: What a user passed.
 
     Raises:
         OptimizerTypeError: It is not a text.
@@ -133,10 +125,6 @@ def either(where: str, **names: Any) -> Any:
 
 def listed(given: Iterable[Any], what: str) -> list[Any]:
     """Return an iterable as a list.
-
-    Args:
-        given: What a user passed.
-        what: What it has to hold.
 
     Raises:
         OptimizerTypeError: It is not an iterable.

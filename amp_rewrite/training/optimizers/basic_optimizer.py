@@ -35,7 +35,6 @@ from amp_rewrite.training.optimizers.gradient_options import (
     is_gated,
     options_by_position,
 )
-from amp_rewrite.training.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.training.optimizers.learning_rate import (
     LEARNING_RATE,
     LearningRate,
@@ -45,7 +44,7 @@ from amp_rewrite.training.optimizers.learning_rate import (
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList
 from amp_rewrite.training.optimizers.stored_states import NEAREST, Storage
 from amp_rewrite.training.optimizers.train_op import TrainOp
-from amp_rewrite.training.optimizers.update_rule import NoRule, UpdateRule
+from amp_rewrite.training.optimizers.update_rule import Hyperparameter, NoRule, UpdateRule
 
 KEYWORDS = (*LIMITS, "rounding", "slot_dtype")
 """What every optimizer takes by keyword, and a step is made of."""

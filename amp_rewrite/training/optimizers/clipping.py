@@ -17,7 +17,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.keys import NORM_KEY, NORM_OF_KEY
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.gradient import (
@@ -141,11 +141,7 @@ def clip_by_global_norm(
 
 
 def _norm_given(use_norm: object) -> ir.Value | None:
-    """Return a norm that a user has computed.
-
-    Raises:
-        OptimizerTypeError: It is not a value.
-    """
+    """Return a norm that a user has computed."""
     if use_norm is None:
         return None
     if not isinstance(use_norm, GraphValue):
@@ -187,7 +183,7 @@ def clip_with_norm(
     axes = _axes(axes)
     if axes is not None and isinstance(raw, IndexedSlices):
         raise OptimizerValueError("a sparse gradient has one norm", expected="axes=None")
-    values = _wide(b, values_of(raw))
+    values = b.at_least_float32(values_of(raw))
     squares = b.reduce("ReduceSumSquare", values, axes, keepdims=axes is not None)
     norm = b.sqrt(squares)
     scale = b.div(limit, b.maximum(norm, limit))
@@ -219,22 +215,20 @@ def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: flo
     Raises:
         OptimizerValueError: The interval is empty, or a bound is NaN.
     """
-    bounds = (("clip_value_min", clip_value_min), ("clip_value_max", clip_value_max))
-    for name, bound in bounds:
-        check.real(name, bound)
-    if not clip_value_min <= clip_value_max:
+    low = check.real("clip_value_min", clip_value_min)
+    high = check.real("clip_value_max", clip_value_max)
+    if not low <= high:
         raise OptimizerValueError(
             "an empty interval to clip to",
-            found=f"{clip_value_min} to {clip_value_max}",
+            found=f"{low} to {high}",
             expected="clip_value_min <= clip_value_max",
         )
     if gradient is None:
         return None
     graph = _graph([gradient])
     b = graph.scoped(SCOPE, Part.CLIP)
-    limits = clip_value_min, clip_value_max
     clipped = _map(
-        b, _summed(b, gradient), lambda v: b.op("Clip", v, *(b.operand(n, v) for n in limits))
+        b, _summed(b, gradient), lambda v: b.op("Clip", v, b.operand(low, v), b.operand(high, v))
     )
     return wrap(graph, clipped)
 
@@ -272,7 +266,8 @@ def global_norm_of(b: Builder, gradients: Sequence[Raw], factor: float = 1.0) ->
         factor: Above 0.
     """
     squares = [
-        b.reduce("ReduceSumSquare", _wide(b, values_of(g)), None, keepdims=False) for g in gradients
+        b.reduce("ReduceSumSquare", b.at_least_float32(values_of(g)), None, keepdims=False)
+        for g in gradients
     ]
     widest = max((b.type_of(s) for s in squares), key=lambda t: t.itemsize)
     wide = [b.cast(s, widest) for s in squares]
@@ -313,13 +308,9 @@ def _summed(b: Builder, gradient: Gradient) -> Raw:
     return merged(b, unwrap(gradient), rows_only=True)
 
 
-def _wide(b: Builder, values: ir.Value) -> ir.Value:
-    return values if b.type_of(values).itemsize >= 4 else b.cast(values, ir.DataType.FLOAT)
-
-
 def _map(b: Builder, gradient: Raw, function: Any) -> Raw:
     values = values_of(gradient)
-    result = b.cast_like(function(_wide(b, values)), values)
+    result = b.cast_like(function(b.at_least_float32(values)), values)
     return with_values(gradient, b.shaped_like(result, values))
 
 

@@ -13,8 +13,8 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
 from amp_rewrite.training.grad.repeat_segments import repeat_segments
+from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.grad.walk import depending_on, gradients
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.graph.training_mode import turn_on_training_mode

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.base import arguments
 from amp_rewrite.graph.traverse import nodes_in
 from amp_rewrite.training.builder.builder import Builder
 
@@ -19,13 +19,7 @@ def check_mode(mode: object) -> str:
     Raises:
         OptionError: It is not one of MODES.
     """
-    if not isinstance(mode, str) or mode not in MODES:
-        raise OptionError(
-            "unknown way to make updates conditional",
-            found=repr(mode),
-            expected=" or ".join(map(repr, MODES)),
-        )
-    return str(mode)
+    return arguments.one_of("way to make updates conditional", mode, MODES)
 
 
 def conditional(
@@ -143,10 +137,6 @@ def copy_overwritten(b: Builder, states: Iterable[ir.Value]) -> None:
     afterwards, such as the else-branch of an If, would find the new one.
 
     A Clip without limits copies: an Identity would be removed before the memory is planned.
-
-    Args:
-        b: Adds the nodes.
-        states: The present values of states.
     """
     for state in states:
         readers = [(u.node, u.idx) for u in state.uses() if _overwrites(b.graph, u.node, u.idx)]

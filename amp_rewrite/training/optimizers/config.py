@@ -52,11 +52,6 @@ def arguments(
 def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
     """Return a copy of a configuration.
 
-    Args:
-        config: What a user passed.
-        where: What it is the configuration of.
-        error: What to raise.
-
     Raises:
         AmpError: `error`: it is not a mapping.
     """
@@ -72,10 +67,6 @@ def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
 
 def custom_classes(custom_objects: Any, error: type[AmpError]) -> Mapping[str, type[Any]]:
     """Return the classes that a user restores configurations with, by name; None is none.
-
-    Args:
-        custom_objects: What a user passed.
-        error: What to raise.
 
     Raises:
         AmpError: `error`: it is not a mapping to classes with `from_config`.

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
 from amp_rewrite.graph.keys import PART_KEY
 from amp_rewrite.graph.part import Part
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
+from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers.gradient import Raw
 

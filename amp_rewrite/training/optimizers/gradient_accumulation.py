@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,20 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.part import Part, part_of
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph
+from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
-from amp_rewrite.training.optimizers.batch_weights import BatchWeights, batch_weights
-from amp_rewrite.training.optimizers.by_loss import parts_of, remember_parts
 from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
-from amp_rewrite.training.optimizers.gradient import Gradient, dense, unwrap, values_of, wrap
+from amp_rewrite.training.optimizers.gradient import (
+    Gradient,
+    dense,
+    parts_of,
+    remember_parts,
+    unwrap,
+    values_of,
+    wrap,
+)
 from amp_rewrite.training.optimizers.group import NORM
 from amp_rewrite.training.optimizers.joint_condition import FINITE
 from amp_rewrite.training.optimizers.slots import Variable
@@ -75,17 +83,7 @@ class Accumulation:
             OptimizerValueError: It is below 1, or too large to be a factor of gradients.
             OptionError: `conditional` is neither.
         """
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptimizerTypeError(
-                "the number of batches to accumulate must be an integer", found=repr(steps)
-            )
-        if not 1 <= steps <= _MOST:
-            raise OptimizerValueError(
-                "impossible number of batches to accumulate",
-                found=f"{steps!r:.60}",
-                expected=f"1 to {_MOST}",
-            )
-        self.steps = int(steps)
+        self.steps = check.whole("number of batches to accumulate", steps, low=1, high=_MOST)
         self._mode = check_mode(conditional)
         self._totals: dict[State, ir.Value] = {}
         self._counter: State | None = None
@@ -292,3 +290,41 @@ def _joined(
         return None
     both = b.where(b.logical_and(boundary, finite), value, waiting)
     return b.shaped_like(both, waiting)
+
+
+@dataclass(frozen=True)
+class BatchWeights:
+    """How much the present batch counts, and those so far.
+
+    Attributes:
+        batch: What the loss of this batch was divided by.
+        state: The sum over the batches before.
+        total: The sum over the batches so far.
+    """
+
+    batch: ir.Value
+    state: State
+    total: ir.Value
+
+    def weighted(self, b: Builder, gradient: ir.Value) -> ir.Value:
+        """Return the gradient of the sum of the batch's losses, from that of their mean."""
+        return b.mul(gradient, b.cast_like(self.batch, gradient))
+
+    def mean(self, b: Builder, total: ir.Value) -> ir.Value:
+        """Return the mean of a sum over the batches so far; 0 if nothing counts."""
+        divisor = b.where(b.equal(self.total, 0.0), b.ones_like(self.total), self.total)
+        return b.div(total, b.cast_like(divisor, total))
+
+
+def batch_weights(graph: TrainingGraph, b: Builder, name: str, role: str) -> BatchWeights | None:
+    """Add up what the loss that was differentiated last is divided by.
+
+    Returns:
+        The weights, or None if all batches count alike: the loss is not a weighted mean.
+    """
+    compared = None if graph.loss is None else compared_by(graph.loss.value)
+    if compared is None or compared.denominator is None:
+        return None
+    batch = compared.denominator
+    state = graph.state(name, np.array(0, b.type_of(batch).numpy()), role)
+    return BatchWeights(batch, state, b.shaped_like(b.add(state.value, batch), state.value))

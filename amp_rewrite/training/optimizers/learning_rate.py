@@ -61,13 +61,7 @@ class LearningRate:
             state.assign(base)
 
     def add_to(self, graph: TrainingGraph, b: Builder, counter: State) -> ir.Value:
-        """Return the learning rate of a step, float32, shape (): the state, times the schedule.
-
-        Args:
-            graph: Gets the state if it has none.
-            b: Adds the nodes.
-            counter: Counts the steps.
-        """
+        """Return the learning rate of a step, float32, shape (): the state, times the schedule."""
         if graph not in self._states:
             initial = np.array(self.base, np.float32)
             self._states[graph] = graph.state(self._state, initial, LEARNING_RATE)

@@ -204,11 +204,7 @@ class ParameterGroups(OptimizerWrapper):
         return parts
 
     def _names(self, variables: Sequence[State]) -> dict[str, str]:
-        """Return variable -> the name of its group.
-
-        Raises:
-            OptimizerValueError: One is in two.
-        """
+        """Return variable -> the name of its group."""
         names = {v.name: _REST for v in variables}
         for group, name in zip(self._groups, list(self.members)[1:], strict=True):
             for variable in selected(variables, group.variables, f"group {name!r}"):

@@ -119,11 +119,6 @@ class OptimizerStates:
 def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) -> None:
     """Replace the present values of states.
 
-    Args:
-        optimizer: The name that errors show.
-        states: What is replaced.
-        weights: The new values, in the same order.
-
     Raises:
         OptimizerValueError: Their number or a shape differs; nothing is replaced then.
         OptionError: One is no tensor of numbers, or of another kind; the same.

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
+from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, low_dtype
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
@@ -51,15 +52,9 @@ class Storage:
         Raises:
             OptimizerValueError: One is unknown.
         """
-        _one_of("rounding", self.rounding, ROUNDINGS)
-        _one_of("slot_dtype", self.slot_dtype, (FLOAT32.name, *LOW))
-
-
-def _one_of(name: str, found: object, known: tuple[str, ...]) -> None:
-    if not isinstance(found, str) or found not in known:
-        raise OptimizerValueError(
-            f"unknown {name}", found=repr(found), expected=" or ".join(map(repr, known))
-        )
+        slot_dtypes = (FLOAT32.name, *LOW)
+        arguments.one_of("rounding", self.rounding, ROUNDINGS, error=OptimizerValueError)
+        arguments.one_of("slot_dtype", self.slot_dtype, slot_dtypes, error=OptimizerValueError)
 
 
 @dataclass(frozen=True)

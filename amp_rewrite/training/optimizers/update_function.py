@@ -32,13 +32,7 @@ class UpdateFunctions:
         self._made: dict[Hashable, tuple[ir.Function, list[int]]] = {}
 
     def call(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
-        """Add a call; return the new value of the variable (or of rows of it) and its new slots.
-
-        Args:
-            given: See `UpdateRule.update`.
-            shared: See `UpdateRule.update`.
-            slots: See `UpdateRule.update`.
-        """
+        """Add a call; return the new value of the variable (or of rows of it) and its new slots."""
         tensors = [given.value, given.multiple, *slots, *_tensors(shared)]
         variant = self._rule.variant(given.variable)
         key = variant, tuple(self._b.type_of(v) for v in tensors)

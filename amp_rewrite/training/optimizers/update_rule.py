@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +14,29 @@ import onnx_ir as ir
 from amp_rewrite.errors import UnsupportedError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
+
+T = TypeVar("T")
+
+
+class Hyperparameter(Generic[T]):
+    """A member of an optimizer that is a field of its rule; setting it makes another rule."""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        """Take note of the name that it has in the optimizer and in the rule."""
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self, instance: Any, owner: type[Any]) -> T: ...
+    def __get__(self, instance: Any, owner: type[Any]) -> T | Self:
+        """Return the rule's value."""
+        return self if instance is None else getattr(instance.rule, self._name)
+
+    def __set__(self, instance: Any, value: T) -> None:
+        """Set the rule's value, which is checked; `Optimizer.__setattr__` says when it can be."""
+        instance.rule = replace(instance.rule, **{self._name: value})
+
 
 _CHECK = "check"
 """Key in the metadata of a rule's field: (name, value) -> the value, checked."""

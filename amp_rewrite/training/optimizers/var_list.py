@@ -17,11 +17,6 @@ _KINDS = State | GraphValue | ir.Value | str
 def chosen(graph: TrainingGraph, loss: GraphValue, var_list: object) -> list[Any]:
     """Return the variables, and other values, that a loss is differentiated with respect to.
 
-    Args:
-        graph: The training graph.
-        loss: What is differentiated.
-        var_list: See `Optimizer.compute_gradients`.
-
     Returns:
         A State for each variable, a GraphValue for every other value; each once.
 

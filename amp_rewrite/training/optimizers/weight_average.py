@@ -82,7 +82,8 @@ class WeightAverage(OptimizerWrapper):
         super().__init__(optimizer)
         self._decay = None if decay is None else check.number("decay", decay, high=1)
         self._warm_up = check.flag("warm_up", warm_up)
-        self._start, self._every = _count("start", start, 0), _count("every", every, 1)
+        self._start = check.whole("start", start, low=0)
+        self._every = check.whole("every", every, low=1)
 
     def apply_reduced(
         self,
@@ -149,15 +150,3 @@ def _average_of(graph: TrainingGraph, variable: State) -> State:
     wide = np.dtype(np.float64 if variable.dtype.itemsize == 8 else np.float32)
     initial = np.asarray(variable.read()).astype(wide)
     return graph.state(f"{variable.name}/{AVERAGE}", initial, AVERAGE)
-
-
-def _count(name: str, given: object, low: int) -> int:
-    """Return a number of steps.
-
-    Raises:
-        OptimizerTypeError: It is not an integer.
-        OptimizerValueError: It is too small.
-    """
-    if isinstance(given, bool) or not isinstance(given, int | np.integer):
-        raise OptimizerTypeError(f"{name} must be an integer", found=repr(given))
-    return int(check.number(name, int(given), low=low))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
-from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import registry
 from amp_rewrite.training.optimizers.config import arguments
 from amp_rewrite.training.optimizers.gradient import Gradient
@@ -15,6 +15,8 @@ from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import TrainOp
+
+E = TypeVar("E", bound=AmpError)
 
 INSIDE = (
     *("compute_gradients", "reduce_gradients", "get_gradients", "touches_rows_only"),
@@ -51,12 +53,7 @@ class OptimizerWrapper(Optimizer):
         self.supports_loss_scaling = supports and optimizer.supports_loss_scaling
         self.scales_loss = type(self).scales_loss or optimizer.scales_loss
         if optimizer.scales_loss and not supports:
-            raise OptimizerValueError(
-                "Loss scaling is not supported with this collective",
-                where=optimizer.get_name(),
-                found=f"{type(self).__name__}, whose supports_loss_scaling is False",
-                remedy="reduce gradients by a sum or a mean",
-            )
+            raise unscalable(optimizer, type(self), OptimizerValueError)
 
     @property
     def inner_optimizer(self) -> Optimizer:
@@ -175,6 +172,16 @@ class OptimizerWrapper(Optimizer):
         given = arguments(cls, config, OptimizerTypeError)
         inner = registry.get(given.pop(cls.inner_argument), custom_objects=custom_objects)
         return cls(**given, **{cls.inner_argument: inner})
+
+
+def unscalable(optimizer: Optimizer, collective: type[Optimizer], error: type[E]) -> E:
+    """Return the error about a collective that a loss scale would change."""
+    return error(
+        "Loss scaling is not supported with this collective",
+        where=optimizer.get_name(),
+        found=f"{collective.__name__}, whose supports_loss_scaling is False",
+        remedy="reduce gradients by a sum or a mean",
+    )
 
 
 class _Inside:

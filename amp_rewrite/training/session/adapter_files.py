@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import OptionError, SaveError
-from amp_rewrite.graph.io.atomic import Replacement, check_target
+from amp_rewrite.graph.io.atomic import Replacement, check_target, writing
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.session.checkpoint import write_tensors
@@ -44,7 +44,7 @@ def write_adapters(
             remedy="add them with amp_rewrite.lora before minimize, or use export",
         )
     target = os.path.abspath(path_text(folder, SaveError))
-    try:
+    with writing("adapters", target):
         os.makedirs(target, exist_ok=True)
         for name in (TENSORS, CONFIG):
             check_target(target, name)
@@ -53,13 +53,6 @@ def write_adapters(
             config.file.write(json.dumps(_config(adapters), indent=2).encode())
             tensors.commit(TENSORS)
             config.commit(CONFIG)
-    except OSError as error:
-        raise SaveError(
-            "the adapters cannot be written",
-            where=target,
-            found=error.strerror or error,
-            remedy="choose a writable folder with enough room",
-        ) from error
 
 
 def _tensors(adapters: Sequence[Adapter], states: Mapping[str, Array]) -> dict[str, Array]:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import CheckpointError, SaveError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.io.atomic import Replacement, check_target
+from amp_rewrite.graph.io.atomic import Replacement, check_target, writing
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.keys import CHECKPOINT_KEY
 from amp_rewrite.training.session.slot_names import Slot
@@ -105,18 +105,10 @@ def write_checkpoint(
     target = os.path.abspath(path_text(path, SaveError))
     note = _note(roles, progress, {} if slots is None else slots, target)
     folder, name = os.path.split(target)
-    try:
-        check_target(folder, name)
-        with Replacement(folder, name) as replacement:
-            write_tensors(replacement.file, tensors, {CHECKPOINT_KEY: note})
-            replacement.commit(name)
-    except OSError as error:
-        raise SaveError(
-            "the checkpoint cannot be written",
-            where=target,
-            found=error.strerror or error,
-            remedy="choose a writable folder with enough room",
-        ) from error
+    check_target(folder, name)
+    with writing("checkpoint", target), Replacement(folder, name) as replacement:
+        write_tensors(replacement.file, tensors, {CHECKPOINT_KEY: note})
+        replacement.commit(name)
 
 
 def _note(

@@ -41,13 +41,7 @@ class Inputs:
     """The data inputs of a step, and what fits them."""
 
     def __init__(self, graph: ir.Graph, names: tuple[str, ...], checks: InputChecks) -> None:
-        """Read the declarations of the data inputs of a step.
-
-        Args:
-            graph: The step.
-            names: The names of its data inputs.
-            checks: What is checked of the numbers.
-        """
+        """Read the declarations of the data inputs of a step."""
         self._checks = checks
         values = {str(v.name): v for v in graph.inputs}
         self.declared = {name: values[name] for name in names}
@@ -101,11 +95,7 @@ class Inputs:
         return fed
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:
-        """Refuse a batch without an example: the mean over it is NaN.
-
-        Raises:
-            FeedError: All inputs with a batch of any length have one of length 0.
-        """
+        """Refuse a batch without an example: the mean over it is NaN."""
         batches = {name: _shape(fed[name]) for name in fed if self._has_open_batch(name)}
         if batches and all(shape[0] == 0 for shape in batches.values()):
             raise FeedError(

@@ -36,13 +36,7 @@ class HeldSteps:
     """Runs the first steps of a session once more, on the CPU, and compares."""
 
     def __init__(self, step: Step, provider: str, target: Target) -> None:
-        """Compile nothing yet.
-
-        Args:
-            step: The step.
-            provider: What it is called in errors.
-            target: The target of the session.
-        """
+        """Compile nothing yet."""
         self._provider = provider
         self._near = NEAR if step.info.precision == FLOAT32.name else NEAR_LOW
         self._roles = {state.name: state.role for state in step.info.states}

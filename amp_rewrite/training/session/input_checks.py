@@ -30,10 +30,6 @@ class InputChecks:
     def __init__(self, limits: InputLimits, non_finite: object = ALLOW) -> None:
         """Keep what to check.
 
-        Args:
-            limits: What the step can compute with.
-            non_finite: One of NON_FINITE.
-
         Raises:
             OptionError: It is none of them.
         """
@@ -114,11 +110,7 @@ def _on_host(tensor: Any) -> Array | None:
 
 
 def _check_range(name: str, array: Array, limits: IndexRange) -> None:
-    """Refuse integers out of range.
-
-    Raises:
-        FeedError: There is one.
-    """
+    """Refuse integers out of range."""
     low, high = array.min(), array.max()
     within = low >= limits.low and (limits.high is None or high < limits.high)
     if limits.averages and limits.ignored is not None and low == high == limits.ignored:
@@ -150,11 +142,7 @@ def _check_range(name: str, array: Array, limits: IndexRange) -> None:
 
 
 def _check_finite(name: str, array: Array) -> None:
-    """Refuse numbers that are not finite.
-
-    Raises:
-        FeedError: There is one.
-    """
+    """Refuse numbers that are not finite."""
     if not _is_floating(array):
         return
     wrong = ~np.isfinite(array)

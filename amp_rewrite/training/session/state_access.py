@@ -120,11 +120,7 @@ class StateAccess:
             raise RunError("the session is closed", remedy="make a new TrainingSession")
 
     def _setting(self, name: str) -> StateInfo:
-        """Return the state that holds a number that can be set.
-
-        Raises:
-            OptionError: There is none.
-        """
+        """Return the state that holds a number that can be set."""
         self.check_open()
         states = {s.name: s for s in self.info.states if s.role in _SETTABLE}
         if name in states:

@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.runtimes.ort.ort_values import Array, empty, is_numpys, to_array, to_ort_value
+from amp_rewrite.runtimes.ort.ort_values import (
+    Array,
+    empty,
+    is_numpys,
+    shared_array,
+    to_array,
+    to_ort_value,
+    zeros_on_host,
+)
 from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.step.step_info import StateInfo
 
@@ -31,15 +39,26 @@ class States:
         initial: Mapping[str, ir.TensorProtocol],
         device: Device,
     ) -> None:
-        """Allocate both sets on a device, and fill the first with the initial values."""
+        """Allocate both sets on a device, and fill the first with the initial values.
+
+        On the host, what begins as zeros takes no memory before the first step, as slots do.
+        """
         self.info = {state.name: state for state in states}
         self._device = device
         self.current = 0
-        self.sets: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-        for name, state in self.info.items():
-            for tensors in self.sets:
-                tensors[name] = empty(state.shape, _dtype(state), device)
-            self._write(name, initial[name].numpy())
+        self.sets: tuple[dict[str, Any], dict[str, Any]] = (self._allocated(), self._allocated())
+        for name in self.info:
+            array = initial[name].numpy()
+            if not device.is_host or array.reshape(-1).view(np.uint8).any():
+                self._write(name, array)
+
+    def _allocated(self) -> dict[str, Any]:
+        """Return a set of states, of zeros on the host and of any numbers elsewhere."""
+        kinds = [(state.shape, _dtype(state)) for state in self.info.values()]
+        if self._device.is_host:
+            return dict(zip(self.info, zeros_on_host(kinds), strict=True))
+        found = [empty(shape, dtype, self._device) for shape, dtype in kinds]
+        return dict(zip(self.info, found, strict=True))
 
     def advance(self) -> None:
         """Make what the last step wrote the present values."""
@@ -89,6 +108,9 @@ class States:
 
     def _write(self, name: str, array: Any) -> None:
         """Copy an array to the device."""
+        if self._device.is_host:
+            shared_array(self.sets[self.current][name])[...] = array
+            return
         owned = np.array(array, _dtype(self.info[name]).numpy(), order="C")
         target = self.sets[self.current][name]
         if is_numpys(owned.dtype):
@@ -101,3 +123,33 @@ def _dtype(state: StateInfo) -> ir.DataType:
     member = elements.element(state.dtype)
     assert member is not None, "a step describes its states by ONNX type names"
     return ir.DataType(member)
+
+
+class ClosedStates:
+    """Answers for the optimizer's states after their session: single numbers are kept.
+
+    The learning rate, the steps and the loss scale are what training left. Larger tensors went with
+    the session: their initial values would be mistaken for trained ones.
+    """
+
+    def __init__(self, numbers: Mapping[str, Array]) -> None:
+        """Keep the last values of single numbers, by the names of their states."""
+        self._known = dict(numbers)
+
+    def read_state(self, name: str) -> Array:
+        """Return the last value of a state, or what was assigned since.
+
+        Raises:
+            RunError: It is not kept.
+        """
+        if name not in self._known:
+            raise RunError(
+                "the session that held the state is closed",
+                where=name,
+                remedy="read it before the session is closed, or save a checkpoint",
+            )
+        return self._known[name].copy()
+
+    def assign_state(self, name: str, value: Array) -> None:
+        """Keep a value that sessions to come begin with."""
+        self._known[name] = value

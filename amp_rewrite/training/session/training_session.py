@@ -34,7 +34,6 @@ from amp_rewrite.training.session.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from amp_rewrite.training.session.closed_states import ClosedStates
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
@@ -42,16 +41,19 @@ from amp_rewrite.training.session.held_steps import held_steps
 from amp_rewrite.training.session.input_checks import ALLOW, InputChecks
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.openvino_limits import check_openvino
-from amp_rewrite.training.session.outcome import Outcome
-from amp_rewrite.training.session.partial_restore import Restored, begun_averages, fitting
+from amp_rewrite.training.session.partial_restore import (
+    Restored,
+    begun_averages,
+    fitted,
+    fitting,
+    state_tensors,
+)
 from amp_rewrite.training.session.programs import AnyProgram, Programs, default_options
-from amp_rewrite.training.session.scale_states import fitted, state_tensors
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
-from amp_rewrite.training.session.skips import skip_watches
+from amp_rewrite.training.session.skips import Outcome, skip_watches, warn_if_unscaled
 from amp_rewrite.training.session.slot_names import by_slot, slots_of, uncertain
 from amp_rewrite.training.session.slow_device import warn_if_slow
-from amp_rewrite.training.session.states import States
-from amp_rewrite.training.session.unscaled import warn_if_unscaled
+from amp_rewrite.training.session.states import ClosedStates, States
 from amp_rewrite.training.session.waiting import Waiting
 from amp_rewrite.training.step.export import set_weights
 from amp_rewrite.training.step.input_limits import input_limits

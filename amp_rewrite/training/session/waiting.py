@@ -63,9 +63,6 @@ class Waiting:
     def check_restored(self, tensors: Mapping[str, Any]) -> None:
         """Refuse sums of one process for several shards, each of which would add all of them.
 
-        Args:
-            tensors: What a checkpoint holds.
-
         Raises:
             CheckpointError: Gradients wait in it, and there are several shards.
         """

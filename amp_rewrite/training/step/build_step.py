@@ -70,7 +70,10 @@ def build_step(
             are no such names.
     """
     if "target" in changes and "precision" not in changes and options is None:
-        changes = {**changes, **low_of(precision, known_targets.find(changes["target"]))}
+        changes = {
+            **changes,
+            **low_of(precision, known_targets.find(changes["target"] or known_targets.DEFAULT)),
+        }
     chosen = changed(options, **changes)
     if precision is None and options is not None:
         precision = chosen.precision

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 from amp_rewrite.dtypes import FLOAT32, LOW, SHORT
 from amp_rewrite.errors import OptionError, StepError
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.keys import BATCH_KEY, STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed
 from amp_rewrite.targets import Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.step.cut import values_by_name
 from amp_rewrite.training.step.step import Step
+
+_EXAMPLES = 64
+"""How many examples a batch of free length counts where a target's running times are weighed."""
 
 
 def chosen_precision(precision: str | None) -> str:
@@ -110,7 +113,12 @@ def _rewritten(step: Step, options: RewriteOptions) -> Step:
     found = [values[name] for name in dict.fromkeys(ends) if name in values]
     computed = [v for v in found if v.producer() is not None]
     graph.outputs.extend(v for v in computed if not v.is_graph_output())
-    result = rewrite(model, options)
+    model.metadata_props[BATCH_KEY] = str(_EXAMPLES)
+    try:
+        result = rewrite(model, options)
+    finally:
+        del model.metadata_props[BATCH_KEY]
+    result.model.metadata_props.pop(BATCH_KEY, None)
     info = replace(step.info, precision=options.precision)
     result.model.metadata_props[STEP_KEY] = info.to_json()
     return replace(step, model=result.model, info=info, rewriting=result)

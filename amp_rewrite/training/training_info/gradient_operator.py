@@ -22,10 +22,6 @@ def resolve(node: ir.Node, scope: Scope) -> None:
 
     From then on renaming and inlining do no harm, and sorting puts the node behind y.
 
-    Args:
-        node: The Gradient node.
-        scope: The graphs in which it finds names.
-
     Raises:
         TrainingInfoError: A name denotes no value, or inputs and outputs do not match the names.
     """

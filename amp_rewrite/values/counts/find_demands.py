@@ -37,11 +37,11 @@ class Step(NamedTuple):
 
     Attributes:
         demand: Who demands.
-        because: The next vertex on the way to it.
+        because: The next vertex on the way to it, or None for the one who demands.
     """
 
     demand: Demand
-    because: int
+    because: int | None
 
 
 Demanded = Callable[[TypeGraph, int], Sequence[tuple[int, str, str]]]

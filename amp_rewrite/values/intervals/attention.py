@@ -35,12 +35,8 @@ def _attention(op: Operation) -> list[Interval]:
     return [averaged(values), keys, values, i.ANY][: op.n_outputs]
 
 
-def _rotary(op: Operation) -> Interval:
-    return rotated(op.of(0), op.of(1), op.of(2))
-
-
 RULES: Mapping[str, Rule] = {
     "Attention": _attention,
-    "RotaryEmbedding": _rotary,
+    "RotaryEmbedding": lambda op: rotated(op.of(0), op.of(1), op.of(2)),
 }
 """Operator of ai.onnx -> what its results are bound to be."""

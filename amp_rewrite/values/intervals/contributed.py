@@ -36,10 +36,6 @@ def _gelu(op: Operation) -> Interval:
     return curves.dented(curves.LEAST_GELU, _sum(op, 0, 1))
 
 
-def _quick_gelu(op: Operation) -> Interval:
-    return curves.swish(op.of(0), op.attribute("alpha", QUICK))
-
-
 def _last(op: Operation, data: int, scale: int) -> float:
     """Return the length of the last axis of some data, which is that of its scale."""
     length = normalizing.count(normalizing.lengths_from(op.shape(data), -1))
@@ -50,14 +46,6 @@ def _skip(op: Operation, beta: int, bias: int) -> list[Interval]:
     """Bound a normalization of input + skip + bias, which gives that sum as well."""
     result = normalizing.normal(op, _last(op, 0, 2), 2, beta)
     return [result, i.ANY, i.NOT_NEGATIVE, _sum(op, 0, 1, bias)][: op.n_outputs]
-
-
-def _skip_layer(op: Operation) -> list[Interval]:
-    return _skip(op, beta=3, bias=4)
-
-
-def _skip_rms(op: Operation) -> list[Interval]:
-    return _skip(op, beta=len(op.inputs), bias=3)
 
 
 def _embedded(op: Operation) -> list[Interval]:
@@ -101,10 +89,6 @@ def _activated(op: Operation, x: Interval) -> Interval:
 _BOUNDED = {"HardSigmoid": i.UNIT, "Sigmoid": i.UNIT, "Tanh": i.SIGNED_UNIT}
 
 
-def _fused_gemm(op: Operation) -> Interval:
-    return _activated(op, _first(_GEMM(op)))
-
-
 def _fused_convolution(op: Operation) -> Interval:
     """Bound a convolution, to which a fourth input is added before it is activated."""
     product = _first(_CONV(op))
@@ -144,10 +128,6 @@ def _grouped(op: Operation) -> list[Interval]:
     return [averaged(values), i.ANY, values, i.ANY][: op.n_outputs]
 
 
-def _rotary(op: Operation) -> Interval:
-    return rotated(op.of(0), op.of(2), op.of(3))
-
-
 RULES: Mapping[str, Rule] = {
     "Attention": _with_weights(_attention),
     "BiasAdd": lambda op: _sum(op, 0, 1, 2),
@@ -156,15 +136,15 @@ RULES: Mapping[str, Rule] = {
     "EmbedLayerNormalization": _embedded,
     "FastGelu": _gelu,
     "FusedConv": _with_weights(_fused_convolution),
-    "FusedGemm": _with_weights(_fused_gemm),
+    "FusedGemm": _with_weights(lambda op: _activated(op, _first(_GEMM(op)))),
     "FusedMatMul": _with_weights(_matmul),
     "Gelu": _gelu,
     "GroupNorm": _group,
     "GroupQueryAttention": _grouped,
     "MultiHeadAttention": _multi_head,
-    "QuickGelu": _quick_gelu,
-    "RotaryEmbedding": _rotary,
-    "SkipLayerNormalization": _skip_layer,
-    "SkipSimplifiedLayerNormalization": _skip_rms,
+    "QuickGelu": lambda op: curves.swish(op.of(0), op.attribute("alpha", QUICK)),
+    "RotaryEmbedding": lambda op: rotated(op.of(0), op.of(2), op.of(3)),
+    "SkipLayerNormalization": lambda op: _skip(op, beta=3, bias=4),
+    "SkipSimplifiedLayerNormalization": lambda op: _skip(op, beta=len(op.inputs), bias=3),
 }
 """Operator of com.microsoft -> what its results are bound to be."""

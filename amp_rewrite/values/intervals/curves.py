@@ -27,37 +27,9 @@ def _within(bounds: Interval) -> Rule:
     return lambda op: bounds
 
 
-def _exp(x: float) -> float:
-    return math.exp(x) if x > -math.inf else 0.0
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0 else -math.inf
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
-
-
-def _softplus(x: float) -> float:
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-def _softsign(x: float) -> float:
-    return math.copysign(1.0, x) if math.isinf(x) else x / (1 + abs(x))
-
-
-def _relu(op: Operation) -> Interval:
-    return i.largest(op.of(0), i.ZERO)
-
-
 def _leaky(op: Operation) -> Interval:
     """Scale what is below zero; with a negative slope it ends above zero."""
     return _bent(op.of(0), i.point(op.attribute("alpha", 0.01)))
-
-
-def _prelu(op: Operation) -> Interval:
-    return _bent(op.of(0), op.of(1))
 
 
 def _bent(x: Interval, slope: Interval) -> Interval:
@@ -66,10 +38,6 @@ def _bent(x: Interval, slope: Interval) -> Interval:
         return x
     below = i.multiply(i.between(x.low, min(x.high, 0.0)), slope)
     return below if x.high <= 0 else (i.between(0.0, x.high) | below).scattered()
-
-
-def _elu(op: Operation) -> Interval:
-    return _exponential(op, op.attribute("alpha", 1.0), 1.0)
 
 
 def _selu(op: Operation) -> Interval:
@@ -100,10 +68,6 @@ def swish(x: Interval, alpha: float) -> Interval:
 
 def _dented(least: float) -> Rule:
     return lambda op: dented(least, op.of(0))
-
-
-def _swish(op: Operation) -> Interval:
-    return swish(op.of(0), op.attribute("alpha", 1.0))
 
 
 def _hard_sigmoid(op: Operation) -> Interval:
@@ -140,27 +104,27 @@ RULES: Mapping[str, Rule] = {
     "Celu": _celu,
     "Cos": _within(i.SIGNED_UNIT),
     "Cosh": _within(i.between(1.0, math.inf)),
-    "Elu": _elu,
+    "Elu": lambda op: _exponential(op, op.attribute("alpha", 1.0), 1.0),
     "Erf": _monotone(math.erf),
-    "Exp": _monotone(_exp),
+    "Exp": _monotone(lambda x: math.exp(x) if x > -math.inf else 0.0),
     "Gelu": _dented(LEAST_GELU),
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "LeakyRelu": _leaky,
-    "Log": _monotone(_log),
+    "Log": _monotone(lambda x: math.log(x) if x > 0 else -math.inf),
     "LogSoftmax": _within(i.between(-math.inf, 0.0)),
     "Mish": _dented(_LEAST_MISH),
-    "PRelu": _prelu,
-    "Relu": _relu,
+    "PRelu": lambda op: _bent(op.of(0), op.of(1)),
+    "Relu": lambda op: i.largest(op.of(0), i.ZERO),
     "Selu": _selu,
     "Shrink": _shrink,
-    "Sigmoid": _monotone(_sigmoid),
+    "Sigmoid": _monotone(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0),
     "Sin": _within(i.SIGNED_UNIT),
     "Sinh": _monotone(math.sinh),
     "Softmax": _within(i.UNIT),
-    "Softplus": _monotone(_softplus),
-    "Softsign": _monotone(_softsign),
-    "Swish": _swish,
+    "Softplus": _monotone(lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x)))),
+    "Softsign": _monotone(lambda x: math.copysign(1.0, x) if math.isinf(x) else x / (1 + abs(x))),
+    "Swish": lambda op: swish(op.of(0), op.attribute("alpha", 1.0)),
     "Tanh": _monotone(math.tanh),
     "ThresholdedRelu": _thresholded,
 }

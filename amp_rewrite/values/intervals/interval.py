@@ -183,8 +183,9 @@ def total(term: Interval, count: float, share: float) -> Interval:
     error = count * share
     low, high = finite_product(term.low, count), finite_product(term.high, count)
     room = finite_product(term.magnitude, count) * error
-    low = low * max(0.0, 1 - error) if low >= 0 else low - room
-    high = high * max(0.0, 1 - error) if high <= 0 else high + room
+    left = max(0.0, 1 - error)
+    low = finite_product(low, left) if low >= 0 else low - room
+    high = finite_product(high, left) if high <= 0 else high + room
     return between(low, high)
 
 

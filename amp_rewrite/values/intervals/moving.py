@@ -24,16 +24,8 @@ def _some(op: Operation) -> Interval:
     return op.of(0).scattered()
 
 
-def _some_in_parts(op: Operation) -> list[Interval]:
-    return [op.of(0).scattered()] * op.n_outputs
-
-
 def _some_or_zero(op: Operation) -> Interval:
     return (op.of(0) | i.ZERO).scattered()
-
-
-def _concat(op: Operation) -> Interval:
-    return i.union(*op.of_all())
 
 
 def _pad(op: Operation) -> Interval:
@@ -54,10 +46,6 @@ def _scattered(updates: int) -> Rule:
         return (op.of(0) | op.of(updates)).scattered()
 
     return rule
-
-
-def _one_hot(op: Operation) -> Interval:
-    return op.of(2).scattered()
 
 
 def _cast(op: Operation) -> Interval:
@@ -130,16 +118,12 @@ def _dequantized(op: Operation) -> Interval:
     return i.multiply(steps, op.of(1)).scattered()
 
 
-def _top_k(op: Operation) -> list[Interval]:
-    return [op.of(0).scattered(), i.NOT_NEGATIVE][: op.n_outputs]
-
-
 RULES: Mapping[str, Rule] = {
     "Cast": _cast,
     "CastLike": _cast,
     "CenterCropPad": _some_or_zero,
     "Compress": _some,
-    "Concat": _concat,
+    "Concat": lambda op: i.union(*op.of_all()),
     "ConstantOfShape": _filled,
     "DepthToSpace": _rearranged,
     "DequantizeLinear": _dequantized,
@@ -152,7 +136,7 @@ RULES: Mapping[str, Rule] = {
     "GatherND": _some,
     "Identity": _rearranged,
     "MaxUnpool": _some_or_zero,
-    "OneHot": _one_hot,
+    "OneHot": lambda op: op.of(2).scattered(),
     "Pad": _pad,
     "Reshape": _rearranged,
     "Resize": _resize,
@@ -162,11 +146,11 @@ RULES: Mapping[str, Rule] = {
     "ScatterND": _scattered(2),
     "Slice": _some,
     "SpaceToDepth": _rearranged,
-    "Split": _some_in_parts,
+    "Split": lambda op: [op.of(0).scattered()] * op.n_outputs,
     "Squeeze": _rearranged,
     "TensorScatter": _scattered(1),
     "Tile": _rearranged,
-    "TopK": _top_k,
+    "TopK": lambda op: [op.of(0).scattered(), i.NOT_NEGATIVE][: op.n_outputs],
     "Transpose": _rearranged,
     "Trilu": _some_or_zero,
     "Unique": _some,

@@ -45,25 +45,20 @@ def normal(op: Operation, together: float, scale: int, bias: int) -> Interval:
     return i.add(result, op.of(bias)) if op.has(bias) else result
 
 
-def _layer(op: Operation) -> list[Interval]:
+def _together(op: Operation) -> float:
+    """Return how many elements from the axis on there are; the scale of the last one tells too."""
     axis = op.attribute("axis", -1)
-    lengths = lengths_from(op.shape(0), axis)
-    if axis == -1 and count(lengths) == math.inf:
-        lengths = op.shape(1)
-    result = normal(op, count(lengths), 1, 2)
+    together = count(lengths_from(op.shape(0), axis))
+    return count(op.shape(1)) if axis == -1 and together == math.inf else together
+
+
+def _layer(op: Operation) -> list[Interval]:
+    result = normal(op, _together(op), 1, 2)
     return [result, i.ANY, i.NOT_NEGATIVE][: op.n_outputs]
 
 
 def _rms(op: Operation) -> Interval:
-    axis = op.attribute("axis", -1)
-    lengths = lengths_from(op.shape(0), axis)
-    if axis == -1 and count(lengths) == math.inf:
-        lengths = op.shape(1)
-    return normal(op, count(lengths), 1, 3)
-
-
-def _instance(op: Operation) -> Interval:
-    return normal(op, count(lengths_from(op.shape(0), 2)), 1, 2)
+    return normal(op, _together(op), 1, 3)
 
 
 def _group(op: Operation) -> Interval:
@@ -115,7 +110,7 @@ RULES: Mapping[str, Rule] = {
     "BatchNormalization": _batch,
     "GRU": _recurrent,
     "GroupNormalization": _group,
-    "InstanceNormalization": _instance,
+    "InstanceNormalization": lambda op: normal(op, count(lengths_from(op.shape(0), 2)), 1, 2),
     "LRN": _local_response,
     "LSTM": _recurrent,
     "LayerNormalization": _layer,

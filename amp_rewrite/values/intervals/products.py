@@ -14,13 +14,7 @@ from functools import reduce
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
-from amp_rewrite.values.intervals.row_sums import (
-    Layout,
-    columns,
-    filters,
-    rows,
-    transposed_filters,
-)
+from amp_rewrite.values.intervals.row_sums import Layout, columns, filters, rows, transposed_filters
 from amp_rewrite.values.sum_lengths import einsum_terms
 
 
@@ -43,10 +37,6 @@ def _gemm(op: Operation) -> Interval:
     result = i.scale(product, op.attribute("alpha", 1.0))
     bias = op.of(2) if op.has(2) else i.ZERO
     return i.add(result, i.scale(bias, op.attribute("beta", 1.0)))
-
-
-def _convolution(op: Operation) -> Interval:
-    return _windowed(op, filters, slice(1, None))
 
 
 def _transposed_convolution(op: Operation) -> Interval:
@@ -104,7 +94,7 @@ def _einsum(op: Operation) -> Interval:
 
 
 RULES: Mapping[str, Rule] = {
-    "Conv": _convolution,
+    "Conv": lambda op: _windowed(op, filters, slice(1, None)),
     "ConvTranspose": _transposed_convolution,
     "Einsum": _einsum,
     "Gemm": _gemm,

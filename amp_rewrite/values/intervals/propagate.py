@@ -109,6 +109,7 @@ class Intervals(Sweep[Interval]):
         self._rules = [rule or _anything for rule in rules]
         self._shows_input = [called[:2] in _SHOWING_INPUT for called in self.flat.operators]
         self._rounds = [not has(called, *_EXACT) for called in self.flat.operators]
+        self._casts = [has(called, Trait.CASTS) for called in self.flat.operators]
         n_values = self.flat.n_values
         # A value starts with its own number; ABSENT, the last entry, keeps that of ABSENT.
         self._numbers = [*range(n_values), ABSENT]
@@ -240,18 +241,24 @@ class Intervals(Sweep[Interval]):
         shows = self._shows_input[operator] and inputs
         origin = self._numbers[inputs[0]] if shows else ABSENT
         return [
-            self._number(value, self._stored(value, interval, operator), origin)
+            self._number(value, self._stored(value, interval, node), origin)
             for value, interval in zip(self.flat.outputs_of(node), results, strict=False)
         ]
 
-    def _stored(self, value: int, found: Interval, operator: int) -> Interval:
+    def _stored(self, value: int, found: Interval, node: int) -> Interval:
         """Return what becomes of a result that is rounded and stored in the type of a value."""
-        type_ = self._type(value)
+        type_, operator = self._type(value), self.flat.operator[node]
         if found is i.ANY:
             return type_.range
-        if self._rounds[operator] and not type_.is_integer:
+        rounds = self._rounds[operator] and not type_.is_integer
+        if rounds and not (self._casts[operator] and self._holds(node, type_)):
             found = found.rounded(type_.share, type_.tiny)
         return type_.fitted(found)
+
+    def _holds(self, node: int, type_: ElementType) -> bool:
+        """Tell whether a type holds every number of the range that a Cast reads from another."""
+        given = self._type(self.flat.inputs_of(node)[0])
+        return not given.is_integer and type_.share <= given.share and type_.tiny <= given.tiny
 
     def _number(self, value: int, interval: Interval, origin: int) -> int:
         """Return the number of the values of which the same is known."""

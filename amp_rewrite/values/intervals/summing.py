@@ -54,17 +54,9 @@ def _sum(op: Operation) -> Interval:
     return _summed(op, op.of(0))
 
 
-def _sum_of_magnitudes(op: Operation) -> Interval:
-    return _summed(op, i.absolute(op.of(0)))
-
-
 def _sum_of_squares(op: Operation) -> Interval:
     magnitude = i.absolute(op.of(0))
     return _summed(op, i.multiply(magnitude, magnitude))
-
-
-def _norm(op: Operation) -> Interval:
-    return i.increasing(math.sqrt, _sum_of_squares(op))
 
 
 def _log_sum(op: Operation) -> Interval:
@@ -83,10 +75,6 @@ def _log_sum_exp(op: Operation) -> Interval:
     return i.ANY if _may_be_empty(op) else i.between(x.low, x.high + room)
 
 
-def _mean(op: Operation) -> Interval:
-    return _averaged(op.of(0), reduced_length(op), op.share)
-
-
 def _averaged(x: Interval, count: float | None, share: float) -> Interval:
     """Bound a mean: between the extremes, but for the rounding of a sum of so many terms."""
     return i.total(x, 1.0, 1.0 if count is None else min(count * share, 1.0))
@@ -103,10 +91,6 @@ def _extreme(op: Operation) -> Interval:
 def _may_be_empty(op: Operation) -> bool:
     shape = op.shape(0)
     return shape is not None and 0 in shape
-
-
-def _extreme_in_window(op: Operation) -> list[Interval]:
-    return [_extreme(op), i.NOT_NEGATIVE][: op.n_outputs]
 
 
 def _mean_in_window(op: Operation) -> Interval:
@@ -139,13 +123,13 @@ RULES: Mapping[str, Rule] = {
     "CumSum": _cumulated,
     "GlobalAveragePool": _mean_of_channel,
     "GlobalMaxPool": _extreme,
-    "MaxPool": _extreme_in_window,
-    "ReduceL1": _sum_of_magnitudes,
-    "ReduceL2": _norm,
+    "MaxPool": lambda op: [_extreme(op), i.NOT_NEGATIVE][: op.n_outputs],
+    "ReduceL1": lambda op: _summed(op, i.absolute(op.of(0))),
+    "ReduceL2": lambda op: i.increasing(math.sqrt, _sum_of_squares(op)),
     "ReduceLogSum": _log_sum,
     "ReduceLogSumExp": _log_sum_exp,
     "ReduceMax": _extreme,
-    "ReduceMean": _mean,
+    "ReduceMean": lambda op: _averaged(op.of(0), reduced_length(op), op.share),
     "ReduceMin": _extreme,
     "ReduceSum": _sum,
     "ReduceSumSquare": _sum_of_squares,

@@ -57,10 +57,6 @@ def _multi_head(op: Operation, given: Given, samples: Samples) -> Estimate | Non
     return None if given[source] is None else _sum(given, source, 3)
 
 
-def _grouped(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    return given[2] if op.has(2) else given[0]
-
-
 def _activated(rule: EstimateRule) -> EstimateRule:
     """Make the rule of a product that goes through an activation."""
 
@@ -92,7 +88,7 @@ RULES: Mapping[str, EstimateRule] = {
     "FusedMatMul": _matmul,
     "Gelu": _gelu,
     "GroupNorm": standard.normalized(1, 2),
-    "GroupQueryAttention": _grouped,
+    "GroupQueryAttention": lambda op, given, samples: given[2] if op.has(2) else given[0],
     "MultiHeadAttention": _multi_head,
     "QuickGelu": _gelu,
     "RotaryEmbedding": _like("Identity"),

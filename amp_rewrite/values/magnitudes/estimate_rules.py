@@ -55,10 +55,6 @@ def _first(function: Callable[[Estimate], Estimate]) -> EstimateRule:
     return rule
 
 
-def _same(a: Estimate) -> Estimate:
-    return a
-
-
 def _folded(function: Callable[[Estimate, Estimate], Estimate]) -> EstimateRule:
     def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
         known = [a for a in given if a is not None]
@@ -312,7 +308,7 @@ _RECTIFIED = "Celu Elu Gelu HardSwish LeakyRelu Mish PRelu Relu Selu Softplus Sw
 _POOLED = "GlobalMaxPool MaxPool ReduceMax TopK"
 
 RULES: Mapping[str, EstimateRule] = {
-    **dict.fromkeys(_ALIKE.split(), _first(_same)),
+    **dict.fromkeys(_ALIKE.split(), _first(lambda a: a)),
     **dict.fromkeys(_RECTIFIED.split(), _first(Estimate.rectified)),
     **dict.fromkeys(_POOLED.split(), _first(_pooled)),
     "Abs": _first(_magnitude),

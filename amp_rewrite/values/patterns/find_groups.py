@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
+from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
@@ -42,11 +43,7 @@ class Group(NamedTuple):
     values: Mapping[str, int]
 
     def words(self, names: Sequence[str]) -> str:
-        """Return what reports call it: "LayerNormalization from ReduceMean_3 to Add_9".
-
-        Args:
-            names: By node, its name.
-        """
+        """Return what reports call it: "LayerNormalization from ReduceMean_3 to Add_9"."""
         if len(self.nodes) == 1:
             return f"{self.name} in {names[self.nodes[0]]}"
         return f"{self.name} from {names[self.nodes[0]]} to {names[self.nodes[-1]]}"
@@ -59,13 +56,16 @@ class _Match(NamedTuple):
     nodes: dict[int, bool]  # node -> whether it is part of the tail
 
 
-def find_groups(type_graph: TypeGraph, patterns: Iterable[Pattern]) -> list[Group]:
+def find_groups(
+    type_graph: TypeGraph, patterns: Iterable[Pattern], low: DType | None = None
+) -> list[Group]:
     """Return the groups of a model; where two share a node, that of the earlier pattern counts.
 
     A value inside a group is read inside it only, and is not an output of its graph: the group's
-    result is all that it gives.
+    result is all that it gives. With `low` a number may also be what that type rounds it to: of a
+    model that is stored in it nothing better is known, and runtimes compare what they read.
     """
-    view = PlainView(type_graph)
+    view = PlainView(type_graph, low)
     found: list[Group] = []
     taken: set[int] = set()
     places: dict[tuple[str, ...], Mapping[int, Sequence[int]]] = {}
@@ -159,7 +159,12 @@ def _is_number(view: PlainView, source: int, term: Number) -> bool:
     tensor = constant_tensor(view.type_graph, source)
     if tensor is None or tensor.size != 1:
         return False
-    return math.isclose(float(tensor.numpy().reshape(())), term.value, rel_tol=NEAR)
+    found, low = float(tensor.numpy().reshape(())), view.low
+    if math.isclose(found, term.value, rel_tol=NEAR):
+        return True
+    if low is None or not math.isclose(found, term.value, rel_tol=low.epsilon):
+        return False
+    return bool(low.numpy.type(found) == low.numpy.type(term.value))
 
 
 def _is_closed(view: PlainView, nodes: Mapping[int, bool], root: int) -> bool:

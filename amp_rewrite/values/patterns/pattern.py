@@ -34,7 +34,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant of one element with this value, as exact as float32 and exporters are."""
+    """A constant of one element with this value, as exact as types and exporters are."""
 
     value: float
 

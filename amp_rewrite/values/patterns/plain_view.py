@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
+from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 
@@ -23,9 +24,9 @@ class Reader(NamedTuple):
 class PlainView:
     """Producers and readers of values, seen through nodes that change nothing."""
 
-    def __init__(self, type_graph: TypeGraph) -> None:
-        """Look at a type graph; nothing is computed yet."""
-        self.type_graph = type_graph
+    def __init__(self, type_graph: TypeGraph, low: DType | None = None) -> None:
+        """Look at a type graph, whose numbers a runtime may see in `low`; nothing is computed."""
+        self.type_graph, self.low = type_graph, low
         self._flat = type_graph.flat
 
     def source(self, value: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from onnx import numpy_helper
 from rewrite_text import parse
 
@@ -13,6 +14,7 @@ from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.assumed_shapes import BATCH, LENGTH, assumed_elements, assumed_shapes
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.io.read_object import read_object
+from amp_rewrite.graph.keys import BATCH_KEY
 
 
 def shapes(flat: FlatGraph) -> dict[str, list[int | None]]:
@@ -40,6 +42,14 @@ def test_free_dimensions_are_a_batch_and_lengths() -> None:
     assert found["x"] == [BATCH, LENGTH, 8]
     assert found["h"] == [BATCH, LENGTH, 4]
     assert found["y"] == [BATCH, LENGTH, 4]
+
+
+@pytest.mark.parametrize(("said", "batch"), [("16", 16), ("many", BATCH), ("-1", BATCH)])
+def test_a_model_may_say_what_a_batch_counts(said: str, batch: int) -> None:
+    proto = model(PRODUCT, w=WEIGHT, s=SHAPE)
+    proto.metadata_props.add(key=BATCH_KEY, value=said)
+    for flat in (read_flat(proto), FlatModel.of(ir.from_proto(proto))):
+        assert shapes(flat)["h"] == [batch, LENGTH, 4]
 
 
 def test_equal_names_have_equal_lengths() -> None:
@@ -74,6 +84,48 @@ def test_a_model_in_memory_has_the_shapes_of_its_file() -> None:
     assert shapes(read_object(made)) == shapes(FlatModel.of(made)) == found
 
 
+def test_initializers_of_early_files_need_not_be_inputs() -> None:
+    proto = model(PRODUCT, w=WEIGHT, s=SHAPE)
+    proto.ir_version = 3
+    for flat in (read_flat(proto), FlatModel.of(ir.from_proto(proto))):
+        assert shapes(flat)["y"] == [BATCH, LENGTH, 4]
+
+
 def test_what_inference_refuses_leaves_what_is_recorded() -> None:
     text = "g (float[2,8] x, float[3,5] z) => (y) { h = MatMul(x, z) y = Relu(h) }"
     assert shapes(read_flat(parse(text)))["x"] == [2, 8]
+
+
+def test_what_is_computed_of_shapes_is_known() -> None:
+    # Inference follows neither ConstantOfShape nor Cast.
+    text = """g (float[N,8] x) => (y) <int64[1] one = {1}, int64[2] side = {0, 3}> {
+      n = Shape(one) zeros = ConstantOfShape(n) first = Cast <to = 7> (zeros)
+      pads = Concat <axis = 0> (first, side, one) h = Pad(x, pads) y = Relu(h) }"""
+    assert shapes(read_flat(parse(text)))["y"] == [BATCH + 3, 8 + 1]
+
+
+def test_less_than_none_is_a_free_dimension() -> None:
+    proto = parse("g (float[1,3] x) => (y) { y = Relu(x) }")
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -1
+    assert shapes(read_flat(proto))["y"] == [1, LENGTH]
+
+
+def test_a_free_dimension_is_no_shorter_than_a_window_on_it() -> None:
+    text = "g (float[N,1,T] x) => (y) { y = Conv(x, w) }"
+    proto = model(text, w=np.ones((4, 1, 512), np.float32))
+    assert shapes(read_flat(proto))["y"] == [BATCH, 4, 8 * LENGTH - 511]
+
+
+def test_graphs_inside_nodes_know_numbers_from_outside() -> None:
+    text = """g (bool c, float[1,4] x) => (y) <int64[4] pads = {0, 1, 0, 1}> { y = If(c) <
+      then_branch = a () => (p) { p = Pad(x, pads) },
+      else_branch = b () => (q) { q = Concat <axis = 1> (x, x) }> }"""
+    assert shapes(read_flat(parse(text)))["p"] == [1, 6]
+
+
+def test_weights_say_how_large_an_unknown_product_is() -> None:
+    text = """g (int64[1,4] i) => (y) {
+      h = com.microsoft.EmbedLayerNormalization(i, table) y = MatMul(h, w) }"""
+    proto = model(text, table=np.ones((99, 8), np.float32), w=np.ones((8, 16), np.float32))
+    found = elements(read_flat(proto))
+    assert (found["h"], found["y"]) == (4 * 8, 4 * 16)

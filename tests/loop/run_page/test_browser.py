@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import WINDOWS, Opened, opened, screen
+from chromium import WINDOWS, Opened, drawn, opened, screen
 from run_pages import made_up
 
 from amp_rewrite.base.printable import printable
@@ -49,11 +49,6 @@ def sentence(page: Any, title: str) -> str:
     return figure.locator("[role=img]").get_attribute("aria-label")
 
 
-def drawn(page: Any) -> None:
-    """Wait until every picture is drawn."""
-    page.wait_for_function("[...plots].every((element) => element.plot)")
-
-
 def test_every_quantity_is_drawn_without_an_error_or_a_request(finished: Opened) -> None:
     assert finished.page.locator("h1").inner_text() == "Finished \u2013 step 20, epoch 1 of 3"
     shown = titles(finished.page)
@@ -81,6 +76,7 @@ def test_the_numbers_are_there_as_tables_too(finished: Opened) -> None:
     page, run = finished.page, made_up()
     page.locator("#numbers-0").click()
     rows = page.locator("#number-tables table").first.locator("tbody tr")
+    rows.first.wait_for()  # a table is filled once it is opened
     assert rows.count() == run["step"]
     cells = rows.nth(6).locator("td").all_text_contents()
     assert cells[0] == "7"

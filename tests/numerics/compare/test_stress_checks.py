@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.numerics.compare import long_feeds
+from amp_rewrite.numerics.compare import stress_checks
 from amp_rewrite.numerics.compare.stress_report import StressResult
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -28,7 +28,7 @@ HEADER = '<ir_version: 10, opset_import: ["" : 20]>'
 @pytest.fixture(autouse=True)
 def _long_sequences_are_limited_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let how long a sequence is not depend on how fast this machine runs a short one."""
-    monkeypatch.setattr(long_feeds, "MEMORY_BYTES", SOME_MEMORY)
+    monkeypatch.setattr(stress_checks, "MEMORY_BYTES", SOME_MEMORY)
 
 
 def parsed(text: str) -> onnx.ModelProto:
@@ -222,10 +222,10 @@ def test_sequences_are_as_long_as_the_table_of_positions() -> None:
 def test_sequences_are_as_long_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     model = plain("y = Tanh(x)", "float[1,seq] x")
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "seq"
-    monkeypatch.setattr(long_feeds, "MEMORY_BYTES", 4 * 2 * 1024)  # an input and an output
+    monkeypatch.setattr(stress_checks, "MEMORY_BYTES", 4 * 2 * 1024)  # an input and an output
     found = result(verify(model, model), "long sequences")
     assert found.inputs[0].startswith("x [1, 1024] ")
-    monkeypatch.setattr(long_feeds, "MEMORY_BYTES", 1)
+    monkeypatch.setattr(stress_checks, "MEMORY_BYTES", 1)
     found = result(verify(model, model), "long sequences")
     assert (found.outcome, found.why) == ("left out", "nothing longer fits time and memory")
 

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -238,6 +239,16 @@ def test_impossible_options_are_refused(options):
 def test_a_list_of_another_precision_is_refused():
     with pytest.raises(ListError):
         calibrate(TWO, [constant(1.0)], lists="float16_cuda", precision="bfloat16")
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
+def test_inputs_in_bfloat16_are_measured_as_they_are_fed(dtype):
+    body = "[wide] f = Cast<to = 1>(x) [dot] h = MatMul(f, w) [low] y = Cast<to = 16>(h)"
+    given = model(body, square(2), "bfloat16[N,4] x", "bfloat16[N,4] y")
+    feeds = {"x": np.full((2, 4), 3, dtype)}
+    found = calibrate(given, feeds)
+    assert found.ranges["h"].largest == 24
+    assert amp.convert(given, feeds).writable
 
 
 MEMORY = """

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import onnx.parser
 import pytest
+from hot_chains import chain, data
 
 import amp_rewrite as amp
 from amp_rewrite.errors import DataError, OptionError
@@ -13,27 +14,6 @@ from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
 
 TOLERANCE = Tolerance("max-relative", 0.01)
-
-
-def square(value, name="w"):
-    return f"float[4,4] {name} = {{{','.join([f'{value:g}'] * 16)}}}"
-
-
-def chain(hot_at):
-    """Return ten products in a row, some of which overflow."""
-    lines, value = [], "x"
-    for i in range(10):
-        weight = "hot" if i in hot_at else "cold" if i - 1 in hot_at else "w"
-        lines.append(f"[n{i}] h{i} = MatMul({value}, {weight})")
-        value = f"h{i}"
-    weights = f"{square(0.25)}, {square(250, 'hot')}, {square(2.5e-4, 'cold')}"
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] h9)'
-    return onnx.parser.parse_model(f"{text} <{weights}> {{{' '.join(lines)}}}")
-
-
-def data(batches=2):
-    rng = np.random.default_rng(0)
-    return [{"x": rng.uniform(50, 150, (2, 4)).astype(np.float32)} for _ in range(batches)]
 
 
 def test_nothing_is_kept_where_the_tolerance_holds_anyway():

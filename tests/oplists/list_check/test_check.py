@@ -18,11 +18,12 @@ from amp_rewrite.oplists.files import builtin_names
 from amp_rewrite.oplists.list_check.check import (
     CheckReport,
     Finding,
+    RuntimeOperators,
     Severity,
     check_lists,
     has_low_kernel,
+    runtime_operators,
 )
-from amp_rewrite.oplists.list_check.runtime_operators import RuntimeOperators, runtime_operators
 
 ROOT = Path(__file__).parents[3]
 BASE = "version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n"

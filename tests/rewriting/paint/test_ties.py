@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from rewrite_text import assert_rewrites, needs_opset, rewritten
+from onnx import numpy_helper
+from rewrite_text import assert_rewrites, needs_opset, parse, rewritten
+
+import amp_rewrite as amp
 
 BATCH = """<ir_version: 8, opset_import: ["" : %d]>
   g (float[1,2,4,4] x, float[2,2,1,1] k, float[2] s, float[2] v) => (float[1,2,4,4] y) {
@@ -76,3 +80,23 @@ def test_a_normalization_is_a_path_from_layer_to_layer(
     node = next(n for n in result.report.nodes if n.op == operator)
     assert {v.dtype for v in node.variables.values()} == {"float16"}
     assert {c.value for c in result.report.casts} == {"x", "w", "s", "y"}
+
+
+@pytest.mark.parametrize(("largest", "becomes_low"), [(0.5, True), (1e5, False)])
+def test_quantised_experts_are_low_together_with_the_scales_of_their_weights(
+    largest: float, becomes_low: bool
+) -> None:
+    model = parse(
+        """g (float[2,64] x, float[2,4] r) => (float[2,64] y) {
+            y = com.microsoft.QMoE<k = 2, expert_weight_bits = 4>(x, r, w, s, , v, t)
+        }"""
+    )
+    codes, scales = np.full((4, 64, 32), 137, np.uint8), np.full((4, 64), 0.25, np.float32)
+    held = {"w": codes, "s": scales, "v": codes, "t": scales * np.float32(4 * largest)}
+    model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in held.items())
+    result = amp.rewrite(model)
+    (node,) = [n for n in result.report.nodes if n.op == "QMoE"]
+    found = {v.dtype for v in node.variables.values()}
+    assert found == {"float16" if becomes_low else "float32"}
+    after = {t.name: t for t in amp.to_proto(result.model).graph.initializer}
+    assert all(after[n] == numpy_helper.from_array(codes, n) for n in ("w", "v"))

@@ -85,13 +85,13 @@ def check_ports(result: amp.RewriteResult) -> None:
 
 
 @given(**ARGUMENTS)
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=60, suppress_health_check=QUIET, derandomize=True)
 def test_a_random_model_stays_valid_stable_and_close(**arguments: Any) -> None:
     check(**arguments)
 
 
 @pytest.mark.slow
 @given(**ARGUMENTS)
-@settings(max_examples=3000, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=3000, suppress_health_check=QUIET, derandomize=True)
 def test_many_random_models_stay_valid_stable_and_close(**arguments: Any) -> None:
     check(**arguments)

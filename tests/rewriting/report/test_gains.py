@@ -6,9 +6,16 @@ import pytest
 from rewrite_text import rewritten
 
 from amp_rewrite.rewriting.report.gains import Sizes, headline, planned_size
+from amp_rewrite.rewriting.report.rewrite_report import Report
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 ONE = f"g (float[2,4] x) => (float[2,4] y) <{W}> {{ [dot] y = MatMul(x, w) }}"
+
+
+def said_of(report: Report, sizes: Sizes | None = None) -> str:
+    return headline(report.precision, report.summary, sizes)
+
+
 TWO = f"""g (float[2,4] x) => (float[2,4] y) <{W}, float[2,4] h, float[2,4] e> {{
   [dot] h = MatMul(x, w) e = Exp(h) [other] y = MatMul(e, w) }}"""
 
@@ -18,19 +25,19 @@ TWO = f"""g (float[2,4] x) => (float[2,4] y) <{W}, float[2,4] h, float[2,4] e> {
     [(500, "half the size; "), (509, "half the size; "), (530, "53 % of the size; ")],
 )
 def test_the_size_is_said_first(after: int, said: str) -> None:
-    text = headline(rewritten(ONE).report, Sizes(1000, after, exact=True))
+    text = said_of(rewritten(ONE).report, Sizes(1000, after, exact=True))
     assert text == f"{said}100 % of the arithmetic in float16"
 
 
 def test_a_part_never_reads_as_the_whole() -> None:
     report = rewritten(TWO, deny_nodes=["other"]).report
-    assert headline(report) == "50 % of the arithmetic in float16"
-    assert headline(report, Sizes(100_000, 99_999, exact=True)).startswith("100.0 % of the size")
+    assert said_of(report) == "50 % of the arithmetic in float16"
+    assert said_of(report, Sizes(100_000, 99_999, exact=True)).startswith("100.0 % of the size")
 
 
 def test_nothing_is_said_to_be_nothing() -> None:
     report = rewritten("g (float[2] x) => (float[2] y) { y = Exp(x) }").report
-    assert headline(report) == "nothing changed: no part of the model can compute in float16"
+    assert said_of(report) == "nothing changed: no part of the model can compute in float16"
 
 
 def test_the_planned_size_is_less_by_what_the_weights_save() -> None:

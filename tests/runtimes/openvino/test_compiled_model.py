@@ -13,6 +13,7 @@ import pytest
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.runtimes import model_source
 from amp_rewrite.runtimes.openvino.compiled_model import HINT, Session
+from amp_rewrite.runtimes.openvino.package import import_runtime
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
 
@@ -64,6 +65,22 @@ def test_a_large_model_goes_through_a_file(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(model_source, "_IN_MEMORY", 0)
     model = parse("g (float[N] x) => (float[N] y) <float[1] w = {3}> { y = Mul(x, w) }")
     np.testing.assert_array_equal(Session(model).run({"x": X})[0], 3 * X)
+
+
+def test_what_one_version_compiled_is_kept_and_no_other_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled() -> set[Path]:
+        session = Session(parse(ADD), properties={"CACHE_DIR": tmp_path / "cache"}, threads=1)
+        np.testing.assert_array_equal(session.run({"x": X}, ["y"])[0], X + 2)
+        return {path for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+
+    first = compiled()
+    assert first
+    assert {path.parent.name for path in first} == {import_runtime().__version__.replace("/", "-")}
+    assert compiled() == first
+    monkeypatch.setattr(import_runtime(), "__version__", "2099.1.0-1")
+    assert {path.parent.name for path in compiled() - first} == {"2099.1.0-1"}
 
 
 @pytest.mark.usefixtures("bfloat16_processor")

@@ -14,7 +14,7 @@ from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import ListName, load_lists
 
 TABLES = (
-    *("convolution", "elementwise", "normalization", "pooling", "products", "recurrent"),
+    *("convolution", "elementwise", "normalization", "pooling", "matrix_products", "recurrent"),
     *("reductions", "resize", "shapes", "softmax"),
 )
 """The tests that hold rows of operators."""

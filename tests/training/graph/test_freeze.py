@@ -159,8 +159,8 @@ def test_what_is_frozen_is_chosen_before_gradients_are_computed() -> None:
     ("arguments", "message"),
     [
         ({"variables": "tail.*"}, "freeze: the pattern matches no variable"),
-        ({"variables": "head.*", "train_statistics": 1}, "train_statistics is True or False"),
-        ({"variables": "head.*", "train_dropout": None}, "train_dropout is True or False"),
+        ({"variables": "head.*", "train_statistics": 2}, "train_statistics must be True or False"),
+        ({"variables": "head.*", "train_dropout": None}, "train_dropout must be True or False"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ from amp_rewrite.training.inject.linearity import proportional
 from amp_rewrite.training.inject.regions import Dataflow
 
 TABLES = (
-    *("convolution", "elementwise", "normalization", "pooling", "products"),
+    *("convolution", "elementwise", "normalization", "pooling", "matrix_products"),
     *("reductions", "resize", "shapes", "softmax"),
 )
 
@@ -31,7 +31,9 @@ def backward(row: Any, *, static: bool) -> ir.Model:
     return model
 
 
-@pytest.mark.parametrize("static", [True, False], ids=["static", "open"])
+@pytest.mark.parametrize(
+    "static", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["static", "open"]
+)
 @pytest.mark.parametrize("table", TABLES)
 def test_every_rule_keeps_the_scale_of_its_seed(table: str, static: bool):
     checked = 0

@@ -162,18 +162,18 @@ def test_a_fixed_scale_must_be_at_least_one(value: float, text: str) -> None:
     [
         ({"initial_loss_scale": 0}, "impossible initial_loss_scale"),
         ({"initial_loss_scale": 1e-60, "floor": 1e-60}, "impossible initial_loss_scale"),
-        ({"initial_loss_scale": "dynamic"}, "initial_loss_scale must be a number"),
+        ({"initial_loss_scale": "dynamic"}, "impossible initial_loss_scale; found 'dynamic'"),
         ({"initial_loss_scale": float("inf")}, "impossible initial_loss_scale"),
         ({"initial_loss_scale": 0.5}, "floor must not be above initial_loss_scale"),
-        ({"increment_period": 0}, "increment_period must be an integer of at least 1"),
-        ({"increment_period": 2.5}, "increment_period must be an integer of at least 1"),
+        ({"increment_period": 0}, "impossible increment_period; found 0; expected at least 1"),
+        ({"increment_period": 2.5}, "increment_period must be an integer; found 2.5"),
         ({"multiplier": 1}, "impossible multiplier"),
         ({"multiplier": 1 + 1e-9}, "impossible multiplier"),
         ({"multiplier": float("nan")}, "impossible multiplier"),
         ({"floor": 0}, "impossible floor"),
         ({"floor": -1}, "impossible floor"),
-        ({"max_consecutive_skips": -1}, "max_consecutive_skips must be an integer of at least 0"),
-        ({"max_consecutive_skips": True}, "max_consecutive_skips must be an integer of at least 0"),
+        ({"max_consecutive_skips": -1}, "impossible max_consecutive_skips; found -1"),
+        ({"max_consecutive_skips": True}, "max_consecutive_skips must be an integer"),
     ],
 )
 def test_a_dynamic_scale_refuses_nonsense(arguments: dict[str, Any], text: str) -> None:

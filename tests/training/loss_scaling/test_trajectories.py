@@ -151,8 +151,8 @@ def test_the_largest_scale_hysteresis_and_backoff_are_kept(
         ({"backoff_factor": 1.0}, "impossible backoff_factor"),
         ({"backoff_factor": 0}, "impossible backoff_factor"),
         ({"ceiling": 1.0}, "ceiling must not be below initial_loss_scale"),
-        ({"ceiling": "x"}, "ceiling must be a number"),
-        ({"hysteresis": 0}, "hysteresis must be an integer of at least 1"),
+        ({"ceiling": "x"}, "impossible ceiling; found 'x'"),
+        ({"hysteresis": 0}, "impossible hysteresis; found 0"),
     ],
 )
 def test_impossible_parameters_are_refused(arguments: Any, message: str) -> None:

@@ -337,7 +337,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a class that int64 cannot hold": (
         lambda m: losses.softmax_cross_entropy(m, "y", "t", ignore_index=2**63),
-        "ignore_index must be an integer",
+        "impossible ignore_index; found 9223372036854775808",
     ),
     "axis": (lambda m: losses.softmax_cross_entropy(m, "y", "t", axis=2), "no such axis"),
     "integer logits": (
@@ -390,7 +390,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "no number": (
         lambda m: losses.huber(m, "y", "t", delta="1"),  # type: ignore[arg-type]
-        "delta must be a finite number; found '1'",
+        "impossible delta; found '1'; expected a number above 0",
     ),
     "no name": (lambda m: losses.softmax_cross_entropy(m, "y", ""), "not a value of the model"),
     "no value": (

@@ -72,13 +72,13 @@ def check(
 
 
 @given(**ARGUMENTS)
-@settings(max_examples=40, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=40, suppress_health_check=QUIET, derandomize=True)
 def test_the_step_of_a_random_model_stays_valid_and_runs(**arguments: Any) -> None:
     check(**arguments)
 
 
 @pytest.mark.slow
 @given(**ARGUMENTS)
-@settings(max_examples=1000, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=1000, suppress_health_check=QUIET, derandomize=True)
 def test_the_steps_of_many_random_models_stay_valid_and_run(**arguments: Any) -> None:
     check(**arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from rewrite_text import parse
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.moving import numbers
 from amp_rewrite.values.intervals.propagate import intervals_of
 
@@ -78,6 +79,38 @@ def lie_within(case: Any) -> bool:
                 at = (case.name, value.name, found[value.name])
                 assert not outside(array, found[value.name]).size, at
     return True
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "exact"),
+    [("FLOAT16", "FLOAT", True), ("FLOAT", "FLOAT", True), ("FLOAT", "FLOAT16", False)],
+)
+def test_a_cast_rounds_but_to_a_type_that_holds_what_it_reads(
+    given: str, made: str, exact: bool
+) -> None:
+    types = onnx.TensorProto.DataType
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Cast", ["x"], ["y"], to=types.Value(made))],
+        "g",
+        [],
+        [onnx.helper.make_tensor_value_info("y", types.Value(made), [1])],
+        [onnx.helper.make_tensor("x", types.Value(given), [1], [1.5])],
+    )
+    found = intervals(onnx.helper.make_model(graph), {})["y"]
+    assert found.is_point is exact
+    assert found.low <= 1.5 <= found.high
+
+
+@pytest.mark.parametrize("lengths", ["4,4", "N,M"])
+def test_a_mean_of_infinities_has_ends_that_are_numbers(lengths: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[{lengths}] x) => (float[K,1] y) <int64[1] axes = {{1}}> {{
+          l = Log(x)
+          y = ReduceMean<keepdims = 1>(l, axes)
+        }}""")
+    found = intervals_of(build_type_graph(load(model)), inputs={0: between(-300.0, -300.0)})
+    known = [found[value] for value in range(found.flat.n_values)]
+    assert not any(math.isnan(end) for interval in known for end in interval)
 
 
 def test_an_extreme_of_nothing_is_not_bounded() -> None:

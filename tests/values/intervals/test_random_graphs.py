@@ -136,7 +136,7 @@ def has_nan(array: np.ndarray) -> bool:
     return bool(array.dtype.kind == "f" and np.isnan(array).any())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     steps=st.lists(operator, min_size=1, max_size=8),
     ranges=st.tuples(ends, ends),
@@ -167,7 +167,7 @@ def test_everything_that_is_computed_lies_in_its_interval(
             assert is_inside(np.asarray(array), interval), (name, interval, array)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(steps=st.lists(operator, min_size=4, max_size=16), ranges=st.tuples(ends, ends))
 def test_what_nodes_of_one_case_share_is_what_their_rules_say_of_each(
     steps: list[tuple[str, tuple[int, int, int]]],

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 from group_models import FORMS, Form, model_around
 
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
 from amp_rewrite.values.patterns.library import PATTERNS
 
 
-def groups_of(form: Form, opset: int = 17, behind: str = "y = MatMul(o, w)") -> list[Group]:
-    return find_groups(build_type_graph(load(model_around(form, opset, behind))), PATTERNS)
+def groups_of(
+    form: Form, opset: int = 17, behind: str = "y = MatMul(o, w)", low: DType | None = None
+) -> list[Group]:
+    return find_groups(build_type_graph(load(model_around(form, opset, behind))), PATTERNS, low)
 
 
 def changed(name: str, old: str, new: str) -> Form:
@@ -69,6 +72,19 @@ def test_a_group_goes_on_through_what_changes_nothing() -> None:
 def test_a_near_miss_is_not_a_group(name: str, old: str, new: str) -> None:
     found = {group.name for group in groups_of(changed(name, old, new))}
     assert found <= {"RMSNormalization"} if name == "layer-normalization" else not found
+
+
+@pytest.mark.parametrize("name", ["fast-gelu", "fast-gelu-power"])
+def test_a_number_may_be_what_the_low_type_rounds_it_to_and_no_other_one(name: str) -> None:
+    def stored(low: DType) -> Form:
+        texts = (text.partition(" = {") for text in FORMS[name].constants.split(", "))
+        rounded = (f"{key} = {{{float(low.numpy.type(n[:-1]))}}}" for key, _, n in texts)
+        return FORMS[name]._replace(constants=", ".join(rounded))
+
+    for low in (FLOAT16, BFLOAT16):
+        assert len(groups_of(stored(low), low=low)) == 1
+        assert groups_of(stored(low)) == []
+    assert groups_of(stored(BFLOAT16), low=FLOAT16) == []
 
 
 @pytest.mark.parametrize("name", ["layer-normalization", "rms-normalization"])

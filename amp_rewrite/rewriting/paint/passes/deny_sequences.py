@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.traits import Trait, has
@@ -11,7 +10,6 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster
 
 
-@dataclass(frozen=True)
 class DenySequences:
     """Deny the clusters whose sequence leaves the painting's sight.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import vertices_in
@@ -13,7 +12,6 @@ from amp_rewrite.rewriting.paint.reach import walk
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
 
-@dataclass(frozen=True)
 class DropIslands:
     """Unpaint connected regions that hold no seed any more.
 

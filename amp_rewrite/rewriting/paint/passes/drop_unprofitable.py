@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.sizes import Sizes
@@ -14,7 +13,6 @@ CLEAR_LOSS = 2.0
 """How many times what a region saves its casts have to cost."""
 
 
-@dataclass(frozen=True)
 class DropUnprofitable:
     """Unpaint regions that clearly cost more than they save.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from onnx import TensorProto
@@ -20,7 +19,6 @@ QUANTIZED = frozenset(
 """Element types that only quantised operators take."""
 
 
-@dataclass(frozen=True)
 class DropUnsupported:
     """Unpaint seeded vertices without schema type or kernel, or with a quantised operand."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.oplists import ListName
@@ -11,7 +10,6 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.reach import walk
 
 
-@dataclass(frozen=True)
 class FillBetween:
     """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
 

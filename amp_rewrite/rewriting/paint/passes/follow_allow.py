@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
@@ -17,7 +16,6 @@ _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 """Identity and If, which compute nothing: what reads their output reads what they were given."""
 
 
-@dataclass(frozen=True)
 class FollowAllow:
     """Paint infer vertices with an allow input and no deny input, in one topological sweep.
 

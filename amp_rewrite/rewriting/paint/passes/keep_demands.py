@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.elements import tensor
@@ -24,11 +23,10 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
-from amp_rewrite.values.counts.find_demands import find_demands, follow_demands
+from amp_rewrite.values.counts.find_demands import Step, find_demands, follow_demands
 from amp_rewrite.values.counts.local_functions import Functions
 
 
-@dataclass(frozen=True)
 class KeepDemands:
     """Mark every vertex that computes a count, an angle, an index or a coordinate."""
 
@@ -77,13 +75,21 @@ class _Search:
         return marks
 
     def _of_demands(self) -> dict[int, Mark]:
-        """Mark what computes the inputs whose absolute error matters."""
+        """Mark what computes the inputs whose absolute error matters.
+
+        Lists keep those who demand in float32. Where somebody else made them low, they are marked
+        as well: a Cast in front of them would round what is kept.
+        """
         found = follow_demands(self._graph, self._demands, self._counts, self._is_harmless)
+        steps = found.steps
+        if self._context.given is not None:
+            last = (s.demand for s in steps.values() if s.because == s.demand.vertex)
+            steps = {demand.vertex: Step(demand, None) for demand in last} | steps
         return {
             vertex: Mark(
                 Color.NONE, Reason.DEMAND, step.because, f"{step.demand.noun} of {step.demand.name}"
             )
-            for vertex, step in found.steps.items()
+            for vertex, step in steps.items()
         }
 
     def _is_harmless(self, vertex: int, fact: Fact, small: bool = True) -> bool:

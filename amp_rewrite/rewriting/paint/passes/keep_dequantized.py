@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -10,7 +9,6 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 
-@dataclass(frozen=True)
 class KeepDequantized:
     """Unpaint products that a runtime fuses with weights of a few bits, where these are float32."""
 

@@ -6,7 +6,6 @@ gradient reads the same. PyTorch's autocast runs backward in the type of forward
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import vertices_in
@@ -16,7 +15,6 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-@dataclass(frozen=True)
 class KeepGradients:
     """Unpaint the infer vertices of the gradients of denied and excluded operators."""
 

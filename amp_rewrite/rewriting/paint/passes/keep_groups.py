@@ -30,7 +30,6 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 Marks = dict[int, Mark]
 
 
-@dataclass(frozen=True)
 class KeepGroups:
     """Give every group of the target one type: marks are low or float32."""
 
@@ -138,16 +137,13 @@ class _Judge:
         """Tell whether the target fuses the low group, and can run its nodes alone as well."""
         context, low = self.context, self.context.low
         can = context.processable, context.supported
-        return self._is_fused(low, low) and all(mask[v] for v in vertices for mask in can)
+        return context.fuses(self.fused, low, low) and all(
+            mask[v] for v in vertices for mask in can
+        )
 
     def _runs(self, given: DType, low_tail: list[int]) -> bool:
-        return self._is_fused(given, self.context.low if low_tail else FLOAT32)
-
-    def _is_fused(self, given: DType, result: DType) -> bool:
-        """Tell whether the target makes an operator with these types, and has a kernel for it."""
-        context, fusion = self.context, self.fused.fusion
-        opset = context.type_graph.flat.opsets.get("", 1)
-        return fusion.runs(context.low, opset, given, result)
+        result = self.context.low if low_tail else FLOAT32
+        return self.context.fuses(self.fused, given, result)
 
     def _low(self, vertices: Iterable[int]) -> Marks:
         mark = Mark(Color.ALLOW, Reason.FUSED, None, f"part of {self.fused.words}")

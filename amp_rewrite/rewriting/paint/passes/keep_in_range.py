@@ -7,7 +7,6 @@ an activation that the target computes as one operator: the cube inside Gelu end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.flat import ABSENT
@@ -16,7 +15,6 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-@dataclass(frozen=True)
 class KeepInRange:
     """Unpaint what computes or reads a value beyond the range of the low type."""
 

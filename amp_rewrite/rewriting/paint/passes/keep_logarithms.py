@@ -7,15 +7,20 @@ probability of 0.9999 leaves nothing, where log(p / (1 - p)) asks for 1e-4. So f
 back all is float32: to where an absolute error is what counts, the argument of an exponential
 (Softmax, Sigmoid) or another function; and to where numbers are as large as the type can keep, as
 the amplitudes are whose squares are not. On the way lie products of matrices (mel filters).
+
+A spectrum whose logarithm is taken has any scale, for that only shifts the result: sound comes as
+-1..1 or as the integers of 16 bits, and the transform of these leaves the range of float16. It
+stays float32 too unless the range of the input is known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import ClassVar
+
+import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
@@ -25,6 +30,10 @@ from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.guards import guards_of
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.values.sum_lengths import count_terms
+
+_LOUDEST = 32767.0
+"""The largest sample of sound of 16 bits."""
 
 # operators: functions whose results are never zero, so that nobody guards a logarithm of them.
 _POSITIVE = ("Exp", "Sigmoid", "Softmax", "Softplus")
@@ -37,7 +46,6 @@ _ARITHMETIC = (
 )  # operators: those behind which a relative error of an operand is one of the result.
 
 
-@dataclass(frozen=True)
 class KeepLogarithms:
     """Mark logarithms that the low type would spoil, and what computes their arguments."""
 
@@ -52,6 +60,7 @@ class KeepLogarithms:
         search, marks = _Search(context), dict[int, Mark]()
         for node in logarithms:
             marks = search.marks_of(node) | marks
+        marks = search.transforms(logarithms) | marks
         names, allowed = context.type_graph.node_name, context.rules.allowed_by
         return painting.with_marks(
             {v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None}
@@ -93,6 +102,77 @@ class _Search:
         origin = next(iter(self._graph.vertices_of(node)))
         others = [v for n in concerned for v in self._graph.vertices_of(n) if v != origin]
         return {**dict.fromkeys(others, mark._replace(because=origin)), origin: mark}
+
+    def transforms(self, logarithms: Iterable[int]) -> dict[int, Mark]:
+        """Return the marks of transforms of the model's inputs whose squares logarithms read."""
+        if not may_leave_range(self._low):
+            return {}
+        arguments = (self._flat.inputs_of(node)[0] for node in logarithms)
+        stack = [value for value in arguments if self._guards.get(value)]
+        found, seen = dict[int, Mark](), set(stack)
+        while stack:
+            node = self._flat.producer[stack.pop()]
+            if node == ABSENT or operator(self._flat.called(node)) not in _ARITHMETIC:
+                continue
+            if self._is_square(node):
+                found |= self._loud(self._flat.inputs_of(node)[0])
+            new = [v for v in self._data(node) if v not in seen]
+            seen.update(new)
+            stack += new
+        return found
+
+    def _is_square(self, node: int) -> bool:
+        called, inputs = self._flat.called(node), self._flat.inputs_of(node)
+        if _is(called, ("Mul",)):
+            return inputs[0] == inputs[1]
+        exponent = self._context.values.intervals[inputs[1]] if _is(called, ("Pow",)) else None
+        return exponent is not None and exponent.is_point and exponent.low == 2
+
+    def _loud(self, value: int) -> dict[int, Mark]:
+        """Return the marks of what computes a value if it is the transform of a loud signal."""
+        flat, passed = self._flat, list[int]()
+        node = flat.producer[value]
+        while node != ABSENT and has(flat.called(node), Trait.MOVES):
+            passed.append(node)
+            node = flat.producer[flat.inputs_of(node)[0]]
+        if node == ABSENT or not has(flat.called(node), Trait.CONTRACTS):
+            return {}
+        largest = self._largest(node)
+        if largest < self._low.overflow:
+            return {}
+        name = flat.value_names[flat.outputs_of(node)[0]]
+        detail = f"{name} may reach {largest:.2g} of sound of 16 bits, {self._low.name} ends at "
+        mark = Mark(Color.NONE, Reason.LIKELY_OVERFLOW, None, f"{detail}{self._low.max:.6g}")
+        return {v: mark for n in (node, *passed) for v in self._graph.vertices_of(n)}
+
+    def _largest(self, node: int) -> float:
+        """Return what the product of a signal and a constant reaches where the signal is loud."""
+        constants = [v for v in self._data(node) if constant_tensor(self._graph, v) is not None]
+        signals = [v for v in self._data(node) if v not in constants]
+        sample = self._context.values.estimates.sample(constants[0]) if constants else None
+        terms = count_terms(self._flat, node)
+        if len(signals) != 1 or sample is None or terms is None:
+            return 0.0
+        return self._loudness(signals[0]) * terms * float(np.abs(sample).mean())
+
+    def _loudness(self, value: int) -> float:
+        """Return the largest number of a moved and scaled input of unknown range, or 0."""
+        flat, factor = self._flat, 1.0
+        while (node := flat.producer[value]) != ABSENT:
+            called, inputs = flat.called(node), flat.inputs_of(node)
+            if _is(called, ("Mul", "Div")):  # operators: those that scale a signal
+                constants = [v for v in inputs if constant_tensor(self._graph, v) is not None]
+                if len(constants) != 1 or (called.op_type == "Div" and constants[0] == inputs[0]):
+                    return 0.0
+                size = self._context.values.magnitude(constants[0])
+                factor = factor * size if called.op_type == "Mul" else factor / (size or math.inf)
+                value = inputs[0] if inputs[0] != constants[0] else inputs[1]
+            elif has(called, Trait.MOVES, Trait.CASTS):
+                value = inputs[0]
+            else:
+                return 0.0
+        bounded = self._context.values.intervals[value].is_bounded
+        return factor * _LOUDEST if flat.is_input(value) and not bounded else 0.0
 
     def _vanishing(self, argument: int, guard: float) -> str | None:
         """Return how small numbers vanish from an argument, or None."""

@@ -14,7 +14,6 @@ terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +35,6 @@ LONGEST_MEAN = 64
 """Up to so many elements are added in the low type, to be divided by their number."""
 
 
-@dataclass(frozen=True)
 class KeepLongSums:
     """Mark what adds up more terms than the low type can, or a number that is not known.
 

@@ -13,7 +13,6 @@ element that is not masked; and, in bfloat16, fills that swallow every score in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.dtypes import DType
@@ -31,7 +30,6 @@ _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
 
 
-@dataclass(frozen=True)
 class KeepMasks:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""
 

@@ -32,7 +32,6 @@ _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS, Trait.SUBGRAP
 _CARRYING = _HANDING_ON | MASKING
 
 
-@dataclass(frozen=True)
 class KeepOverflows:
     """Unpaint what computes with a constant out of range."""
 

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import vertices_in
@@ -31,7 +30,6 @@ from amp_rewrite.rewriting.paint.reach import walk
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
-@dataclass(frozen=True)
 class KeepParts:
     """Mark every vertex of a training step that stays float32 by construction."""
 

@@ -8,7 +8,6 @@ rounds a second time. A product with weights of a few bits may become low with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.dtypes import FLOAT16
@@ -19,7 +18,6 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.patterns.quantized import QuantizedGroup, quantized_groups
 
 
-@dataclass(frozen=True)
 class KeepQuantized:
     """Mark what stands between quantised tensors; what lies outside is converted."""
 

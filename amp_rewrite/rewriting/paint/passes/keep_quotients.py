@@ -11,7 +11,6 @@ own norm is another matter. In bfloat16 nothing leaves the range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from amp_rewrite.dtypes import DType
@@ -44,7 +43,6 @@ class _Computed(NamedTuple):
     factors: set[int]
 
 
-@dataclass(frozen=True)
 class KeepQuotients:
     """Unpaint a quotient of products of the same activations, and these products."""
 

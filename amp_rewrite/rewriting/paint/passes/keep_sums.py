@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.constants import constant_tensor
@@ -34,7 +33,6 @@ _SCATTERS = ("ScatterElements", "ScatterND")
 _SPECTRA = ("DFT", "STFT")  # operators: what adds up samples.
 
 
-@dataclass(frozen=True)
 class KeepSums:
     """Unpaint what is computed of a float32 sum that nothing bounds."""
 

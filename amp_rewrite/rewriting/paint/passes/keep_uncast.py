@@ -7,7 +7,6 @@ operators that only move elements, and then finds that the shapes do not fit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -17,7 +16,6 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-@dataclass(frozen=True)
 class KeepUncast:
     """Unpaint what makes the inputs of such operators, and what only moves these."""
 

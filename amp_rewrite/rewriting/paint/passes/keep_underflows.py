@@ -7,7 +7,8 @@ of it stays float32. So does a reciprocal of a guarded value, and what reads it,
 is out of range.
 
 Factors matter as well: where all elements of one are so small that the low type keeps less of them
-than its tolerance, the product stays float32, and so does what computes the factor.
+than its tolerance, the product stays float32, and so does what computes the factor. Of the scales
+of blocks of weights each one matters, for it alone says how large its block is.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ _TIGHT = 256.0
 sums are far above what the sums ever are."""
 
 
-@dataclass(frozen=True)
 class KeepUnderflows:
     """Unpaint what a number that vanishes in the low type would upset, back to where it begins."""
 
@@ -53,6 +53,9 @@ class KeepUnderflows:
         graph = context.type_graph
         has_factors = graph.called(_PRODUCTS)
         has_pole = graph.where(lambda kind: _pole(kind.operator) is not None)
+        has_scales = graph.where(lambda kind: bool(row_of(kind.operator).scales))
+        for vertex in vertices_in(painting.allow & has_scales):
+            search.scales(vertex)
         for vertex in vertices_in(painting.allow & (has_factors | has_pole)):
             if has_factors[vertex]:
                 search.factors(vertex)
@@ -97,6 +100,20 @@ class _Search:
                 role = "divides" if is_divisor else "multiplies"
                 magnitude = self.context.values.magnitude(value)
                 self._keep_back(vertex, value, self._is_faint, self._lost(magnitude, role))
+
+    def scales(self, vertex: int) -> None:
+        """Mark what reads weights in blocks, one of which has a scale that is too small."""
+        graph, values = self._graph, self.context.values
+        for index in row_of(graph.operator_of(vertex)).scales:
+            value = self._read_by(vertex, index)
+            tensor = None if value is None else constant_tensor(graph, value)
+            if value is None or tensor is None:
+                continue
+            smallest = values.stats(value, tensor).smallest_nonzero_abs
+            if smallest is not None and smallest * self.context.low.rtol < self._vanishing:
+                fact = self._lost(smallest, "scales a block of weights")
+                name = graph.flat.value_names[value]
+                self._mark(vertex, None, f"constant {name} = {fact}", value)
 
     def pole(self, vertex: int, index: int) -> None:
         """Mark an operator that zero would upset, if what keeps zero away vanishes."""

@@ -8,7 +8,6 @@ hardly ever zero.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +23,6 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 _GUARDING = ("Add", "Max", "Sum")
 
 
-@dataclass(frozen=True)
 class KeepVanished:
     """Unpaint what adds a constant zero to a number, up to where that is divided by.
 

@@ -5,14 +5,12 @@ A sequence has one element type, so everything that a handle edge connects is lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-@dataclass(frozen=True)
 class MatchSequences:
     """Deny a cluster with a denied member; otherwise paint one with a painted member."""
 

@@ -39,7 +39,6 @@ class Cost(NamedTuple):
     elements: int
 
 
-@dataclass(frozen=True)
 class MoveCasts:
     """Recolor clear vertices where that makes the casts cheaper, if the context says so.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.flat import ABSENT
@@ -10,7 +9,6 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-@dataclass(frozen=True)
 class RetargetCasts:
     """Paint the output variable of such Casts; their input variable is never painted."""
 

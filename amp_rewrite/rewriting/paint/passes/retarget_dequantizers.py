@@ -6,7 +6,6 @@ fusing it with its MatMul into one operator (MatMulNBits), which it does for flo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -14,7 +13,6 @@ from amp_rewrite.rewriting.paint.dequantizers import dequantizers
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-@dataclass(frozen=True)
 class RetargetDequantizers:
     """Paint a DequantizeLinear of constants all of whose readers are low."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import vertices_in
@@ -11,7 +10,6 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-@dataclass(frozen=True)
 class SeedAllow:
     """Paint every processable vertex of an allow-list operator, and what joins its group.
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.reach import walk
-from amp_rewrite.rewriting.paint.squares import find_small_powers, find_squares
+from amp_rewrite.values.patterns.plain_view import PlainView
+
+_SMALL = 256.0
+"""Powers of bounded numbers up to here are far from where the low type ends."""
 
 
-@dataclass(frozen=True)
 class SpreadDeny:
     """Deny the deny list and every infer vertex that it reaches forward through clear ones.
 
@@ -30,8 +32,8 @@ class SpreadDeny:
         if context.lists.force_all:
             return painting
         graph = context.type_graph
-        roots = {v: m for v, m in find_squares(context).items() if not painting.is_allow(v)}
-        small = find_small_powers(context)
+        roots = {v: m for v, m in _find_squares(context).items() if not painting.is_allow(v)}
+        small = _find_small_powers(context)
         denied = vertices_in(context.on(ListName.DENY) & ~painting.allow & ~graph.mask(small))
         roots |= context.marks_of_entries(denied, Color.DENY, Reason.DENY_LIST)
         infer = [v for v in vertices_in(context.on(ListName.INFER)) if v not in roots]
@@ -44,3 +46,49 @@ class SpreadDeny:
         }
         apart = context.marks_of_entries(small, Color.NONE, Reason.DENY_LIST)
         return painting.with_marks({**apart, **roots, **marks})
+
+
+def _find_squares(context: PaintContext) -> dict[int, Mark]:
+    """Return a deny mark for every Mul(x, x) that reaches a denied reduction through clear ones.
+
+    It is a square as well where an Identity stands in front of an x.
+    """
+    graph, flat = context.type_graph, context.type_graph.flat
+    view = PlainView(graph)
+    found: dict[int, Mark] = {}
+    for node in flat.nodes_of("Mul"):
+        first, second = flat.inputs_of(node)
+        if view.source(first) != view.source(second):
+            continue
+        for vertex in graph.vertices_of(node):
+            reduction = _denied_reduction(context, vertex)
+            if reduction is not None and context.list_of(vertex) is ListName.INFER:
+                detail = f"a square summed by {graph.node_name(reduction)}"
+                found[vertex] = Mark(Color.DENY, Reason.SQUARE, None, detail)
+    return found
+
+
+def _find_small_powers(context: PaintContext) -> list[int]:
+    """Return the vertices of Pow that cannot overflow, and that no denied reduction adds up.
+
+    The activation of vocoders, Snake, is x + sin(a x)^2 / a: its square is 1 at most.
+    """
+    graph, flat = context.type_graph, context.type_graph.flat
+    found: list[int] = []
+    for node in flat.nodes_of("Pow"):
+        vertices = graph.vertices_of(node)
+        if not any(context.list_of(v) is ListName.DENY for v in vertices):
+            continue
+        result = context.values.intervals[flat.outputs_of(node)[0]]
+        if result.magnitude <= _SMALL and all(
+            _denied_reduction(context, v) is None for v in vertices
+        ):
+            found += vertices
+    return found
+
+
+def _denied_reduction(context: PaintContext, vertex: int) -> int | None:
+    graph = context.type_graph
+    reached = walk([vertex], graph.successors, context.on(ListName.CLEAR, ListName.DENY))
+    denied = (v for v in reached if context.list_of(v) is ListName.DENY)
+    return next((v for v in denied if has(graph.operator_of(v), Trait.SUMS_UP)), None)

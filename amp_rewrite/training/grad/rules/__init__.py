@@ -7,13 +7,10 @@ from types import MappingProxyType
 
 from amp_rewrite.training.grad.rule import Rule, Rules
 from amp_rewrite.training.grad.rules import (
-    activations,
     arithmetic,
     convolution,
-    einsum,
     gathering,
-    lp_normalization,
-    matmul,
+    matrix_products,
     normalization,
     pooling,
     recurrent,
@@ -23,7 +20,7 @@ from amp_rewrite.training.grad.rules import (
     shapes,
     slicing,
     softmax,
-    trigonometry,
+    unary,
 )
 
 
@@ -44,14 +41,11 @@ def merge(tables: Iterable[Rules]) -> Rules:
 
 RULES: Mapping[str, Rule] = merge(
     (
-        activations.RULES,
         arithmetic.RULES,
         softmax.RULES,
         pooling.RULES,
         normalization.RULES,
-        lp_normalization.RULES,
-        matmul.RULES,
-        einsum.RULES,
+        matrix_products.RULES,
         convolution.RULES,
         gathering.RULES,
         recurrent.RULES,
@@ -60,7 +54,7 @@ RULES: Mapping[str, Rule] = merge(
         scattering.RULES,
         shapes.RULES,
         slicing.RULES,
-        trigonometry.RULES,
+        unary.RULES,
     )
 )
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""

@@ -67,7 +67,7 @@ def weight_gradient(
     """
     sizes = static(b.dims(w))
     if sizes is None or prod(sizes[2:]) > _MANY_TAPS:
-        return b.shaped_like(swapped(b, x, g, w, window, group), w)
+        return b.shaped_like(_swapped(b, x, g, w, window, group), w)
     outputs, channels, *kernel = sizes
     moves = set(window.strides) != {1}
     if group > 1 or prod(kernel) == 1 or channels < _SOME_CHANNELS:
@@ -81,10 +81,9 @@ def weight_gradient(
     return b.shaped_like(found, w)
 
 
-def swapped(
+def _swapped(
     b: Builder, x: ir.Value, g: ir.Value, w: ir.Value, window: Window, group: int
 ) -> ir.Value:
-    """Return the gradient by one Conv; the arguments are those of `weight_gradient`."""
     rank = len(window.strides)
     swap = [1, 0, *range(2, 2 + rank)]
     images = b.transpose(x, swap)

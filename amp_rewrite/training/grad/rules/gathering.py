@@ -7,8 +7,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.indexed_slices import IndexedSlices
-from amp_rewrite.training.grad.rule import Gradients, Rules
+from amp_rewrite.training.grad.rule import Gradients, IndexedSlices, Rules
 from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands
 from amp_rewrite.training.grad.scatter import non_negative, scatter_along, scatter_axis, scatter_nd
 

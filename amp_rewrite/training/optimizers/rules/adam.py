@@ -1,20 +1,24 @@
-"""Adam."""
+"""Adam, and what those that decay weights as well make of it."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.hyperparameter import Hyperparameter
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
+    Hyperparameter,
     SharedInput,
     UpdateInput,
     UpdateRule,
@@ -163,3 +167,47 @@ def _decayed(b: Builder, moment: ir.Value, decay: float, added: ir.Value) -> ir.
     if decay < _HALF:
         return b.add(b.mul(moment, decay), added)
     return b.mul(b.add(added, moment), decay)
+
+
+def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
+    """Return regular expressions for variable names, checked.
+
+    Raises:
+        OptimizerTypeError: They are not a list of texts; a single text is none.
+        OptimizerValueError: One is not a regular expression.
+    """
+    listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    given = tuple(expressions) if listed else ()
+    if not listed or not all(isinstance(entry, str) for entry in given):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptimizerTypeError(
+            f"{name} must be a list of regular expressions",
+            found=repr(expressions),
+        )
+    for expression in given:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise OptimizerValueError(
+                "not a regular expression", where=repr(expression), found=error
+            ) from error
+    return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayingAdamRule(AdamRule):
+    """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
+
+    weight_decay: float = checked(check.number)
+    exclude_from_weight_decay: Iterable[str] = checked(_patterns)
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
+        return bool(self.weight_decay) and not any(excluded)
+
+
+class DecayingAdam(Adam):
+    """An optimizer with such a rule."""
+
+    weight_decay = Hyperparameter[float]()
+    exclude_from_weight_decay = Hyperparameter[tuple[str, ...]]()

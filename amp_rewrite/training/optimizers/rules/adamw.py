@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.adam import AdamSlots
-from amp_rewrite.training.optimizers.rules.weight_decay import DecayingAdam, DecayingAdamRule
+from amp_rewrite.training.optimizers.rules.adam import AdamSlots, DecayingAdam, DecayingAdamRule
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
 

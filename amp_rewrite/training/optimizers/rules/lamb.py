@@ -10,8 +10,13 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.adam import BETA1_POWER, BETA2_POWER, AdamSlots
-from amp_rewrite.training.optimizers.rules.weight_decay import DecayingAdam, DecayingAdamRule
+from amp_rewrite.training.optimizers.rules.adam import (
+    BETA1_POWER,
+    BETA2_POWER,
+    AdamSlots,
+    DecayingAdam,
+    DecayingAdamRule,
+)
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
 

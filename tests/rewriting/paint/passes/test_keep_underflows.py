@@ -3,6 +3,7 @@
 import numpy as np
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 from rewrite_text import assert_close, assert_rewrites, parse, rewritten
 
 import amp_rewrite as amp
@@ -186,3 +187,34 @@ def test_a_dequantized_factor_that_float16_cannot_hold_stays_float32() -> None:
     result = rewritten(text)
     expected, found = amp.evaluate(parse(text), {"x": x}), amp.evaluate(result.model, {"x": x})
     np.testing.assert_allclose(found["z"], expected["z"], rtol=FLOAT16.rtol)
+
+
+@pytest.mark.parametrize(
+    ("precision", "smallest", "becomes_low"),
+    [
+        ("float16", 1e-5, True),  # rounded to half a step of 6e-8: a third of a percent
+        ("float16", 1e-6, False),
+        ("float16", 1e-8, False),
+        ("bfloat16", 1e-8, True),
+    ],
+)
+def test_one_scale_that_is_too_small_keeps_a_product_of_blocks_float32(
+    precision: str, smallest: float, becomes_low: bool
+) -> None:
+    held = parse(
+        """g (float[1,64] x) => (float[1,2] y) {
+            y = com.microsoft.MatMulNBits<K = 64, N = 2, bits = 4, block_size = 32>(x, w, s)
+        }"""
+    )
+    scales = np.array([[0.5, 0], [0.25, smallest]], np.float32)
+    codes = np.arange(64, dtype=np.uint8).reshape(2, 2, 16)
+    held.graph.initializer.append(numpy_helper.from_array(scales, "s"))
+    held.graph.initializer.append(numpy_helper.from_array(codes, "w"))
+    made = amp.rewrite(held, precision=precision)  # pyright: ignore[reportArgumentType]
+    assert made.changed == becomes_low
+    if not becomes_low:
+        told = amp.explain(made, "MatMulNBits_0")
+        assert f"constant s = {smallest:.3g}" in told
+        assert "scales a block of weights" in told
+    kept = [t for t in amp.to_proto(made.model).graph.initializer if t.name == "w"]
+    assert kept == [numpy_helper.from_array(codes, "w")]

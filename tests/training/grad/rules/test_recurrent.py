@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from gradient_table import NEWEST, STEP, Differentiated, Fed, Row, differentiate, forward, runner
+from thinned import every
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
@@ -107,7 +108,7 @@ def _differentiated(
     return Differentiated(runner(model, row, dtype), floats, row.fed(), names, seeds)
 
 
-@pytest.mark.parametrize(("row", "steps"), FORMS, ids=str)
+@pytest.mark.parametrize(("row", "steps"), every(FORMS, 2), ids=str)
 def test_the_gradient_of_a_recurrent_operator_equals_the_difference_quotient(
     row: Row, steps: int | None
 ) -> None:
@@ -141,7 +142,7 @@ def test_an_unrolled_model_consists_of_operators_of_the_standard() -> None:
     onnx.checker.check_model(to_proto(model), full_check=True)
 
 
-@pytest.mark.parametrize(("row", "steps"), [f for f in FORMS if f[0].kernel][::2], ids=str)
+@pytest.mark.parametrize(("row", "steps"), [f for f in FORMS if f[0].kernel][::4], ids=str)
 def test_the_plain_form_computes_what_the_kernel_computes(row: Row, steps: int | None) -> None:
     at = _differentiated(row, ir.DataType.FLOAT, steps=steps)
     model = forward(row, ir.DataType.FLOAT, static=True)

@@ -1,0 +1,69 @@
+"""`check`, `convert` and `repair` of a folder: what they refuse, print and leave with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from amp_rewrite.cli import common
+from amp_rewrite.cli.streams import STREAM, shown
+from amp_rewrite.errors import OptionError
+from amp_rewrite.rewriting.report.write_text import write_text
+
+if TYPE_CHECKING:
+    from amp_rewrite.numerics.folder_report import FolderReport
+
+
+def refuse_for_folder(
+    folder: Path, output: Path | None, report: Path | None, of_one_model: Mapping[str, object]
+) -> None:
+    """Refuse what a folder cannot have.
+
+    Args:
+        folder: The folder that is read.
+        output: The folder that is to be written, if any.
+        report: Where the JSON report goes, if anywhere.
+        of_one_model: What else the command line gave that is about one model, by its flag.
+
+    Raises:
+        OptionError: Something of it was given.
+    """
+    for flag, value in of_one_model.items():
+        if value:
+            raise OptionError(
+                f"{flag} is about one model, and {folder} is a folder",
+                remedy="leave it away, or name a model in the folder",
+            )
+    if output is not None and shown(output) == STREAM:
+        raise OptionError("standard output takes a model, not a folder", remedy="name a folder")
+    if report is not None and report.resolve().is_relative_to(folder.resolve()):
+        raise OptionError("the report would lie in the folder that is read", where=report)
+
+
+def finish_folder(
+    found: FolderReport, report: Path | None, *, quiet: bool, refused: int = common.FAILED
+) -> None:
+    """Print what became of a folder, write the report, and leave with the worst status.
+
+    Args:
+        found: What became of it.
+        report: Where the JSON report goes, if anywhere.
+        quiet: Print errors only.
+        refused: The status if a verdict speaks against a model.
+
+    Raises:
+        typer.Exit: Not all is well.
+    """
+    if report is not None:
+        write_text(report, found.to_json())
+    out = common.console(quiet=quiet)
+    for line in found.lines():
+        out.print(line)
+    if quiet:
+        for model in found.failed:
+            common.error_console().print(f"amp-rewrite: {model.file}: {model.said}")
+    if not found.ok:
+        raise typer.Exit(common.FAILED if found.failed else refused)

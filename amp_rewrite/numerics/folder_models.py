@@ -1,0 +1,139 @@
+"""What is known of the models of a folder before anything is done with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amp_rewrite.dtypes import DType
+from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.io.model_folder import ModelFile, ModelFolder
+from amp_rewrite.rewriting.connected_ends import Connection, Ends, connections
+from amp_rewrite.rewriting.mend import mend_types
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.raise_dangers import low_of
+from amp_rewrite.rewriting.read_source import read_source
+
+_NAMING = (
+    *("preserve", "deny_nodes", "allow_nodes", "deny_ops", "variables", "input_ranges"),
+    "keep_io_types",
+)
+"""The options that hold names, which need not fit every model of a folder."""
+
+_Unfit = Mapping[tuple[str, Any], OptionError]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a model.
+
+    Attributes:
+        ends: Its inputs and outputs.
+        low: The 16-bit type that it computes in, if any.
+        data: Its data files, links resolved.
+        unfit: The names in the options that fit nothing in it, with what is to be said of that.
+    """
+
+    ends: Ends
+    low: DType | None
+    data: frozenset[str]
+    unfit: _Unfit
+
+    def fitting(self, options: RewriteOptions) -> RewriteOptions:
+        """Return options without the names that fit nothing in this model."""
+        changes: dict[str, Any] = {}
+        for option in _NAMING:
+            given = getattr(options, option)
+            if isinstance(given, Mapping):
+                changes[option] = {k: v for k, v in given.items() if (option, k) not in self.unfit}
+            elif not isinstance(given, bool):
+                changes[option] = tuple(n for n in given if (option, n) not in self.unfit)
+        return replace(options, **changes)
+
+
+@dataclass(frozen=True)
+class FolderModels:
+    """The models of a folder.
+
+    Attributes:
+        folder: What lies in it.
+        known: File -> what is known of it.
+        broken: File -> why it cannot be read.
+    """
+
+    folder: ModelFolder
+    known: Mapping[str, Known]
+    broken: Mapping[str, AmpError]
+
+    @classmethod
+    def read(cls, folder: ModelFolder, options: RewriteOptions, *, finds_low: bool) -> FolderModels:
+        """Read the models one after the other; none of them stays in memory.
+
+        Args:
+            folder: What lies in the folder.
+            options: Whose names are looked for in each model.
+            finds_low: Whether it is asked in which type they compute; without functions.
+        """
+        known: dict[str, Known] = {}
+        broken: dict[str, AmpError] = {}
+        for model in folder.models:
+            try:
+                known[model.name] = _known(folder.of(model.name), options, finds_low)
+            except AmpError as error:
+                broken[model.name] = error
+        return cls(folder, known, broken)
+
+    def check_names(self, taken: Iterable[ModelFile]) -> None:
+        """Refuse names in the options that fit nothing in any of some models.
+
+        Raises:
+            OptionError: One is such.
+        """
+        found = [self.known[m.name].unfit for m in taken if m.name in self.known]
+        for name in found[0] if found else ():
+            if all(name in other for other in found):
+                raise found[0][name]
+
+    def data_of(self, taken: Iterable[ModelFile]) -> frozenset[str]:
+        """Return the data files of some models; of an unreadable one nothing is known."""
+        found = (self.known[model.name].data for model in taken if model.name in self.known)
+        return frozenset[str]().union(*found)
+
+    def links(self, written: Mapping[str, ModelFile]) -> tuple[Connection, ...]:
+        """Return what is connected among models in one form and folder.
+
+        Args:
+            written: File -> as what it will lie in the folder.
+        """
+        together: dict[tuple[str, str], dict[str, Ends]] = {}
+        for file, model in written.items():
+            if file in self.known:
+                group = together.setdefault((model.folder, model.variant), {})
+                group[file] = self.known[file].ends
+        return tuple(link for models in together.values() for link in connections(models))
+
+
+def _known(path: str, options: RewriteOptions, finds_low: bool) -> Known:
+    flat = read_source(path, inline_functions=options.inline_functions)
+    unfit = _unfit(options, flat)
+    ends = Ends.of(flat)
+    data = frozenset(map(os.path.realpath, flat.files.paths))
+    if finds_low:
+        mend_types(flat)
+    return Known(ends, low_of(flat) if finds_low else None, data, unfit)
+
+
+def _unfit(options: RewriteOptions, flat: FlatGraph) -> _Unfit:
+    found: dict[tuple[str, Any], OptionError] = {}
+    for option in _NAMING:
+        given: Any = getattr(options, option)
+        for name in () if isinstance(given, bool) else given:
+            only: Any = {name: given[name]} if isinstance(given, Mapping) else (name,)
+            try:
+                RewriteOptions(**{option: only}).check_names(flat)
+            except OptionError as error:
+                found[option, name] = error
+    return found

@@ -1,0 +1,177 @@
+"""What became of the models of a folder: one entry each, as records, text and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from amp_rewrite.base.printable import counted, in_bytes, one_line, printable
+
+VERSION = 1
+"""Version of the JSON form: keys may be added, never renamed."""
+
+State = Literal["changed", "unchanged", "refused", "failed"]
+"""What became of a model: "refused" is the verdict of a check or a verification, "failed" an error
+of this model's.
+"""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """What became of a model.
+
+    Attributes:
+        file: Its path relative to the folder.
+        output: Under which name it is written; None if it is not.
+        state: How it ended.
+        said: That in one line.
+        lines: More of it: reasons, verdicts.
+        report: What the command reports of one model, as JSON has it; None of a failed one.
+    """
+
+    file: str
+    output: str | None
+    state: State
+    said: str
+    lines: tuple[str, ...] = ()
+    report: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "file": self.file,
+            "output": self.output,
+            "state": self.state,
+            "said": self.said,
+            "lines": list(self.lines),
+            "report": self.report,
+        }
+
+
+@dataclass(frozen=True)
+class FolderReport:
+    """What became of a folder.
+
+    Attributes:
+        command: "check", "convert" or "repair".
+        folder: The folder that was read.
+        output: The folder that was to be written; None if none was.
+        models: The models, in order.
+        left_out: The models with which nothing was done -> why; they are copied, unless a result
+            takes their place.
+        copied: How many other files were copied.
+        connected: How many outputs are fed to inputs, of other models or in the next step.
+        kept: File -> its inputs and outputs that keep their type since the other side does.
+        mismatches: The connections whose sides have two types, one line each.
+        shared: Bytes of weights that several models refer to, and that are written once.
+        again: Bytes that were written again, since a model needs them in another type.
+        written: Whether the folder is there.
+    """
+
+    command: str
+    folder: str
+    output: str | None
+    models: tuple[ModelEntry, ...]
+    left_out: Mapping[str, str]
+    copied: int = 0
+    connected: int = 0
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    mismatches: tuple[str, ...] = ()
+    shared: int = 0
+    again: int = 0
+    written: bool = False
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.verdict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no model failed or was refused; in a check, whether what is connected fits."""
+        fits = self.command != "check" or not self.mismatches
+        return fits and not self.bad
+
+    @property
+    def failed(self) -> tuple[ModelEntry, ...]:
+        """The models that an error is about."""
+        return tuple(model for model in self.models if model.state == "failed")
+
+    @property
+    def bad(self) -> tuple[ModelEntry, ...]:
+        """The models that failed, or that a verdict speaks against."""
+        return tuple(model for model in self.models if model.state in ("failed", "refused"))
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """State -> how many models ended so."""
+        ended = [model.state for model in self.models]
+        return {state: ended.count(state) for state in get_args(State)}
+
+    @property
+    def verdict(self) -> str:
+        """The totals in one line, and which models are to blame if nothing is written."""
+        count = counted(len(self.models), "model")
+        bad = self.bad
+        names = ", ".join(model.file for model in bad)
+        if self.command == "check":
+            unsafe = f"{len(bad)} of {count} not safe: {names}" if bad else f"{count}, all safe"
+            odd = counted(len(self.mismatches), "connection")
+            return f"{unsafe}; {odd} with two types" if self.mismatches else unsafe
+        done = f"{self.totals['changed']} of {count} changed"
+        if self.written:
+            return f"{done}; wrote {self.output}{f', though not all holds: {names}' if bad else ''}"
+        return f"{done}; nothing was written" + (f", because of {names}" if bad else "")
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the report line by line."""
+        found: list[str] = []
+        for model in self.models:
+            renamed = model.output not in (None, model.file)
+            name = f"{model.file} -> {model.output}" if renamed else model.file
+            found += [f"{name}: {model.said}", *(f"  {line}" for line in model.lines)]
+        found += [f"{file}: left out: {why}" for file, why in self.left_out.items()]
+        for file, names in self.kept.items():
+            found.append(f"{file}: {', '.join(names)} as before, for so is what is connected")
+        found += [f"connected, with two types: {line}" for line in self.mismatches]
+        if self.connected and not self.mismatches:
+            found.append(f"{counted(self.connected, 'connection')}, of one type on both sides")
+        if self.shared:
+            found.append(f"{in_bytes(self.shared)} of weights that models share are written once")
+        if self.again:
+            found.append(
+                f"{in_bytes(self.again)} of shared weights are written again, in another type"
+            )
+        if self.written:
+            found.append(f"{counted(self.copied, 'other file')} copied")
+        return tuple(printable(line) for line in (*found, self.verdict))
+
+    def to_text(self) -> str:
+        """Return the report as lines."""
+        return "\n".join(self.lines())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, version 1."""
+        return {
+            "version": VERSION,
+            "command": self.command,
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "folder": self.folder,
+            "output": self.output,
+            "written": self.written,
+            "totals": self.totals,
+            "models": [model.to_dict() for model in self.models],
+            "left_out": dict(self.left_out),
+            "copied": self.copied,
+            "connections": self.connected,
+            "kept": {file: list(names) for file, names in self.kept.items()},
+            "mismatches": list(self.mismatches),
+            "shared_bytes": self.shared,
+            "bytes_written_again": self.again,
+        }
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,271 @@
+"""`check`, `convert` and `repair` of a folder: each model in turn, all else as it is.
+
+What is connected keeps one type on both sides; weights that models share are written once; the
+folder appears whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack, get_args
+
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import LoadError, OptionError, SaveError
+from amp_rewrite.graph.io.model_folder import ModelFolder
+from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.numerics.file_conversion import Asked, convert_file
+from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress, silent
+from amp_rewrite.numerics.folder_models import FolderModels
+from amp_rewrite.numerics.folder_report import FolderReport, State
+from amp_rewrite.numerics.repair import KeepIO, repair
+from amp_rewrite.numerics.safety_check import check
+from amp_rewrite.rewriting.connected_ends import Ends
+from amp_rewrite.rewriting.plan.options import (
+    AUTO,
+    Changes,
+    RewriteOptions,
+    Weights,
+    changed,
+    with_option_names,
+)
+from amp_rewrite.rewriting.report.gains import headline
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.io.model_files import Path as PathLike
+
+_BUDGET = 600.0  # seconds for tuning, which takes data, and a folder takes none
+
+
+@with_option_names
+def check_folder(
+    folder: PathLike,
+    options: RewriteOptions | None = None,
+    *,
+    run: bool = True,
+    stress: bool | None = None,
+    progress: Progress | None = None,
+    **changes: Unpack[Changes],
+) -> FolderReport:
+    """Tell whether the models of a folder are safe in the types that they have, and fit together.
+
+    Those that compute in 16 bits are looked at, or all if there are none. An output that is fed to
+    an input of another type, in another model or in the next step, is named.
+
+    Args:
+        folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
+        options: For which target, and lists and rules; a name in them has to fit one model.
+        run: Whether the models are run.
+        stress: Try stress inputs as well, as for `check`.
+        progress: Called with what begins.
+        **changes: Single options by name, as for `rewrite`.
+
+    Raises:
+        OptionError: A name in the options fits no model.
+        LoadError: The folder holds no model, or cannot be read.
+    """
+    run = arguments.switch("run", run)
+    stress = None if stress is None else arguments.switch("stress", stress)
+
+    def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
+        found = check(path, None, options, run=run, stress=stress, progress=progress)
+        lines = tuple(found.to_text().splitlines()[:-1])
+        state: State = "unchanged" if found.ok else "refused"
+        return Done(state, found.verdict, lines, found.to_dict(), Ends())
+
+    chosen = replace(changed(options, **changes), inline_functions=True)
+    models = _read(folder, chosen, finds_low=True)
+    low = {file for file, known in models.known.items() if known.low is not None}
+    taken = [m for m in models.folder.models if not low or m.name in {*low, *models.broken}]
+    job = FolderJob("check", models, taken, chosen, one, progress)
+    return job.run({m.name: m.name for m in taken}, "it computes nothing in 16 bits")
+
+
+@with_option_names
+def repair_folder(
+    folder: PathLike,
+    output: PathLike,
+    options: RewriteOptions | None = None,
+    *,
+    keep_io: KeepIO = "given",
+    weights: Weights = "cast",
+    verify: bool = False,
+    rtol: float | None = None,
+    write_failed: bool = False,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> FolderReport:
+    """Repair every model of a folder that computes in 16 bits; copy all else.
+
+    Args:
+        folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
+        output: The new folder; it is written if all models are right.
+        options: For which target, and lists and rules; a name in them has to fit one model.
+        keep_io: What becomes of inputs and outputs, as for `repair`.
+        weights: What becomes of weights, as for `repair`.
+        verify: Verify the results on made-up and stress inputs.
+        rtol: The largest error of an output, as for `convert`.
+        write_failed: Write the folder even if a model does not hold.
+        progress: Called with what begins.
+        **changes: Single options by name, as for `rewrite`.
+
+    Raises:
+        OptionError: No model computes in 16 bits, or a name in the options fits no model.
+        SaveError: The folder cannot be written.
+        LoadError: The folder holds no model, or cannot be read.
+    """
+    arguments.one_of("keep_io", keep_io, get_args(KeepIO))
+    arguments.one_of("weights", weights, get_args(Weights))
+    verify, rtol = arguments.switch("verify", verify), _rtol(rtol)
+    write_failed = arguments.switch("write_failed", write_failed)
+
+    def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
+        made = repair(
+            path,
+            None,
+            options,
+            keep_io=keep_io,
+            weights=weights,
+            verify=verify,
+            rtol=rtol,
+            progress=progress,
+        )
+        verdict = () if made.verdict is None else (made.verdict,)
+        return Done(
+            ("changed" if made.changed else "unchanged") if made.ok else "refused",
+            made.headline,
+            (*made.lines(), *verdict),
+            made.to_dict(),
+            Ends.of(made.raised.flat, made.raised.plan),
+            (lambda path: made.save(path, write_failed=True)) if made.ok or write_failed else None,
+        )
+
+    chosen = replace(changed(options, **changes), inline_functions=True)
+    models = _read(folder, chosen, finds_low=True)
+    low = {file for file, known in models.known.items() if known.low is not None}
+    taken = [m for m in models.folder.models if m.name in {*low, *models.broken}]
+    if not taken:
+        raise OptionError(
+            "no model of the folder computes in 16 bits: there is nothing to repair",
+            where=models.folder.path,
+            remedy="convert makes mixed models of them",
+        )
+    job = FolderJob("repair", models, taken, chosen, one, progress)
+    names = {m.name: m.name for m in taken}
+    return job.run(names, "it computes nothing in 16 bits", path_text(output, SaveError))
+
+
+@with_option_names
+def convert_folder(
+    folder: PathLike,
+    output: PathLike | None = None,
+    options: RewriteOptions | None = None,
+    *,
+    verify: bool = False,
+    stress: bool | None = None,
+    rtol: float | None = None,
+    write_failed: bool = False,
+    annotate: bool = False,
+    opset: str = AUTO,
+    progress: Progress | None = None,
+    **changes: Unpack[Changes],
+) -> FolderReport:
+    """Convert every model of a folder; copy all else.
+
+    Of models that are there in several forms, as `model.onnx` and `model_fp16.onnx`, the plain one
+    is converted. The results have the names of what they were made from; where transformers.js
+    looks for forms, in a folder called `onnx`, those in float16 are called `model_fp16.onnx`, or
+    `model_q4f16.onnx` if made from `model_q4.onnx`, and the plain ones stay beside them.
+
+    An input and an output that are connected keep one type: if one of them keeps it, both do.
+
+    Args:
+        folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
+        output: The new folder; it is written if all models are right. None writes nothing.
+        options: How to rewrite; a name in them has to fit one model.
+        verify: Verify the results on made-up and stress inputs.
+        stress: Verify with stress inputs, as for `convert`.
+        rtol: The largest error of an output, as for `convert`.
+        write_failed: Write the folder even if a model does not hold.
+        annotate: Note in every node what it computes in, and why.
+        opset: The opset that models are moved to first: a number, "auto" or "keep".
+        progress: Called with what begins.
+        **changes: Single options by name, as for `rewrite`.
+
+    Raises:
+        OptionError: A name in the options fits no model, or an option is impossible.
+        SaveError: The folder cannot be written.
+        LoadError: The folder holds no model, or cannot be read.
+    """
+    chosen = changed(options, **changes)
+    annotate = arguments.switch("annotate", annotate)
+    asked = Asked(
+        verify=arguments.switch("verify", verify),
+        stress=None if stress is None else arguments.switch("stress", stress),
+        rtol=_rtol(rtol),
+        budget=_BUDGET,
+        write_failed=arguments.switch("write_failed", write_failed),
+        opset=str(opset),
+    )
+    if chosen.makes_low:
+        asked.check(verifies=asked.converts or chosen.strict)
+    unjudged = Asked(budget=_BUDGET, opset=asked.opset)
+
+    def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
+        if not options.makes_low:
+            return _widened(path, options)
+        return _converted(path, options, asked, progress, annotate=annotate)
+
+    def ends_after(path: Path, options: RewriteOptions) -> Ends:
+        if not options.makes_low:
+            return _widened(path, options).ends
+        loose = replace(options, strict=False)
+        result = convert_file(path, loose, unjudged, silent).result
+        return Ends.of(result.flat, result.plan)
+
+    models = _read(folder, chosen, finds_low=False)
+    taken = models.folder.convertible()
+    names = {m.name: m.in_precision(chosen.precision) for m in taken}
+    job = FolderJob("convert", models, taken, chosen, one, progress)
+    target = None if output is None else path_text(output, SaveError)
+    return job.run(names, "another form is converted", target, ends_after)
+
+
+def _converted(
+    path: Path, options: RewriteOptions, asked: Asked, progress: Progress, *, annotate: bool
+) -> Done:
+    done = convert_file(path, options, asked, progress)
+    report = done.report({}, explain_casts=False)
+    result, made = done.result, done.made
+    if annotate:
+        result.annotate()
+    lines = [report.in_short()]
+    lines += [] if made is None else [made.verdict]
+    lines += [] if done.missing is None else done.missing.shortcomings
+    state: State = "refused" if not done.holds else "changed" if result.changed else "unchanged"
+    found = report.to_dict() if made is None else made.to_dict(report)
+    ends = Ends.of(result.flat, result.plan)
+    save = result.save if done.is_written else None
+    return Done(state, headline(report.precision, report.summary), tuple(lines), found, ends, save)
+
+
+def _widened(path: Path, options: RewriteOptions) -> Done:
+    from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
+
+    made = widen(path, keep_io_types=options.keep_io_types)
+    state: State = "changed" if made.changed else "unchanged"
+    types = {dtype.name: count for dtype, count in made.types.items()}
+    ends = Ends.of(made.flat, made.plan)
+    return Done(state, made.in_short(), (), {"widened": types}, ends, made.save)
+
+
+def _rtol(given: float | None) -> float | None:
+    """Return the largest error of an output."""
+    if given is None:
+        return None
+    return arguments.number("rtol", given, low=0, expected="a number of at least 0")
+
+
+def _read(folder: PathLike, options: RewriteOptions, *, finds_low: bool) -> FolderModels:
+    found = ModelFolder.read(path_text(folder, LoadError))
+    return FolderModels.read(found, options, finds_low=finds_low)

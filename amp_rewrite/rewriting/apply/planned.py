@@ -1,0 +1,85 @@
+"""A model as it was read, and what a plan makes of it when somebody asks for that."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.graph.paused_gc import paused_gc
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.special_types import attribute_type
+from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.plan.casts import CastPlan
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+class Planned:
+    """A model as it was read, and what changes in it, which is carried out when it is asked for."""
+
+    flat: FlatProto
+    context: PaintContext
+    plan: CastPlan
+    removed: tuple[int, ...]
+
+    @property
+    def model(self) -> ir.Model:
+        """The model with the changes; it is built when it is first asked for."""
+        return self._model
+
+    @cached_property
+    def _model(self) -> ir.Model:
+        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_model
+
+        with paused_gc():
+            graph, notes = self.context.type_graph, self._metadata()
+            return rewritten_model(self.flat, graph, self.plan, self.removed, notes)
+
+    def save(self, path: Path, *, progress: Progress | None = None) -> None:
+        """Write the model with the changes; weights are converted on their way.
+
+        Args:
+            path: The model file; external data go to a file next to it.
+            progress: Called every few MiB.
+
+        Raises:
+            SaveError: It cannot be written; no new file is left behind.
+            LoadError: External data of the model have become unreadable.
+        """
+        if can_save(self.flat):
+            with paused_gc():
+                graph, notes = self.context.type_graph, self._metadata()
+                save_rewritten(self.flat, graph, self.plan, self.removed, notes, path, progress)
+        else:
+            from amp_rewrite.graph.io.save import save
+
+            save(self.model, path, progress=progress)
+
+    def _metadata(self) -> dict[str, str]:
+        """Return what is noted in the metadata of the model."""
+        return {}
+
+
+def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[int, ...]:
+    """Return the model's Casts that will cast the low type to itself.
+
+    A Cast becomes one if what it reads turns low and it casts to the low type: either it always
+    did, or it was retargeted. Casts that were no-ops before are the model's own business.
+    """
+    flat = type_graph.flat
+    low_values = {*plan.retyped, *(v for v in plan.ends if flat.is_input(v))}
+    low = tensor(plan.low.number)
+    found: list[int] = []
+    for node in flat.nodes_of("Cast"):
+        source, output = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+        was_low = type_graph.types[source] == low
+        casts_to_low = attribute_type(flat.attributes(node), "to") == low
+        writes_low = output in low_values or (casts_to_low and not was_low)
+        if (source in low_values or was_low) and writes_low and not flat.is_output(output):
+            found.append(node)
+    return tuple(found)

@@ -1,0 +1,113 @@
+"""Advice on a model: a newer opset for more of it, ends in the type of its cache."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from amp_rewrite.graph import schemas
+from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
+from amp_rewrite.oplists import ListName
+from amp_rewrite.rewriting.paint.context import PaintContext, admitting_opset, low_types
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.plan.casts import CastPlan
+from amp_rewrite.rewriting.report.arithmetic_share import multiply_accumulates
+from amp_rewrite.rewriting.report.records import OpsetAdvice
+
+_TOO_OLD = (Reason.TYPE_UNSUPPORTED, Reason.OPSET_TOO_OLD)
+
+_LEAST_GAIN = 0.01
+"""The share of the arithmetic that is worth another opset."""
+_PAST = re.compile(r"past(_key_values)?", re.IGNORECASE)
+_PRESENT = re.compile(r"present(_key_values)?", re.IGNORECASE)
+"""What exporters call the two ends of a cache: past_key_values.0.key and present.0.key."""
+
+
+def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | None:
+    """Return the oldest opset at which most of the arithmetic could be low.
+
+    What is counted are the multiply-accumulates of allow-list operators of ai.onnx whose schema
+    does not admit the low type at the model's opset but at a newer one, where the target has a
+    kernel; no painting tells whether all of them would become low.
+
+    Returns:
+        The opset, and the share that could be low then; None where that is not 1 % more than now.
+    """
+    needed = _needed_opsets(context)
+    if not needed:
+        return None
+    graph, total, low = context.type_graph, 0.0, 0.0
+    waiting: dict[int, float] = {}
+    for node in dict.fromkeys(graph.nodes):
+        entry = context.entry(node)
+        if entry is None or entry.list is not ListName.ALLOW:
+            continue
+        work = multiply_accumulates(graph.flat, node)
+        total += work
+        vertices = graph.vertices_of(node)
+        opsets = [needed[k] for v in vertices if (k := int(graph.kind[v])) in needed]
+        if any(painting.is_allow(v) for v in vertices):
+            low += work
+        elif opsets:
+            waiting[min(opsets)] = waiting.get(min(opsets), 0.0) + work
+    if not waiting or sum(waiting.values()) < _LEAST_GAIN * total:
+        return None
+    return OpsetAdvice(max(waiting), (low + sum(waiting.values())) / total)
+
+
+def _needed_opsets(context: PaintContext) -> dict[int, int]:
+    """Return, by kind of vertex, the opset at which it can be low, of those too old for it."""
+    graph = context.type_graph
+    found: dict[int, int] = {}
+    numbers, firsts = np.unique(graph.kind, return_index=True)
+    for number, first in zip(numbers.tolist(), firsts.tolist(), strict=True):
+        kind, reason = graph.kinds[number], context.unsupported(first)
+        if reason not in _TOO_OLD or kind.operator.domain != "":
+            continue
+        opset = admitting_opset(kind, context.low)
+        if opset is None:
+            continue
+        opset = max(opset, _oldest_of_casts(context))
+        types = low_types(kind.known, kind.variables, context.low)
+        domain, op_type, _ = kind.operator
+        kernels = context.kernels
+        if kernels is None or kernels.has_kernel(domain, op_type, opset, types):
+            found[number] = opset
+    return found
+
+
+def _oldest_of_casts(context: PaintContext) -> int:
+    """Return the first opset that can be rewritten and whose Cast gives the low type."""
+    wanted = tensor(context.low.number)
+    opset = OLDEST_REWRITABLE_OPSET
+    while (cast := schemas.find("", "Cast", opset)) and wanted not in cast.variables["T2"]:
+        opset += 1
+    return opset
+
+
+def ends_beside_cache(context: PaintContext, plan: CastPlan) -> tuple[str, ...] | None:
+    """Return the float32 inputs and outputs that are no cache, if a cache is cast at every step.
+
+    A cache is inputs and outputs that pair up as past and present, and have one type.
+
+    Returns:
+        Their names; None if there is no such cache, or it is low already.
+    """
+    graph, flat = context.type_graph, context.type_graph.flat
+    ends = [v for v in (*flat.main.inputs, *flat.main.outputs) if graph.is_float32(v)]
+    kept = [v for v in ends if v not in context.low_ends and not flat.is_initializer(v)]
+    past, present = _named(flat, flat.main.inputs, _PAST), _named(flat, flat.main.outputs, _PRESENT)
+    pairs = [(past[key], present[key]) for key in past if key in present]
+    cache = {v for pair in pairs if set(pair) <= set(kept) for v in pair}
+    if not any(cast.value in cache for cast in plan.casts):
+        return None
+    return tuple(dict.fromkeys(flat.value_names[v] for v in kept if v not in cache))
+
+
+def _named(flat: FlatGraph, values: list[int], word: re.Pattern[str]) -> dict[str, int]:
+    """Return what is left of the names with a word in them -> the value."""
+    names = ((flat.value_names[v], v) for v in values)
+    return {word.sub("", name, count=1): v for name, v in names if word.search(name)}

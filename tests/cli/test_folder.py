@@ -1,0 +1,99 @@
+"""`check`, `convert` and `repair` of a folder, and the status with which they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import low_models
+import model_folders as folders
+import onnx
+import pytest
+
+from amp_rewrite.cli.common import DONE, FAILED, NOT_STRICT, WRONG_USAGE
+from amp_rewrite.cli.main import main
+
+
+def run(*words: object) -> int:
+    """Run a command; return its exit status."""
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    return int(left.value.code or 0)
+
+
+def test_convert_writes_a_folder_and_one_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
+    report = tmp_path / "report.json"
+    assert run("convert", source, "-o", target, "--report", report) == DONE
+    out = capsys.readouterr().out
+    assert "2 connections, of one type on both sides" in out
+    assert f"2 of 2 models changed; wrote {target}" in out
+    assert len(json.loads(report.read_text())["models"]) == 2
+    assert (target / "tokenizer" / "tokenizer.json").exists()
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = folders.optimum(tmp_path / "in")
+    assert run("convert", source, "--dry-run") == DONE
+    assert "nothing was written" in capsys.readouterr().out
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_the_second_model_fails_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
+    (source / "encoder_model.onnx").write_bytes(b"\x08\x07")
+    assert run("convert", source, "-o", target, "--quiet") == FAILED
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "amp-rewrite: encoder_model.onnx: failed:" in captured.err
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_check_and_repair_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
+    onnx.save(low_models.t5_encoder(), source / "text_encoder.onnx")
+    assert run("check", source, "--no-run") == NOT_STRICT
+    assert (
+        "2 of 3 models not safe: decoder_model_merged.onnx, text_encoder.onnx"
+        in capsys.readouterr().out
+    )
+    assert run("repair", source, "-o", target) == DONE
+    assert "2 of 3 models changed; wrote" in capsys.readouterr().out
+    assert run("check", target, "--no-run") == DONE
+    assert "3 models, all safe" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("convert", "IN", "-o", "OUT", "--data", "x.npz"), "--data is about one model"),
+        (("convert", "IN", "-o", "OUT", "--html", "p.html"), "--html is about one model"),
+        (("convert", "IN", "-o", "-"), "standard output takes a model, not a folder"),
+        (("convert", "IN"), "it is not said where to write the result"),
+        (("convert", "IN", "-o", "OUT", "--report", "IN/r.json"), "the report would lie in"),
+        (("convert", "IN", "-o", "OUT", "--rtol", "1"), "--rtol is about a verdict"),
+        (
+            ("convert", "IN", "-o", "OUT", "--precision", "float32", "--deny-op", "Relu"),
+            "--deny-op says nothing of a float32 form",
+        ),
+        (("convert", "IN", "-o", "OUT", "--keep-io", "nobody"), "--keep-io names nothing"),
+        (("repair", "IN", "-o", "OUT", "--write-failed"), "--write-failed is about a verdict"),
+        (("repair", "IN", "-o", "OUT"), "there is nothing to repair"),
+    ],
+)
+def test_what_a_folder_cannot_have_is_refused_in_one_line(
+    tmp_path: Path, words: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders.optimum(tmp_path / "in")
+    places = {"IN": str(tmp_path / "in"), "OUT": str(tmp_path / "out")}
+    given = [word.replace("IN/", f"{places['IN']}/") for word in words]
+    assert run(*(places.get(word, word) for word in given)) == WRONG_USAGE
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert os.listdir(tmp_path) == ["in"]

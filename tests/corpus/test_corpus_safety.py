@@ -1,0 +1,63 @@
+"""No false alarm: of what this package made low itself, `check` fears nothing.
+
+Models of current exporters are those of tools/corpus/export_models.py, where they were made.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import catalog
+import exported
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.dtypes import Precision
+
+FORMS: tuple[tuple[Precision, str], ...] = (
+    ("float16", "cuda"),
+    ("float16", "webgpu"),
+    ("bfloat16", "cuda"),
+)
+
+SMALL = ("magika", "minilm_l3", "silero_v6", "oww_melspec", "ppocrv4_rec")
+"""What is tried in the fast suite: the rest of the corpus takes minutes."""
+
+
+EXPORTED = {model.name: model.path for model in exported.exported()}
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        pytest.param(name, form, marks=[] if name in SMALL else [pytest.mark.slow])
+        for name, form in itertools.product(catalog.REAL, FORMS)
+    ],
+    ids=lambda part: part if isinstance(part, str) else "-".join(part),
+)
+def test_a_rewritten_model_of_the_corpus_is_safe(
+    corpus: Any, name: str, form: tuple[Precision, str], tmp_path: Path
+) -> None:
+    _assert_safe(corpus.path(name), *form, tmp_path / "low.onnx")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize("name", EXPORTED or ["none"])
+def test_a_rewritten_model_of_an_exporter_is_safe(
+    name: str, form: tuple[Precision, str], tmp_path: Path
+) -> None:
+    if name not in EXPORTED:
+        pytest.skip(f"no exported models in {exported.folder()}; tools/corpus/export_models.py")
+    _assert_safe(EXPORTED[name], *form, tmp_path / "low.onnx")
+
+
+def _assert_safe(model: Path, precision: Precision, target: str, low: Path) -> None:
+    amp.rewrite(model, precision=precision, target=target).save(low)
+    found = amp.check(low, precision=precision, target=target, run=False)
+    assert [
+        (d.node, d.reason, d.detail) for d in found.dangers if found.computes == precision
+    ] == []
+    assert found.ok

@@ -1,0 +1,319 @@
+"""Folders: every model in turn, all else as it is, one type on both sides, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import model_folders as folders
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.errors import LoadError, OptionError, SaveError
+
+
+def run(path: Path, feeds: Mapping[str, np.ndarray]) -> list[Any]:
+    """Run a model with ONNX Runtime."""
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return list(session.run(None, dict(feeds)))
+
+
+def numbers(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(7).normal(0, 1, shape).astype(dtype)
+
+
+def test_every_model_is_converted_and_all_else_is_copied(tmp_path: Path) -> None:
+    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
+    before = folders.tree(source)
+    report = amp.convert_folder(source, target)
+    assert report.ok
+    assert report.written
+    assert [m.state for m in report.models] == ["changed", "changed"]
+    after = folders.tree(target)
+    assert set(after) == set(before)
+    assert folders.tree(source) == before
+    for name in ("config.json", "tokenizer/tokenizer.json"):
+        assert after[name] == before[name]
+    feed = {"input_features": numbers(1, 5, 64)}
+    (encoded,) = run(target / "encoder_model.onnx", feed)
+    assert encoded.dtype == np.float32
+    (reference,) = run(source / "encoder_model.onnx", feed)
+    assert np.abs(encoded - reference).max() < 0.02 * np.abs(reference).max()
+    past = {
+        "inputs_embeds": numbers(1, 1, 64),
+        "encoder_hidden_states": encoded,
+        "past_key_values.0.key": numbers(1, 3, 64),
+        "use_cache_branch": np.array([True]),
+    }
+    logits, present = run(target / "decoder_model_merged.onnx", past)
+    assert present.shape == (1, 4, 64)
+    assert np.isfinite(logits).all()
+
+
+def test_what_is_connected_changes_its_type_on_both_sides(tmp_path: Path) -> None:
+    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
+    report = amp.convert_folder(source, target, keep_io_types=False)
+    assert report.mismatches == ()
+    assert report.connected == 2
+    encoder = folders.types_of(target / "encoder_model.onnx")
+    decoder = folders.types_of(target / "decoder_model_merged.onnx")
+    assert encoder["last_hidden_state"] == decoder["encoder_hidden_states"] == "FLOAT16"
+    assert decoder["present.0.key"] == decoder["past_key_values.0.key"] == "FLOAT16"
+
+
+@pytest.mark.parametrize("kept", ["last_hidden_state", "encoder_hidden_states"])
+def test_an_end_that_keeps_its_type_keeps_that_of_the_other_side(tmp_path: Path, kept: str) -> None:
+    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
+    report = amp.convert_folder(source, target, keep_io_types=[kept])
+    encoder = folders.types_of(target / "encoder_model.onnx")
+    decoder = folders.types_of(target / "decoder_model_merged.onnx")
+    assert encoder["last_hidden_state"] == decoder["encoder_hidden_states"] == "FLOAT"
+    assert decoder["present.0.key"] == decoder["past_key_values.0.key"] == "FLOAT16"
+    assert encoder["input_features"] == "FLOAT16"
+    others = {"last_hidden_state", "encoder_hidden_states"} - {kept}
+    assert {name for names in report.kept.values() for name in names} == others
+
+
+def test_a_model_in_which_nothing_becomes_low_holds_what_is_connected_to_it(tmp_path: Path) -> None:
+    models = {"embed_tokens.onnx": folders.EMBEDDER, "decoder_model.onnx": folders.DECODER}
+    source, target = folders.write_folder(tmp_path / "in", models), tmp_path / "out"
+    report = amp.convert_folder(source, target, keep_io_types=False, store="float32")
+    assert [m.state for m in report.models] == ["changed", "unchanged"]
+    decoder = folders.types_of(target / "decoder_model.onnx")
+    assert folders.types_of(target / "embed_tokens.onnx")["inputs_embeds"] == "FLOAT"
+    assert decoder["inputs_embeds"] == "FLOAT"
+    assert decoder["encoder_hidden_states"] == "FLOAT16"
+    names = {"decoder_model.onnx": ("inputs_embeds",), "embed_tokens.onnx": ("inputs_embeds",)}
+    assert report.kept == names
+
+
+def test_weights_that_models_share_are_written_once(tmp_path: Path) -> None:
+    source, target = folders.sharing(tmp_path / "in"), tmp_path / "out"
+    report = amp.convert_folder(source, target)
+    files = folders.tree(target)
+    assert set(files) == {
+        "decoder_model.onnx",
+        "decoder_model.onnx_data",
+        "decoder_with_past_model.onnx",
+    }
+    one_weight = 64 * 64 * 2
+    assert report.shared == 4 * one_weight
+    assert report.again == 0
+    assert len(files["decoder_model.onnx_data"]) < 5 * one_weight
+    feed = {"inputs_embeds": numbers(1, 2, 64), "encoder_hidden_states": numbers(1, 3, 64)}
+    past = {"past_key_values.0.key": numbers(1, 3, 64)}
+    for name, feeds in (("decoder_model", feed), ("decoder_with_past_model", feed | past)):
+        logits, _ = run(target / f"{name}.onnx", feeds)
+        reference, _ = run(source / f"{name}.onnx", feeds)
+        assert np.abs(logits - reference).max() < 0.02 * np.abs(reference).max()
+
+
+def test_weights_that_models_need_in_two_types_are_written_in_both(tmp_path: Path) -> None:
+    source, target = folders.sharing(tmp_path / "in"), tmp_path / "out"
+    report = amp.convert_folder(source, target, deny_nodes=["next/q"])
+    assert report.again == 64 * 64 * 4
+    assert report.shared == 3 * 64 * 64 * 2
+    assert "written again, in another type" in report.to_text()
+    feeds = {
+        "inputs_embeds": numbers(1, 2, 64),
+        "encoder_hidden_states": numbers(1, 3, 64),
+        "past_key_values.0.key": numbers(1, 3, 64),
+    }
+    logits, _ = run(target / "decoder_with_past_model.onnx", feeds)
+    assert np.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("broken", [b"", b"not a model"])
+def test_the_failure_of_one_model_leaves_no_folder_and_says_which(
+    tmp_path: Path, broken: bytes
+) -> None:
+    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
+    (source / "encoder_model.onnx").write_bytes(broken)
+    report = amp.convert_folder(source, target)
+    assert not report.ok
+    assert [m.state for m in report.models] == ["changed", "failed"]
+    assert str(source / "encoder_model.onnx") in report.models[1].said
+    assert "nothing was written, because of encoder_model.onnx" in report.verdict
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_model_that_does_not_hold_leaves_no_folder(tmp_path: Path) -> None:
+    short = folders.ENCODER.replace("1,s,64", "1,2,64")
+    source, target = folders.write_folder(tmp_path / "in", {"model.onnx": short}), tmp_path / "out"
+    report = amp.convert_folder(source, target, verify=True, stress=False, rtol=0.0)
+    assert [m.state for m in report.models] == ["refused"]
+    assert not report.ok
+    assert os.listdir(tmp_path) == ["in"]
+    report = amp.convert_folder(
+        source, target, verify=True, stress=False, rtol=0.0, write_failed=True
+    )
+    assert report.written
+    assert "though not all holds: model.onnx" in report.verdict
+
+
+def test_of_several_forms_the_plain_one_becomes_the_one_that_a_browser_looks_for(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    folders.write_folder(source, {"onnx/decoder_model.onnx": folders.DECODER})
+    folders.save(source / "onnx/decoder_model_int8.onnx", folders.model(folders.DECODER))
+    folders.save(source / "onnx/decoder_model_fp16.onnx", folders.model(folders.DECODER, "float16"))
+    before = folders.tree(source)
+    report = amp.convert_folder(source, target)
+    after = folders.tree(target)
+    assert set(after) == set(before)
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"onnx/decoder_model_fp16.onnx"}
+    assert report.left_out == {
+        "onnx/decoder_model_fp16.onnx": "what is made of onnx/decoder_model.onnx takes its place",
+        "onnx/decoder_model_int8.onnx": "another form is converted",
+    }
+    assert folders.types_of(target / "onnx/decoder_model_fp16.onnx")["logits"] == "FLOAT"
+
+
+def test_data_of_a_form_that_stays_are_not_overwritten(tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    for name in ("decoder_model", "decoder_model_int8"):
+        made = folders.model(folders.DECODER)
+        folders.save(source / f"{name}.onnx", made, "decoder_model.onnx_data")
+    (source / "decoder_model.places").unlink()
+    before = folders.tree(source)
+    report = amp.convert_folder(source, target)
+    after = folders.tree(target)
+    assert report.written
+    assert after["decoder_model.onnx_data"] == before["decoder_model.onnx_data"]
+    assert after["decoder_model_int8.onnx"] == before["decoder_model_int8.onnx"]
+    assert len(after) == len(before) + 1
+    amp.load(target / "decoder_model.onnx")
+
+
+def test_data_stay_where_nobody_knows_what_a_form_that_stays_reads(tmp_path: Path) -> None:
+    source, target = folders.sharing(tmp_path / "in"), tmp_path / "out"
+    (source / "decoder_model_int8.onnx").write_bytes(b"not a model")
+    assert amp.convert_folder(source, target).written
+    before, after = folders.tree(source), folders.tree(target)
+    for name in ("decoder.onnx_data", "decoder_model_int8.onnx"):
+        assert after[name] == before[name]
+
+
+def test_links_into_a_cache_are_followed(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    folders.sharing(tmp_path / "in")
+    for number, file in enumerate(sorted((tmp_path / "in").iterdir())):
+        file.rename(blobs / f"blob{number}")
+        (snapshot / file.name).symlink_to(os.path.join("..", "..", "blobs", f"blob{number}"))
+    report = amp.convert_folder(snapshot, tmp_path / "out")
+    assert report.ok
+    assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())
+    assert report.shared
+
+
+def test_what_is_no_folder_of_models_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "config.json").write_text("{}")
+    with pytest.raises(LoadError, match="the folder holds no model"):
+        amp.convert_folder(tmp_path / "in", tmp_path / "out")
+    source = folders.optimum(tmp_path / "models")
+    (source / "lost").symlink_to("nowhere")
+    with pytest.raises(LoadError, match="lost: a symbolic link that leads nowhere"):
+        amp.check_folder(source)
+    (source / "lost").unlink()
+    (source / "more").symlink_to(tmp_path / "in")
+    with pytest.raises(LoadError, match="more: a symbolic link to a folder"):
+        amp.check_folder(source)
+
+
+def test_a_target_that_is_no_new_folder_is_refused(tmp_path: Path) -> None:
+    source = folders.optimum(tmp_path / "in")
+    with pytest.raises(SaveError, match="is the folder that is read, or lies in it"):
+        amp.convert_folder(source, source / "out")
+    with pytest.raises(SaveError, match="is the folder that is read, or lies in it"):
+        amp.convert_folder(source, source)
+    with pytest.raises(SaveError, match="exists already"):
+        amp.convert_folder(source / "tokenizer" / "..", tmp_path)
+    with pytest.raises(SaveError, match="the folder above the output does not exist"):
+        amp.convert_folder(source, tmp_path / "a" / "b")
+    (tmp_path / "empty").mkdir()
+    assert amp.convert_folder(source, tmp_path / "empty").written
+
+
+def test_a_name_has_to_fit_one_model_of_the_folder(tmp_path: Path) -> None:
+    source = folders.optimum(tmp_path / "in")
+    report = amp.convert_folder(source, None, deny_ops=["Relu"], keep_io_types=["logits"])
+    assert [m.state for m in report.models] == ["changed", "changed"]
+    with pytest.raises(OptionError, match="deny_ops names nothing in the model"):
+        amp.convert_folder(source, None, deny_ops=["Conv"])
+    with pytest.raises(OptionError, match="keep_io_types names nothing"):
+        amp.convert_folder(source, None, keep_io_types=["logit"])
+
+
+def test_models_in_16_bits_are_repaired_and_those_in_float32_copied(tmp_path: Path) -> None:
+    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
+    folders.save(source / "vision_encoder.onnx", folders.model(folders.ENCODER))
+    report = amp.repair_folder(source, target, target="webgpu", deny_nodes=["first/q"])
+    assert report.written
+    assert {m.file: m.state for m in report.models} == {
+        "decoder_model_merged.onnx": "changed",
+        "encoder_model.onnx": "unchanged",
+    }
+    assert report.left_out == {"vision_encoder.onnx": "it computes nothing in 16 bits"}
+    after, before = folders.tree(target), folders.tree(source)
+    assert after["vision_encoder.onnx"] == before["vision_encoder.onnx"]
+    again = amp.repair_folder(target, tmp_path / "again", target="webgpu", deny_nodes=["first/q"])
+    assert {m.state for m in again.models} == {"unchanged"}
+    assert folders.tree(tmp_path / "again") == after
+
+
+def test_a_folder_without_16_bits_has_nothing_to_repair(tmp_path: Path) -> None:
+    source = folders.optimum(tmp_path / "in")
+    with pytest.raises(OptionError, match="no model of the folder computes in 16 bits"):
+        amp.repair_folder(source, tmp_path / "out")
+
+
+def test_connected_ends_of_two_types_are_a_finding_and_one_type_mends_them(tmp_path: Path) -> None:
+    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
+    decoder = folders.model(folders.MERGED)
+    folders.save(source / "decoder_model_merged.onnx", decoder)
+    report = amp.check_folder(source, run=False)
+    (line,) = report.mismatches
+    assert "output last_hidden_state of encoder_model.onnx is float16" in line
+    assert "encoder_hidden_states of decoder_model_merged.onnx, which reads it, is float32" in line
+    assert not report.ok
+    mended = amp.repair_folder(source, target, keep_io="float32")
+    assert mended.mismatches == ()
+    assert amp.check_folder(target, run=False).ok
+
+
+def test_a_folder_becomes_its_float32_form(tmp_path: Path) -> None:
+    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
+    report = amp.convert_folder(source, target, precision="float32", keep_io_types=False)
+    assert report.mismatches == ()
+    for name in ("encoder_model.onnx", "decoder_model_merged.onnx"):
+        assert "FLOAT16" not in folders.types_of(target / name).values()
+        assert all(
+            t.data_type != onnx.TensorProto.FLOAT16
+            for t in onnx.load(target / name).graph.initializer
+        )
+
+
+def test_the_report_has_an_entry_for_each_model(tmp_path: Path) -> None:
+    source = folders.optimum(tmp_path / "in")
+    report = amp.convert_folder(source, tmp_path / "out")
+    content = json.loads(report.to_json())
+    assert [m["file"] for m in content["models"]] == [
+        "decoder_model_merged.onnx",
+        "encoder_model.onnx",
+    ]
+    assert content["models"][0]["report"]["precision"] == "float16"
+    assert content["totals"] == {"changed": 2, "unchanged": 0, "refused": 0, "failed": 0}
+    assert content["connections"] == 2
+    assert report.verdict in repr(report)
+    assert report.to_text().endswith(report.verdict)

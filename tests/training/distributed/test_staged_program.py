@@ -1,0 +1,364 @@
+"""Steps in stages, with a third engine behind the protocol that tests can see through."""
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+import train_models
+from digits_file import all_digits
+from shard_models import LINEAR, loaded, plain_cnn
+from twin import Done, Twin, arrays
+
+import amp_rewrite as amp
+from amp_rewrite.distributed import (
+    CrossShardOptimizer,
+    ShardedData,
+    ShardError,
+    ShardOptions,
+    Shards,
+    shard_context,
+)
+from amp_rewrite.errors import FetchError, InvariantError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.training.distributed import staged_program
+from amp_rewrite.training.distributed.buckets import buckets_of
+from amp_rewrite.training.distributed.memory import DeviceMemory
+from amp_rewrite.training.distributed.session_sharding import lower_sums
+from amp_rewrite.training.distributed.staged_program import isolate, stages_of
+from amp_rewrite.training.graph.replicas import SUM, is_collective, replica_nodes, resolve
+from amp_rewrite.training.step.precision import in_precision
+from amp_rewrite.training.step.step import whole_step
+
+FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}
+
+
+def text_model():
+    return train_models.transformer(20, length=8, size=16, heads=2, layers=1)
+
+
+def text_feeds():
+    rng = np.random.default_rng(0)
+    return {name: rng.integers(0, 20, (4, 8)) for name in ("x", "t")}
+
+
+def image_feeds():
+    return next(all_digits().batches(8))
+
+
+MODELS = {
+    "linear": (lambda: LINEAR, lambda: FEEDS),
+    "cnn": (plain_cnn, image_feeds),
+    "normalised": (lambda: train_models.digits_cnn(dropout=0.0), image_feeds),
+    "transformer": (text_model, text_feeds),
+}
+
+
+def op_of(model, wrap: Callable[..., Any] = CrossShardOptimizer, rule=None):
+    with shard_context():
+        loss = amp.value(loaded(model), "loss")
+        return wrap(rule or amp.optimizers.Adam(0.01)).minimize(loss)
+
+
+def run(op, feeds, fetches=("loss",), steps=3, **options):
+    """Return what the last step gives, and the states."""
+    with amp.TrainingSession(op, threads=1, **options) as session:
+        for _ in range(steps - 1):
+            session.run(feeds, list(fetches))
+        return session.run(feeds, list(fetches)), session.state_dict()
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 2000, 25 << 20])
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_shards_compute_what_one_does(name, bucket_bytes):
+    model, feeds = (make() for make in MODELS[name])
+    rule = amp.optimizers.Momentum(0.01, 0.9)
+    expected, states = run(op_of(model, lambda o: o, rule), feeds)
+    shards = Shards(Twin(), ShardOptions(bucket_bytes))
+    found, own = run(op_of(model, rule=amp.optimizers.Momentum(0.01, 0.9)), feeds, shards=shards)
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
+    assert own.keys() == states.keys()
+    for key, array in own.items():
+        # Nodes that a cut keeps apart are not fused, which may round otherwise.
+        np.testing.assert_allclose(array, states[key], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("conditional", ["if", "select"])
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+def test_loss_scales_and_low_precision_are_those_of_one(conditional, precision):
+    def scaled(optimizer):
+        scale = amp.DynamicLossScale(2.0**8)
+        return amp.LossScaleOptimizer(optimizer, scale, conditional=conditional)
+
+    options = {"precision": precision, "emulate": precision != "float32"}
+    expected, states = run(op_of(plain_cnn(), scaled), image_feeds(), **options)
+    op = op_of(plain_cnn(), lambda o: scaled(CrossShardOptimizer(o)))
+    found, own = run(op, image_feeds(), shards=Shards(Twin(), ShardOptions()), **options)
+    # Halving the loss is exact but where a half is subnormal in the low type.
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-3)
+    assert own.keys() == states.keys()
+    assert own["loss_scale/skipped_steps"] == states["loss_scale/skipped_steps"] == 0
+    if precision == "float32":
+        for key, array in own.items():
+            np.testing.assert_array_equal(array, states[key])
+
+
+def test_local_gradients_and_sums_can_be_fetched():
+    op = op_of(LINEAR)
+    sums = [str(n.outputs[0].name) for n in replica_nodes(op.graph.model) if n.op_type == SUM]
+    local = next(
+        str(n.inputs[0].name) for n in replica_nodes(op.graph.model) if n.outputs[0].name == sums[0]
+    )
+    shards = Shards(Twin(), ShardOptions())
+    found, _ = run(op, FEEDS, ("loss", local, sums[0]), steps=1, shards=shards)
+    np.testing.assert_array_equal(found[sums[0]], 2 * found[local])
+
+
+def sharded_model(model, fetches=("loss",)):
+    step = whole_step(op_of(model))
+    cut, info = step.cut(fetches)
+    resolve(cut, 2)
+    isolate(cut)
+    return cut, info
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "mean of means": lambda o: CrossShardOptimizer(CrossShardOptimizer(o)),
+    "three": lambda o: CrossShardOptimizer(CrossShardOptimizer(CrossShardOptimizer(o))),
+    "groups": lambda o: CrossShardOptimizer(
+        CrossShardOptimizer(o, group_assignment=[[0, 1]]), group_assignment=[[1, 0]]
+    ),
+    "scaled inside": lambda o: CrossShardOptimizer(
+        amp.LossScaleOptimizer(CrossShardOptimizer(o), 8.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["linear", "normalised", "transformer"])
+def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):
+    model, feeds = (make() for make in MODELS[name])
+    expected, states = run(op_of(model, lambda o: o, amp.optimizers.Momentum(0.01, 0.9)), feeds)
+    rule = amp.optimizers.Momentum(0.01, 0.9)
+    found, own = run(op_of(model, WAYS[way], rule), feeds, shards=Shards(Twin(), ShardOptions()))
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
+    assert own.keys() == states.keys()
+    for key, array in states.items():
+        np.testing.assert_allclose(own[key], array, rtol=1e-5, atol=1e-6)
+    assert all((array != 0).any() for key, array in own.items() if key.endswith("/Momentum"))
+
+
+def test_a_stage_that_reads_what_nothing_has_computed_is_found_when_it_is_compiled(monkeypatch):
+    op = op_of(LINEAR, WAYS["mean of means"])
+    monkeypatch.setattr(staged_program, "isolate", lambda model: None)
+    text = "sum 1: a step on shards reads what nothing has computed before; found cross_replica"
+    with (
+        amp.TrainingSession(op, shards=Shards(Twin(), ShardOptions())) as session,
+        pytest.raises(InvariantError, match=text),
+    ):
+        session.run(FEEDS)
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 3000, 25 << 20])
+def test_every_sum_is_in_one_bucket_and_every_node_in_one_stage(bucket_bytes):
+    model, _ = sharded_model(plain_cnn())
+    buckets = buckets_of(model.graph, bucket_bytes)
+    sums = [node for node in model.graph if is_collective(node)]
+    held = [node for bucket in buckets for node in bucket.nodes]
+    assert len(held) == len(set(held)) == len(sums) == 7
+    expected = {1: 7, 25 << 20: 1}.get(bucket_bytes)
+    assert expected is None or len(buckets) == expected
+    names = [str(node.name) for node in model.graph if node not in sums]
+    stages = stages_of(model, buckets)
+    assert sorted(str(n.name) for s in stages for n in s.model.graph) == sorted(names)
+    for stage in stages:
+        onnx.checker.check_model(to_proto(stage.model), full_check=True)
+        assert not any(is_collective(node) for node in stage.model.graph)
+
+
+def test_buckets_begin_with_the_last_layer_and_are_the_same_in_every_run():
+    orders = []
+    for _ in range(2):
+        model, _ = sharded_model(plain_cnn())
+        orders.append([bucket.sources for bucket in buckets_of(model.graph, 1)])
+    assert orders[0] == orders[1]
+    graph = sharded_model(plain_cnn())[0].graph
+    shapes = [list(b.nodes[0].outputs[0].shape or ()) for b in buckets_of(graph, 1)]
+    assert shapes.index([10, 64]) < shapes.index([64, 512]) < shapes.index([16, 1, 3, 3])
+
+
+def test_fused_gradients_travel_in_one_buffer():
+    twin = Twin()
+    run(op_of(plain_cnn()), image_feeds(), steps=1, shards=Shards(twin, ShardOptions()))
+    count, size = arrays(twin)
+    weights = sum(a.nbytes for a in op_of(plain_cnn()).graph.variables() for a in [a.read()])
+    assert count == 1
+    assert weights < size < weights + 64 * 8
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_low_precision_gradients_travel_in_their_type_if_asked(low):
+    twin = Twin()
+    op = op_of(plain_cnn(), lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
+    shards = Shards(twin, ShardOptions(low_precision_sums=low))
+    run(op, image_feeds(), steps=1, shards=shards, precision="float16", emulate=True)
+    kinds = {buffer.dtype.name for buffer in twin.sums}
+    assert ("float16" in kinds) is low
+    if low:
+        assert max(twin.sums, key=lambda b: b.nbytes).dtype == np.float16
+
+
+def test_lowering_sums_leaves_float32_gradients_alone():
+    step = in_precision(whole_step(op_of(plain_cnn())), "float32")
+    model = clone(step.model)
+    before = to_proto(model).SerializeToString(deterministic=True)
+    lower_sums(model, step.info.inputs)
+    assert to_proto(model).SerializeToString(deterministic=True) == before
+
+
+SCALED = """
+<ir_version: 10, opset_import: ["" : 18, "amp_rewrite" : 1]>
+scaled (float16[3] g, float count, float scale) => (float[3] sum)
+{
+    wide = Cast <to = 1> (g)
+    factor = Reciprocal (FACTOR)
+    own = Mul (wide, factor)
+    sum = amp_rewrite.CrossReplicaSum (own)
+}
+"""
+
+
+@pytest.mark.parametrize(("factor", "moved"), [("scale", True), ("count", False)])
+def test_only_factors_that_all_shards_share_are_applied_after_low_precision_sums(factor, moved):
+    model = amp.load(onnx.parser.parse_model(SCALED.replace("FACTOR", factor)))
+    for value in model.graph.all_nodes():
+        value.outputs[0].shape = model.graph.inputs[1 if value.op_type == "Reciprocal" else 0].shape
+    types = {"wide": 1, "factor": 1, "own": 1, "sum": 1}
+    for node in model.graph:
+        node.outputs[0].dtype = onnx_ir.DataType(types[str(node.outputs[0].name)])
+    lower_sums(model, ["g", "count"])
+    [node] = [node for node in model.graph if node.op_type == SUM]
+    assert (node.inputs[0].name == "g") is moved
+
+
+def test_a_step_that_failed_between_sums_is_the_last():
+    class Broken(Twin):
+        def start_sum(self, buffer):
+            super().start_sum(buffer)
+            if len(self.sums) == 2:
+                raise ArithmeticError("no more")
+            return Done()
+
+    shards = Shards(Broken(), ShardOptions(bucket_bytes=1))
+    with amp.TrainingSession(op_of(plain_cnn()), threads=1, shards=shards) as session:
+        with pytest.raises(ArithmeticError):
+            session.run(image_feeds())
+        with pytest.raises(ShardError, match=r"failed between two sums.*ArithmeticError: no more"):
+            session.run(image_feeds())
+
+
+def test_sessions_share_the_groups_of_shards():
+    made = []
+
+    class Counting(Twin):
+        def split(self, groups):
+            made.append(groups)
+            return self
+
+    shards = Shards(Counting(), ShardOptions())
+    for assignment in ([[1, 0]], [[0, 1]], [[1, 0]]):
+        op = op_of(LINEAR, lambda o, a=assignment: CrossShardOptimizer(o, group_assignment=a))
+        run(op, FEEDS, steps=1, shards=shards)
+    assert made == [((1, 0),), ((0, 1),)]
+
+
+def test_sums_of_another_step_of_the_graph_are_not_fetched():
+    with shard_context():
+        loss = amp.value(loaded(LINEAR), "loss")
+        other = CrossShardOptimizer(amp.optimizers.Adam(0.1)).minimize(loss)
+        op = CrossShardOptimizer(amp.optimizers.GradientDescent(0.1)).minimize(loss)
+    name = other.fetches["loss"].name
+    with amp.TrainingSession(op, shards=Shards(Twin(), ShardOptions())) as session:
+        assert op.fetches["loss"].name != name
+        with pytest.raises(FetchError, match="not a part of this step"):
+            session.run(FEEDS, name)
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_an_mpiexec_of_another_mpi_library_is_an_error(monkeypatch, name):
+    library = SimpleNamespace(COMM_WORLD=SimpleNamespace(size=1))
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", library)
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(ShardError, match=f"another MPI library.*found one shard, and {name}=2"):
+        amp.distributed.mpi()
+
+
+def test_an_error_inside_the_block_ends_the_other_shards(caplog):
+    def fail():
+        with Shards(Twin(), ShardOptions()) as shards:
+            assert shards.is_first
+            raise ArithmeticError("no more")
+
+    with pytest.raises(SystemExit) as caught:
+        fail()
+    assert caught.value.code == 1
+    assert "shard 0 of 2 has failed" in caplog.text
+    assert "ArithmeticError: no more" in caplog.text
+
+
+def test_sessions_inside_the_block_find_the_shards():
+    twin = Twin()
+    with Shards(twin, ShardOptions()):
+        op = CrossShardOptimizer(amp.optimizers.Adam(0.1)).minimize(
+            amp.value(loaded(LINEAR), "loss")
+        )
+        run(op, FEEDS, steps=2)
+        assert len(twin.sums) == 2
+        run(op_of(LINEAR, lambda o: o), FEEDS, steps=2)
+        assert len(twin.sums) == 2
+
+
+def test_device_memory_is_written_and_read_through_dlpack_without_a_copy():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    model, _ = sharded_model(LINEAR)
+    [bucket] = buckets_of(model.graph, 25 << 20)
+    twin = Twin()
+    memory = DeviceMemory(bucket, twin, Device())
+    targets = memory.targets()
+    for value in targets.values():
+        torch.from_dlpack(value).fill_(3.0)
+    memory.start({})
+    assert isinstance(twin.sums[0], torch.Tensor)
+    for name, value in memory.finish().items():
+        assert name in bucket.results
+        np.testing.assert_array_equal(value.numpy(), np.full(value.shape(), 6.0, np.float32))
+
+
+def test_batches_of_data_are_parts_of_the_global_ones():
+    data = {"x": np.arange(11), "scalar": np.array(3)}
+    parts = []
+    for rank in range(2):
+        shards = Shards(Twin(), ShardOptions())
+        shards.rank = rank
+        own = shards.data(data)
+        assert isinstance(own, ShardedData)
+        assert own.steps(4) == 3
+        assert own.steps(4, drop_last=True) == 2
+        parts.append([b["x"].tolist() for b in own.batches(4, order=np.arange(11)[::-1])])
+        assert [len(b["x"]) for b in shards.held_out(data).epoch(4)] == [2, 2, 2, 2, 2, 1]
+    assert parts == [[[10, 9], [6, 5], [2]], [[8, 7], [4, 3], [1]]]
+
+
+@pytest.mark.parametrize("fetches", [("grads_finite",), ("grads_finite", "gradient_norm")])
+def test_whether_a_step_counts_does_not_depend_on_what_one_shard_fetches(fetches):
+    op = op_of(LINEAR, lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
+    large = {name: array * np.float32(1e10) for name, array in FEEDS.items()}
+    found, _ = run(op, large, fetches, steps=1, shards=Shards(Twin(), ShardOptions()))
+    assert found["grads_finite"]  # the gradients are; their norm overflows
