@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack, cast
@@ -31,6 +33,9 @@ from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed,
 
 BUDGET = 600.0
 """Seconds for tuning."""
+
+_MORE_SEARCHES = 2
+"""How often `tune` runs again at most, told by how much its trial was more exact than the file."""
 
 Progress = Callable[[str], None]
 """Called with what is being done, in a few words."""
@@ -151,7 +156,38 @@ class _Job:
         first = self._rewritten(options, calibration, None)
         if not _fails_on_data(first.verification) or first.doubt is not None:
             return first
-        tuning = self._tuned(replace(options, strict=False), self.data)
+        return self._searched(options, calibration, self.data)
+
+    def _searched(
+        self, options: RewriteOptions, calibration: Calibration, data: Data
+    ) -> Conversion:
+        """Tune and verify; a trial rounds value by value, the written file by fused groups.
+
+        What the file is further off than its trial is asked of the next search, if there is a limit
+        that both are held against.
+        """
+        ends = time.monotonic() + self.budget
+        tolerance = self._search_tolerance()
+        made = self._tuned_and_verified(options, calibration, data, tolerance, self.budget)
+        for _ in range(_MORE_SEARCHES):
+            loss = 0.0 if made.tuning is None else made.tuning.loss
+            error = max((output.scaled_error for output in made.verification.outputs), default=0.0)
+            left = ends - time.monotonic()
+            if self.rtol is None or not 0 < loss <= self.rtol < error < math.inf or left <= 0:
+                break
+            tolerance = replace(tolerance, limit=self.rtol * loss / error)
+            made = self._tuned_and_verified(options, calibration, data, tolerance, left)
+        return made
+
+    def _tuned_and_verified(
+        self,
+        options: RewriteOptions,
+        calibration: Calibration,
+        data: Data,
+        tolerance: Tolerance,
+        budget: float,
+    ) -> Conversion:
+        tuning = self._tuned(replace(options, strict=False), data, tolerance, budget)
         return self._rewritten(_with_rules(options, tuning.rules), calibration, tuning)
 
     def _rewritten(
@@ -190,17 +226,21 @@ class _Job:
         before, after = TypedModel.of(self.model), TypedModel.of(result.model)
         return Verification(before, after, tolerances, target, threads=0, inside=True)
 
-    def _tuned(self, options: RewriteOptions, data: Data) -> Tuning:
-        metric = "cosine" if self.rtol is None else "max-relative"
-        default = Tolerance.default(metric, options.low.rtol)
-        tolerance = default if self.rtol is None else Tolerance(metric, self.rtol)
+    def _search_tolerance(self) -> Tolerance:
+        if self.rtol is None:
+            return Tolerance.default("cosine", self.options.low.rtol)
+        return Tolerance("max-relative", self.rtol)
+
+    def _tuned(
+        self, options: RewriteOptions, data: Data, tolerance: Tolerance, budget: float
+    ) -> Tuning:
         self.progress("tuning")
         return tune(
             self.model,
             data,
             tolerance,
             options,
-            budget=self.budget,
+            budget=budget,
             progress=lambda step: self.progress(f"tuning: {step.trials} trials"),
             warn=self.progress,
             estimate=self.estimate,

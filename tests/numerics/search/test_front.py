@@ -122,3 +122,15 @@ def test_convert_takes_the_fastest_painting_that_holds() -> None:
     assert made.tuning is not None
     assert made.tuning.kind == "fastest"
     assert made.result.changed
+
+
+def test_convert_searches_again_where_the_file_is_further_off_than_its_trial() -> None:
+    loose = amp.convert(layers(), feeds(), rtol=1.0, **OPENVINO)
+    written = max(output.scaled_error for output in loose.verification.outputs)
+    trial = tune(layers(), feeds(), Tolerance("max-relative", 1.0), **OPENVINO).loss
+    assert trial < written
+    rtol = (trial + written) / 2  # the trial of what the lists alone make holds, the file does not
+    made = amp.convert(layers(), feeds(), rtol=rtol, estimate=amp.rounding_errors, **OPENVINO)
+    assert made.writable
+    assert made.tuning is not None
+    assert made.tuning.keep
