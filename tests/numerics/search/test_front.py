@@ -45,8 +45,8 @@ def layers() -> onnx.ModelProto:
     return model
 
 
-def feeds() -> list[dict[str, Any]]:
-    return [{"x": np.random.default_rng(1).standard_normal((64, WIDTH)).astype(np.float32)}]
+def feeds(seed: int = 1) -> list[dict[str, Any]]:
+    return [{"x": np.random.default_rng(seed).standard_normal((64, WIDTH)).astype(np.float32)}]
 
 
 def test_a_front_goes_from_the_fastest_painting_to_float32() -> None:
@@ -125,12 +125,17 @@ def test_convert_takes_the_fastest_painting_that_holds() -> None:
 
 
 def test_convert_searches_again_where_the_file_is_further_off_than_its_trial() -> None:
-    loose = amp.convert(layers(), feeds(), rtol=1.0, **OPENVINO)
-    written = max(output.scaled_error for output in loose.verification.outputs)
-    trial = tune(layers(), feeds(), Tolerance("max-relative", 1.0), **OPENVINO).loss
-    assert trial < written
+    def errors(seed: int) -> tuple[list[dict[str, Any]], float, float]:
+        data = feeds(seed)
+        loose = amp.convert(layers(), data, rtol=1.0, **OPENVINO)
+        written = max(output.scaled_error for output in loose.verification.outputs)
+        return data, tune(layers(), data, Tolerance("max-relative", 1.0), **OPENVINO).loss, written
+
+    # On half of such data the file is further off; on which, the last bits of sums decide.
+    found = map(errors, range(1, 13))
+    data, trial, written = next(each for each in found if each[1] < 0.99 * each[2])
     rtol = (trial + written) / 2  # the trial of what the lists alone make holds, the file does not
-    made = amp.convert(layers(), feeds(), rtol=rtol, estimate=amp.rounding_errors, **OPENVINO)
+    made = amp.convert(layers(), data, rtol=rtol, estimate=amp.rounding_errors, **OPENVINO)
     assert made.writable
     assert made.tuning is not None
     assert made.tuning.keep
