@@ -1,4 +1,4 @@
-"""What this process holds, as Linux counts it."""
+"""What this process holds, as Linux counts it, and what the processor can."""
 
 from __future__ import annotations
 
@@ -47,3 +47,9 @@ def peak_memory() -> int:
     """Return the bytes of memory that the process ever held."""
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
+def has_amx() -> bool:
+    """Return whether the processor multiplies tiles of bfloat16."""
+    path = Path("/proc/cpuinfo")
+    return path.exists() and "amx_bf16" in path.read_text("utf-8", "replace")

@@ -48,7 +48,7 @@ def test_a_probe_finds_what_is_refused() -> None:
 
 
 @pytest.mark.openvino
-@pytest.mark.usefixtures("bfloat16_processor")
+@pytest.mark.usefixtures("measured_processor")
 def test_a_probe_finds_what_is_computed_as_one() -> None:
     from probe_rounding import ROWS, is_one, model_of
 

@@ -152,7 +152,7 @@ def feeds_of(model: onnx.ModelProto) -> dict[str, Any]:
 
 
 @pytest.mark.openvino
-@pytest.mark.usefixtures("bfloat16_processor")
+@pytest.mark.usefixtures("measured_processor")
 @pytest.mark.parametrize("case", CASES)
 def test_the_emulation_gives_the_numbers_of_the_runtime(case: str) -> None:
     model = model_of(*CASES[case])
@@ -182,7 +182,7 @@ def masked() -> tuple[onnx.ModelProto, dict[str, Any]]:
 
 
 @pytest.mark.openvino
-@pytest.mark.usefixtures("bfloat16_processor")
+@pytest.mark.usefixtures("measured_processor")
 def test_masked_attention_has_the_numbers_of_the_runtime() -> None:
     model, feeds = masked()
     real = Evaluator(model, emulate=False, providers=["OpenVINO"]).run(feeds)["y"]
