@@ -16,7 +16,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.compare.verify import verified
+from amp_rewrite.numerics.compare.verify import device_providers, verified
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.conversion import Conversion
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -53,6 +53,7 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     estimate: Estimate | None = None,
+    providers: Sequence[str] | None = None,
     **changes: Unpack[Changes],
 ) -> Conversion:
     """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
@@ -77,6 +78,8 @@ def convert(
             taken for it.
         progress: Called at the beginning of each step and of its parts.
         estimate: Ranks nodes for tuning in one pass over the data, as for `tune`.
+        providers: Run the rewritten model itself on these execution providers as well, as for
+            `verify`: what they compute must hold. None runs it on none.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
@@ -99,7 +102,8 @@ def convert(
     stress = None if stress is None else arguments.switch("stress", stress)
     kept = cast("Data", [*data]) if isinstance(data, Iterator) else data
     stressed = data is None or chosen.strict if stress is None else stress
-    job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent, estimate)
+    devices = () if providers is None else device_providers(arguments.texts("providers", providers))
+    job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent, estimate, devices)
     made = job.run()
     if output is not None:
         made.save(path_text(output, SaveError))
@@ -142,6 +146,7 @@ class _Job:
     stress: bool
     progress: Progress
     estimate: Estimate | None = None
+    providers: tuple[str, ...] = ()
 
     def run(self) -> Conversion:
         """Take the steps that are needed."""
@@ -206,6 +211,7 @@ class _Job:
         """Verify what was rewritten."""
         self.progress("verifying")
         run = self._verification(result)
+        run.device(self.providers, asked=True)
         report = verified(
             run,
             self.data,

@@ -44,6 +44,7 @@ class Asked:
         write_failed: Whether the model is written even if it does not hold.
         opset: The opset that the model is moved to first: a number, "auto" or "keep".
         estimate: What ranks nodes for tuning, as for `tune`.
+        provider: The execution provider that the result is run on as well, if any.
     """
 
     data: Sequence[Path] = ()
@@ -54,11 +55,12 @@ class Asked:
     write_failed: bool = False
     opset: str = AUTO
     estimate: Estimate | None = None
+    provider: str | None = None
 
     @property
     def converts(self) -> bool:
         """Whether there is more to do than to rewrite and look."""
-        return bool(self.data or self.verify or self.stress)
+        return bool(self.data or self.verify or self.stress or self.provider)
 
     def check(self, *, verifies: bool) -> None:
         """Refuse what is said about a verdict where there is none.
@@ -177,6 +179,7 @@ def _converted(
         stress=asked.stress,
         progress=progress,
         estimate=asked.estimate,
+        providers=None if asked.provider is None else [asked.provider],
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -47,6 +47,7 @@ def check(
     *,
     run: bool = True,
     stress: bool | None = None,
+    providers: Sequence[str] = (),
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> SafetyReport:
@@ -63,6 +64,7 @@ def check(
         options: For which target, and lists and rules. The precision counts for a float32 model.
         run: Whether the model is run at all; False asks the rules alone.
         stress: Try stress inputs too; None does so if there are no data.
+        providers: Run it on these execution providers as well, as for `verify`: they must hold.
         progress: Called with what begins.
         **changes: Single options by name, as for `rewrite`.
 
@@ -85,7 +87,9 @@ def check(
     result = judged(form, chosen)
     shown = None
     if run:
-        shown = compared(form, form.given_model, data, chosen, stress=stress, progress=progress)
+        given = form.given_model
+        ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
+        shown = compared(form, given, data, chosen, **ways)
     found = _report(result, low, low.name, shown)
     return replace(found, dangers=(*odd, *found.dangers), unjudged=other_low(flat, low))
 
@@ -103,6 +107,7 @@ def compared(
     *,
     rtol: float | None = None,
     stress: bool | None,
+    providers: Sequence[str] = (),
     progress: Progress | None,
 ) -> VerifyReport:
     """Compare a model in 16 bits, emulated, with the float32 form of the one that was read."""
@@ -116,7 +121,7 @@ def compared(
         atol=rtol,
         stress=stress,
         input_ranges=options.input_ranges,
-        providers=(),
+        providers=providers,
         target=options.chosen_target,
         progress=progress,
     )

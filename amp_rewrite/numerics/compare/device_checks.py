@@ -133,4 +133,5 @@ class DeviceChecks:
 
 
 def _reason(error: RunError) -> str:
-    return error.found or error.what
+    reason = error.found or error.what
+    return f"{error.where}: {reason}" if error.where else reason

@@ -119,7 +119,7 @@ def verify(
     kernels = _target(target, providers, after.model)
     inside = intermediates or stress is True or (stress is None and data is None)
     run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
-    run.device(_device_providers(providers), asked=providers is not None)
+    run.device(device_providers(providers), asked=providers is not None)
     return verified(
         run,
         data,
@@ -203,7 +203,7 @@ def _check_budget(seconds: float | None) -> None:
         arguments.number("stress_budget", seconds, low=0, above=True, expected=expected)
 
 
-def _device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
+def device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
     """Return the providers to compare with.
 
     Raises:

@@ -18,7 +18,10 @@ from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.openvino.package import DEVICE, core, import_runtime, one_line
 from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
 from amp_rewrite.runtimes.openvino.turned_weights import part_turned_weights
-from amp_rewrite.runtimes.openvino.wide_arithmetic import warn_of_wide_arithmetic
+from amp_rewrite.runtimes.openvino.wide_arithmetic import (
+    warn_of_wide_arithmetic,
+    warn_of_wide_feeds,
+)
 from amp_rewrite.runtimes.session import RanNode, threads_of_environment
 from amp_rewrite.targets import OPENVINO
 
@@ -35,6 +38,9 @@ _CACHE = "CACHE_DIR"
 _PRODUCER = "unknown"
 """For files without one: OpenVINO takes a file for a model by its first three fields, which it
 wants to be different ones; two opsets in a row are not."""
+
+_SEQUENCE = "util::Sequence"
+"""How its messages begin to call what it made of any operator on sequences."""
 
 _TYPES = {"f32": FLOAT32.name, "f16": FLOAT16.name, "bf16": BFLOAT16.name}
 _KEYS = (_ORDER, _TIME, _OP, _TYPE, _COVERS) = (
@@ -82,6 +88,7 @@ class Session:
 
         Raises:
             RuntimeMissingError: OpenVINO is not installed, or too old.
+            OptionError: CACHE_DIR is no path.
             RunError: It cannot load the model, or has no device.
             AmpError: The model cannot be read.
         """
@@ -91,7 +98,7 @@ class Session:
         self._properties: dict[str, Any] = {HINT: AS_TYPED, **(properties or {})}
         if _CACHE in self._properties:  # what one version has compiled is no other's
             version = str(import_runtime().__version__).replace("/", "-")
-            self._properties[_CACHE] = str(Path(self._properties[_CACHE]) / version)
+            self._properties[_CACHE] = str(_folder(self._properties[_CACHE]) / version)
         if threads := threads or threads_of_environment():
             self._properties["INFERENCE_NUM_THREADS"] = threads
         device = core()
@@ -123,6 +130,7 @@ class Session:
         missing = [name for name in self.inputs if name not in feeds]
         if missing:  # it would read whatever is there
             raise RunError(failure, found=f"no {missing[0]!r}", expected=", ".join(self.inputs))
+        warn_of_wide_feeds(feeds)
         if self._static:
             self._compile_for({name: np.shape(value) for name, value in feeds.items()})
         # made when it is needed: OpenVINO gives each binding memory for all inputs and outputs
@@ -277,6 +285,12 @@ class Binding:
         return to_array(self._request.get_tensor(name), self._outputs[name])
 
 
+def _folder(given: object) -> Path:
+    if isinstance(given, str | Path):
+        return Path(given)
+    raise OptionError(f"{_CACHE} must be a folder", found=repr(given), expected="a path")
+
+
 def _plain(source: Source, fed: Collection[str]) -> tuple[ir.Model, dict[str, Array]]:
     """Return a model without what OpenVINO does not take, and the defaults that it had.
 
@@ -300,7 +314,10 @@ def _placed(error: RunError, model: ir.Model) -> RunError:
     """Return an error with the first node of an operator that it names."""
     for node in model.graph.all_nodes():
         operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        if re.search(rf"(?<![\w.]){re.escape(operator)}(-\d+)?(?![\w.])", error.found or ""):
+        pattern = rf"(?<![\w.]){re.escape(operator)}(-\d+)?(?![\w.])"
+        if "Sequence" in operator:
+            pattern += f"|{_SEQUENCE}"
+        if re.search(pattern, error.found or ""):
             name = node.name or next((v.name for v in node.outputs if v.name), "")
             return RunError(
                 error.what,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -40,6 +40,18 @@ def warn_of_wide_arithmetic(graph: ir.Graph, what: str) -> None:
             AmpWarning,
             stacklevel=3,
         )
+
+
+def warn_of_wide_feeds(feeds: Mapping[str, object]) -> None:
+    """Warn of an integer that loses its upper bits on its way to OpenVINO."""
+    for name, value in feeds.items():
+        if exceeds(np.asarray(value)):
+            warnings.warn(
+                f"OpenVINO computes int64 in 32 bits, and {name!r} is fed an integer beyond them: "
+                "results may differ from ONNX Runtime's",
+                AmpWarning,
+                stacklevel=3,
+            )
 
 
 def wide_arithmetic(graph: ir.Graph) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import FeedError, OptionError, StepError
-from amp_rewrite.runtimes.openvino.package import computes_in
+from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.openvino.wide_arithmetic import exceeds
 from amp_rewrite.runtimes.ort.ort_values import is_ort_value, shared_array
 from amp_rewrite.targets import CPU, OPENVINO
@@ -27,7 +27,9 @@ def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
         OptionError: Options of ONNX Runtime, or emulation, are asked for.
         StepError: A state is a float64 tensor.
         RuntimeMissingError: OpenVINO is not installed, or too old.
+        RunError: It has no device.
     """
+    core()
     if options is not None:
         raise OptionError(
             "OpenVINO does not take the options of a session of ONNX Runtime",

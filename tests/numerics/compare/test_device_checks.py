@@ -51,14 +51,14 @@ def test_a_provider_that_fails_in_float32_too_is_named(monkeypatch: pytest.Monke
 
     def fail(self: amp.Evaluator, feeds: Any, outputs: Any = None) -> dict[str, Any]:
         if outputs is None:  # only a device is asked for all outputs
-            raise RunError("ONNX Runtime cannot run the model", found="no such kernel")
+            raise RunError("cannot run the model", where="node 'a'", found="no such kernel")
         return plain(self, feeds, outputs)
 
     monkeypatch.setattr(amp.Evaluator, "run", fail)
     report = verify(sum_of("Add"), sum_of("Add"), {"x": np.ones(4, np.float32)}, providers=[CPU])
     assert report.failures == (
-        f"{CPU} could not run the model: no such kernel",
-        "the original fails there as well: no such kernel",
+        f"{CPU} could not run the model: node 'a': no such kernel",
+        "the original fails there as well: node 'a': no such kernel",
     )
 
 

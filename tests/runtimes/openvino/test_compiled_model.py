@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.errors import AmpWarning, OptionError, RunError
 from amp_rewrite.runtimes import model_source
 from amp_rewrite.runtimes.openvino.compiled_model import HINT, Session
 from amp_rewrite.runtimes.openvino.package import import_runtime
@@ -198,3 +198,23 @@ def test_a_model_that_it_does_not_load_is_one_line_with_the_node() -> None:
     )
     with pytest.raises(RunError, match=r"OpenVINO cannot load the model; found .*PRECISION"):
         Session(parse(ADD), properties={HINT: "wrong"})
+
+
+def test_of_sequences_that_it_cannot_give_out_the_node_is_named() -> None:
+    text = (
+        "g (float[2,2] x) => (seq(float[2,2]) y) { h = Neg(x) [pair] y = SequenceConstruct(h, x) }"
+    )
+    with pytest.raises(RunError, match=r"node 'pair' \(SequenceConstruct\).*; run it on ONNX Runt"):
+        Session(parse(text))
+
+
+def test_an_integer_that_loses_its_upper_bits_is_warned_of() -> None:
+    session = Session(parse("g (int64[N] i) => (int64[N] j) { j = Add(i, i) }"))
+    with pytest.warns(AmpWarning, match="'i' is fed an integer beyond them: results may differ"):
+        session.run({"i": np.array([1, 2**40])})
+    np.testing.assert_array_equal(session.run({"i": np.array([1, 2**29])})[0], [2, 2**30])
+
+
+def test_a_folder_for_what_is_compiled_is_a_path() -> None:
+    with pytest.raises(OptionError, match="CACHE_DIR must be a folder; found 3; expected a path"):
+        Session(parse(ADD), properties={"CACHE_DIR": 3})

@@ -9,7 +9,14 @@ from low_steps import batch, train_op
 from onnx import parser
 
 import amp_rewrite as amp
-from amp_rewrite.errors import AmpWarning, FeedError, OptionError, RunError, StepError
+from amp_rewrite.errors import (
+    AmpWarning,
+    FeedError,
+    OptionError,
+    RunError,
+    RuntimeMissingError,
+    StepError,
+)
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.training.session import openvino_limits
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -39,6 +46,15 @@ def test_properties_are_openvinos_and_wrong_ones_are_its_error() -> None:
         pytest.raises(RunError, match=r"OpenVINO cannot load the step; found .*NO_SUCH"),
     ):
         session.run(batch())
+
+
+def test_where_openvino_is_missing_no_session_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise RuntimeMissingError("this needs OpenVINO, which is not installed")
+
+    monkeypatch.setattr(openvino_limits, "core", missing)
+    with pytest.raises(RuntimeMissingError, match="this needs OpenVINO"):
+        TrainingSession(train_op(), ["openvino"])
 
 
 def test_there_is_no_profile() -> None:
