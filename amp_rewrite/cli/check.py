@@ -17,6 +17,7 @@ from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
+from amp_rewrite.targets import provider_named
 
 
 @with_rewrite_options(*common.NOT_OF_GIVEN)
@@ -39,6 +40,7 @@ def check(
             "--stress/--no-stress", help="Try stress inputs as well. Default: if there are no data."
         ),
     ] = None,
+    provider: common.RunOn = None,
     report: common.ReportFile = None,
     html: common.Page = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
@@ -51,17 +53,26 @@ def check(
     16 bits is asked, and whether connected inputs and outputs have one type.
     """
     common.check_reports([model], report, html)
-    if not run and (data or stress):
-        raise OptionError("--no-run runs nothing", remedy="leave --data and --stress away")
+    if not run and (data or stress or provider):
+        remedy = "leave --data, --stress and --provider away"
+        raise OptionError("--no-run runs nothing", remedy=remedy)
     if model.is_dir():
-        refuse_for_folder(model, None, report, {"--data": data, "--html": html})
+        refuse_for_folder(
+            model, None, report, {"--data": data, "--html": html, "--provider": provider}
+        )
         with progress_bar("checking", quiet=quiet) as progress:
             of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
         finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
         return
     with progress_bar("checking", quiet=quiet) as progress:
         found = run_check(
-            model, [*data] if data else None, options, run=run, stress=stress, progress=progress
+            model,
+            [*data] if data else None,
+            options,
+            run=run,
+            stress=stress,
+            providers=() if provider is None else [provider_named(provider)],
+            progress=progress,
         )
         if html is not None:
             from amp_rewrite.page.low_model import write_check_page  # loaded for the page alone

@@ -114,6 +114,14 @@ Verify = Annotated[
         "it holds.",
     ),
 ]
+RunOn = Annotated[
+    str | None,
+    typer.Option(
+        "--provider",
+        help="Run what is judged on this execution provider too, or on that of a target: what it "
+        "computes must hold.",
+    ),
+]
 WriteFailed = Annotated[
     bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
 ]

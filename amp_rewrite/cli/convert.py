@@ -26,6 +26,7 @@ from amp_rewrite.rewriting.report.gains import Sizes
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.rewrite_report import Report, print_report
 from amp_rewrite.rewriting.report.write_text import write_text
+from amp_rewrite.targets import provider_named
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.conversion import Conversion
@@ -61,6 +62,7 @@ def convert(
             help="Verify with stress inputs as well. Default: with --strict.",
         ),
     ] = None,
+    provider: common.RunOn = None,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
@@ -82,11 +84,17 @@ def convert(
 
     A MODEL in other float types is read as the float32 model that it stands for. Of a folder every
     model is converted, all else copied, and OUTPUT is a new folder.
-    With --data, --verify, --stress or --strict the result is verified, and written only if it
-    holds; a training step only with one of the first three.
+    With --data, --verify, --stress, --provider or --strict the result is verified, and written only
+    if it holds; a training step only with one of the first four.
     """
     output = _output(model, output, options, dry_run=dry_run)
-    of_one_model = {"--data": data, "--html": html, "--explain-casts": explain_casts, "--dim": dim}
+    of_one_model = {
+        "--data": data,
+        "--provider": provider,
+        "--html": html,
+        "--explain-casts": explain_casts,
+        "--dim": dim,
+    }
     of_verdict = {
         "--rtol": rtol,
         "--verify": verify,
@@ -133,6 +141,7 @@ def convert(
         write_failed=write_failed,
         opset=opset,
         estimate=common.rounding_errors,
+        provider=None if provider is None else provider_named(provider),
     )
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
@@ -215,7 +224,8 @@ def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> N
     out = common.console()
     fails = made is not None and not made.writable
     if made is not None:
-        for line in made.verification.notes():
+        device = made.verification.device
+        for line in (*made.verification.notes(), *(device.lines if device else ())):
             out.print(line)
         out.print(made.verdict)
     if written:

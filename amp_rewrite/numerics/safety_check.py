@@ -74,6 +74,10 @@ def check(
     chosen = replace(changed(options, **changes), strict=False, store=FLOAT32.name)
     run = arguments.switch("run", run)
     progress = arguments.function("progress", progress)
+    if providers:
+        from amp_rewrite.numerics.compare.verify import device_providers
+
+        device_providers(arguments.texts("providers", providers))
     flat = read_source(model, inline_functions=True)
     mended = mend_types(flat)
     flat = mended.flat

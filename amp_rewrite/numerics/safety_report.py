@@ -142,6 +142,8 @@ def print_safety(report: SafetyReport, console: Console) -> None:
             f"emulated on {count} ({report.run.data}) against its own float32 form: "
             f"{report.run.verdict}"
         )
+        for line in () if report.run.device is None else report.run.device.lines:
+            console.print(line)
         for failure in report.failures:
             console.print(f"  shown: {failure}")
         for line in report.run.left_out:

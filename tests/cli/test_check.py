@@ -50,6 +50,7 @@ def test_a_model_in_float32_is_safe(model: Path, capsys: pytest.CaptureFixture[s
 def test_data_and_no_run_exclude_each_other(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert run("check", model, "--no-run", "--provider", "cpu") == WRONG_USAGE
     assert run("check", model, "--no-run", "--data", "x.npz") == WRONG_USAGE
     assert "--no-run runs nothing" in capsys.readouterr().err
 

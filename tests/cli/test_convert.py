@@ -14,6 +14,8 @@ from amp_rewrite.graph.io import read_flat
 from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.numerics.compare.device_checks import DeviceChecks
+from amp_rewrite.numerics.compare.verify_report import DeviceComparison
 from amp_rewrite.numerics.ranges import calibrate
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
@@ -202,3 +204,29 @@ def test_sizes_are_those_of_the_verified_run_unless_lengths_are_given(
     assert f"casts move {2 * 10 * 4 * 6} bytes a run" in capsys.readouterr().out
     assert convert(folder, "free", "--data", folder / "data", "--explain-casts") == 0
     assert f"casts move {2 * 2 * 4 * 6} bytes a run" in capsys.readouterr().out
+
+
+def test_the_result_is_run_on_a_provider_and_must_hold_there(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("--data", folder / "data", "--provider", "cpu")
+    assert convert(folder, "good", *given) == 0
+    said = capsys.readouterr().out
+    assert "run on CPUExecutionProvider: off the original by " in said
+    assert convert(folder, "good", "--provider", "Nope") == 2
+    assert "the execution provider is not available; found 'Nope'" in capsys.readouterr().err
+
+    (folder / "out.onnx").unlink()
+    failed = DeviceComparison(("P",), (), "no such kernel", asked=True)
+    monkeypatch.setattr(DeviceChecks, "report", lambda _: failed)
+    assert convert(folder, "good", *given) == 1
+    assert "P could not run the model: no such kernel" in capsys.readouterr().out
+    assert not (folder / "out.onnx").exists()
+
+
+@pytest.mark.openvino
+@pytest.mark.usefixtures("openvino")
+def test_openvino_runs_what_is_converted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--precision", "bfloat16", "--target", "openvino", "--provider", "openvino")
+    assert convert(folder, "good", *words) == 0
+    assert "run on OpenVINO: off the original by " in capsys.readouterr().out

@@ -10,7 +10,8 @@ from group_models import FORMS, model_around
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.targets import TargetName
+from amp_rewrite.errors import OptionError
+from amp_rewrite.targets import CPU, TargetName
 
 
 @pytest.mark.parametrize("name", low_models.WRONG)
@@ -95,3 +96,13 @@ def test_of_two_types_of_16_bits_the_rarer_one_is_named_as_not_judged() -> None:
     assert report.unjudged == {"bfloat16": 1}
     assert "not judged: 1 result in bfloat16" in report.to_text()
     assert report.to_dict()["unjudged"] == {"bfloat16": 1}
+
+
+def test_a_model_in_16_bits_is_run_on_a_provider() -> None:
+    low = low_models.whisper_encoder(outlier=1.0)
+    report = amp.check(low, [low_models.feeds("whisper")], providers=[CPU])
+    assert report.run is not None
+    assert report.run.device is not None
+    assert report.run.device.lines[0].startswith(f"run on {CPU}: off the original by ")
+    with pytest.raises(OptionError, match="is not available; found 'Nope'"):
+        amp.check(low, providers=["Nope"])

@@ -126,6 +126,14 @@ class DeviceComparison:
         return (*(f"on {names}: {failure_of(output)}" for output in failed), *self.excuses)
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """How far off a device is that was asked for and ran the model, in a line."""
+        if not self.asked or self.error is not None:
+            return ()
+        names, worst = ", ".join(self.providers), _worst(self.original)
+        return (f"run on {names}: off the original by {worst:.2g} of an output's size at most",)
+
+    @property
     def excuses(self) -> tuple[str, ...]:
         """What the provider does to the original as well: that is not the rewrite's fault."""
         if self.itself_error is not None:

@@ -25,7 +25,10 @@ def test_a_provider_has_a_name_and_options():
         ([3], "must be a name, or a tuple of a name and options; found 3"),
         ([(CPU,)], "must be a name, or a tuple"),
         ([(CPU, "x")], "must be a name, or a tuple"),
-        ([CPU, "Nope"], r"has no such execution provider; found 'Nope'; expected .*CPU.* or OpenVINO; install"),
+        (
+            [CPU, "Nope"],
+            r"has no such execution provider; found 'Nope'; expected .*CPU.* or OpenVINO; install",
+        ),
     ],
 )
 def test_what_is_not_a_provider_is_refused(given: list, text: str):
