@@ -233,9 +233,9 @@ def _stored(node: ir.Node, numbers: Any, name: str) -> ir.Value:
     graph: Any = node.graph
     while name in graph.initializers:
         name += "'"
-    tensor = ir.tensor(np.asarray(numbers, np.float32), name=name)
-    shape = ir.Shape(tensor.shape)
-    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=shape)
+    held = np.asarray(numbers, np.float32)
+    tensor = ir.tensor(held, name=name)
+    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(held.shape))
     value.const_value = tensor
     graph.register_initializer(value)
     return value
