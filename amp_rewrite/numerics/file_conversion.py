@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, AmpWarning, OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.kernels.rounding_table import FACTOR, of_target
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
-from amp_rewrite.targets import SCHEMA
+from amp_rewrite.targets import SCHEMA, find
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -206,7 +207,8 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
 
     `auto` moves a model that becomes bfloat16 where a newer opset lets more of it be low, the
     target has the kernels, and the moved model gives the same outputs in float32: Conv, Resize and
-    most of vision and audio take bfloat16 since opset 22 only.
+    most of vision and audio take bfloat16 since opset 22 only. What the target would cut off is
+    computed into weights then.
 
     Raises:
         AmpError: A number was asked for, and the model cannot be moved there.
@@ -222,7 +224,8 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
         found = _moved(model, advised, options)
     except AmpError:
         return None
-    return found if found.unverified is None else None
+    is_other = found.opset != found.before or found.folded > 0
+    return found if found.unverified is None and is_other else None
 
 
 def _number(opset: str) -> int:
@@ -243,11 +246,22 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
     flat = found.flat
     if flat.files.total > _LARGEST:
         return None
-    advice = None if step_description(flat) else found.report.opset_advice
-    return None if advice is None else advice.opset
+    if step_description(flat):
+        return None
+    advice = found.report.opset_advice
+    if advice is None:
+        return found.report.opset if _cuts_factors(options) else None
+    return advice.opset
+
+
+def _cuts_factors(options: RewriteOptions) -> bool:
+    """Tell whether the target cuts off what it multiplies weights with."""
+    rounding = of_target(find(options.chosen_target))
+    return rounding is not None and FACTOR in rounding.cut.values()
 
 
 def _moved(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
-    from amp_rewrite.numerics.raise_opset import raise_opset
+    from amp_rewrite.numerics.raise_opset import raise_opset, with_folded_factors
 
-    return raise_opset(model, opset, inline_functions=options.inline_functions)
+    raised = raise_opset(model, opset, inline_functions=options.inline_functions)
+    return with_folded_factors(raised, options.low) if _cuts_factors(options) else raised

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.dtypes import FLOAT16, DType
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
 from amp_rewrite.graph.invariants.structure_valid import checker_error
 from amp_rewrite.graph.io.convert_opset import convert_opset
@@ -20,6 +20,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.fold_factors import fold_factors
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import RaisedOpset
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -40,12 +41,14 @@ class RaisedModel:
         opset: The one that it has.
         unverified: Why its outputs were not compared with those of the model before; None if they
             were, and are the same.
+        folded: How many of its operators went into weights, or changed for that.
     """
 
     model: ir.Model
     before: int
     opset: int
     unverified: str | None = None
+    folded: int = 0
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -80,7 +83,26 @@ def raise_opset(
     error = checker_error(raised)
     if error is not None and checker_error(original) is None:
         raise GraphError(f"onnx's version converter made a wrong model for opset {opset}: {error}")
-    return RaisedModel(raised, before, opset, _compare(original, raised, seed))
+    doubt = None if opset == before else _compare(original, raised, seed)
+    return RaisedModel(raised, before, opset, doubt)
+
+
+def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> RaisedModel:
+    """Compute constants around convolutions into their weights, if outputs stay the same.
+
+    Args:
+        raised: The model; never modified. It is returned if there is nothing to compute, or another
+            model would give other outputs or cannot be run.
+        low: The type that it is to get.
+        seed: Of the made-up inputs.
+    """
+    folded = load(raised.model)
+    count = fold_factors(folded, low)
+    try:
+        same = count > 0 and _compare(raised.model, folded, seed) is None
+    except GraphError:
+        same = False
+    return replace(raised, model=folded, folded=count) if same else raised
 
 
 def with_gain(
@@ -88,7 +110,7 @@ def with_gain(
 ) -> Report:
     """Return a raised model's report with what a rewrite of the model before gives."""
     before = rewrite(source, replace(options, strict=False)).report.summary.compute_converted
-    record = RaisedOpset(raised.before, before, raised.unverified)
+    record = RaisedOpset(raised.before, before, raised.unverified, raised.folded)
     return replace(report, opset_raised=record)
 
 

@@ -171,7 +171,7 @@ def _doubtful(report: Report) -> Iterator[str]:
 
 
 def _remarks(report: Report) -> Iterator[str]:
-    if report.opset_raised is not None:
+    if report.opset_raised is not None and report.opset_raised.before != report.opset:
         yield f"The opset was raised from {report.opset_raised.before} to {report.opset}."
     if report.alignment:
         first = report.alignment[0]

@@ -75,8 +75,8 @@ class CheapestRegions:
         """Return the marks of the vertices that are dearer low than in float32.
 
         They are all if what is left would save less than `LEAST_SHARE` of the model's time, or less
-        than `LEAST_CALL` an operator, unless vertices have to be low or the size of the file is
-        preferred.
+        than `LEAST_CALL` for each operator and Cast of it, unless vertices have to be low or the
+        size of the file is preferred.
 
         Args:
             excluded: Vertices that must be float32, though they are painted.
@@ -88,7 +88,8 @@ class CheapestRegions:
         marks = self._explained(low)
         if low.any() and not asked and self._weighing.prefer != "size":
             saved = self.saved(low)
-            calls = int((self._time.of_nodes > 0).sum())
+            calls = int((low & (self._time.times(FLOAT32) > 0)).sum())
+            calls += int((self._flow_times(low) > 0).sum())
             if saved.time < max(LEAST_SHARE * saved.whole, LEAST_CALL * UNIT * calls):
                 share = max(saved.share, 0)
                 words = f"{self._context.low.name} would save {share:.1%} of the model's time"

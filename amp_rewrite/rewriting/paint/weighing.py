@@ -19,7 +19,7 @@ LEAST_SHARE = 0.03
 """What share of the predicted time of a model has to be saved: less may as well be lost."""
 
 LEAST_CALL = 1.0
-"""How many microseconds have to be saved for each operator that was measured, in the mean: so far
+"""How many microseconds have to be saved for each low operator and each Cast, in the mean: so far
 may a call's time be off, of which models of a millisecond or less consist."""
 
 LEAST_ROUNDING = 0.2

@@ -259,11 +259,13 @@ class RaisedOpset(Record):
         compute_before: The low share of multiply-accumulates that a rewrite gives there.
         unverified: Why the outputs of the raised model were not compared with those of the model
             before; None if they were, and are the same.
+        folded: How many of its operators went into weights, or changed for that.
     """
 
     before: int
     compute_before: float
     unverified: str | None
+    folded: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

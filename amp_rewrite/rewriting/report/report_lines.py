@@ -42,8 +42,11 @@ def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> st
     checked = "same outputs in float32"
     if raised.unverified is not None:
         checked = f"outputs not compared: {raised.unverified}"
+    changes = [f"opset {raised.before} raised to {opset}"] if raised.before != opset else []
+    if raised.folded:
+        changes.append(f"{counted(raised.folded, 'operator')} computed into weights")
     return (
-        f"opset {raised.before} raised to {opset} ({checked}): it converts "
+        f"{', '.join(changes)} ({checked}): it converts "
         f"{compute_converted:.1%} instead of {raised.compute_before:.1%}"
     )
 
