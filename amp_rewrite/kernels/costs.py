@@ -5,13 +5,16 @@ Its JSON, version 1; all times are microseconds:
     {"version": 1, "runtime": "openvino 2026.4.1", "device": "AMD EPYC 9B14, 2 threads",
      "source": "tools/measure_costs.py",
      "families": {"product": ["MatMul", "Gemm"], "elementwise": ["Add", "com.microsoft::Gelu"]},
+     "with_products": ["Attention", "Gelu"],
      "costs": [{"family": "product", "type": "float32", "from": 0,
                 "call": 2.5, "element": 1.2e-4, "mac": 1.1e-5}, ...],
      "casts": [{"to": "bfloat16", "producer": "*", "consumer": "*", "call": 2, "element": 1e-4}],
      "joins": [{"producer": "product", "consumer": "elementwise",
                 "saves": {"float32": {"call": 1, "element": 1e-4}, "bfloat16": {...}}}]}
 
-`families` name operators as traits.py does, and groups of lists/fusions by their pattern. A row of
+`families` name operators as traits.py does, and groups of lists/fusions by their pattern.
+`with_products`, which may be left out, are patterns of values/patterns whose nodes are computed,
+and rounded, together with the products among them or the one in front. A row of
 `costs` is for nodes of a family that compute in a type: what a call takes, plus what each element
 takes that it reads or writes, weights included, plus what each multiply-accumulate takes. Of the
 rows of a family and type the last counts whose `from` is not above the size of the node, its
@@ -91,6 +94,7 @@ class CostTable:
         device: The device in words.
         source: What measured it.
         families: Operator, or pattern of a fused group -> its family.
+        with_products: The patterns that are computed together with a product.
         rates: (family, name of a type) -> the rates by ascending size.
         casts: The rates of casts; the first that fits counts.
         joins: (family of the producer, family of the consumer, name of a type) -> what they save.
@@ -101,6 +105,7 @@ class CostTable:
     device: str
     source: str
     families: Mapping[str, str]
+    with_products: frozenset[str]
     rates: Mapping[tuple[str, str], tuple[Rate, ...]]
     casts: tuple[CastRate, ...]
     joins: Mapping[tuple[str, str, str], Rate]
@@ -201,6 +206,7 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
         data["device"],
         data["source"],
         families,
+        frozenset(data.get("with_products", ())),
         {key: tuple(sorted(rows, key=lambda rate: rate.least)) for key, rows in rates.items()},
         casts,
         joins,

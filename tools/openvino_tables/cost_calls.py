@@ -41,6 +41,9 @@ class Call:
         return sum(map(prod, (*self.inputs.values(), *self.weights.values(), self.made)))
 
 
+WITH_PRODUCTS = ("Attention", "BiasGelu", "Gelu", "SiLU")
+"""Patterns of which OpenVINO makes one call, or a part of the product in front, in either type."""
+
 FAMILIES: dict[str, tuple[str, ...]] = {
     "product": ("MatMul", "Gemm", "com.microsoft::FusedMatMul"),
     "attention": ("com.microsoft::Attention",),

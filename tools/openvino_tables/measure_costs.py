@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from cost_calls import CALLS, FAMILIES, SPLITS, Call, model_of
+from cost_calls import CALLS, FAMILIES, SPLITS, WITH_PRODUCTS, Call, model_of
 from cost_pairs import pairs
 from cost_timing import TYPES, fitted, microseconds
 
@@ -128,6 +128,7 @@ def main() -> None:
         "runtime": f"openvino {version}",
         "device": device(options.threads),
         "source": "tools/openvino_tables/measure_costs.py",
+        "with_products": WITH_PRODUCTS,
         "families": FAMILIES,
         "costs": [*rates(options)],
         "casts": measured.casts if measured else [],

@@ -34,6 +34,8 @@ from amp_rewrite.rewriting.paint.weighing import (
     MICROSECONDS_PER_BYTE,
     Weighing,
 )
+from amp_rewrite.values.patterns.find_groups import find_groups
+from amp_rewrite.values.patterns.library import PATTERNS
 
 _FLOAT32_BYTES = FLOAT32.numpy.itemsize
 
@@ -179,7 +181,8 @@ class CheapestRegions:
     def _with_products(self) -> Array:
         """A mask of the vertices that are computed, and rounded, together with a product.
 
-        That is what stands behind it, and a chain from there of what else reads constants only.
+        That is what stands behind it, a chain from there of what else reads constants only, and the
+        nodes of patterns that the target computes so.
         """
         graph, joins = self._graph, self._time.joins
         called, found = graph.flat.called, set[int]()
@@ -188,6 +191,12 @@ class CheapestRegions:
             of_product = has(called(graph.nodes[maker]), Trait.CONTRACTS)
             if of_product or (maker in found and self._time.reads_one_value(reader)):
                 found.add(reader)
+        names = self._weighing.table.with_products
+        for group in find_groups(graph, [p for p in PATTERNS if p.name in names]):
+            members = [v for node in group.nodes for v in graph.vertices_of(node)]
+            makers = (v for m in members for v in (m, *graph.predecessors(m)))
+            if any(v in found or has(graph.operator_of(v), Trait.CONTRACTS) for v in makers):
+                found.update(members)
         return graph.mask(found)
 
     @property

@@ -23,7 +23,11 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.plan.options import Store
 from amp_rewrite.rewriting.plan.saturation import fill_saturation, saturation
-from amp_rewrite.rewriting.plan.stored_constants import StoredConstant, stored_constants
+from amp_rewrite.rewriting.plan.stored_constants import (
+    StoredConstant,
+    saturated_masks,
+    stored_constants,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ def plan_casts(context: PaintContext, painting: Painting, store: Store = "float3
         painting: The painting.
         store: Which constants to store in 16 bits though they compute as float32.
     """
-    stored = stored_constants(context, painting, store)
+    stored = stored_constants(context, painting, store) | saturated_masks(context, painting)
     return _Planner(context.type_graph, context, painting, stored).plan()
 
 
@@ -311,7 +315,7 @@ class _Planner:
             constant.dtype,
             tuple(uses),
             keep_float32=False,
-            saturate=0.0,
+            saturate=constant.saturate,
             name=name,
             loss=constant.loss,
         )

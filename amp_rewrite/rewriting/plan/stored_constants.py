@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_rewrite.dtypes import FLOAT16, DType
+from amp_rewrite.dtypes import FLOAT16, FLOAT32, DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.constants import constant_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
@@ -23,10 +23,17 @@ from amp_rewrite.graph.flat import ABSENT, Array, Tensor
 from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
+from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.masks import (
+    MASKING,
+    may_stand_behind_cast,
+    saturates_in_float32,
+)
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.reach import walk
 from amp_rewrite.rewriting.plan.options import Store
+from amp_rewrite.rewriting.plan.saturation import saturation
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
 LEAST_ELEMENTS = 1024
@@ -56,12 +63,14 @@ class StoredConstant:
         tensor: Its float32 contents.
         dtype: The type to store it in.
         loss: What that loses.
+        saturate: The magnitude at which elements out of range end.
     """
 
     value: int
     tensor: Tensor
     dtype: DType
     loss: RoundingLoss
+    saturate: float = 0.0
 
 
 def stored_constants(
@@ -80,7 +89,11 @@ def stored_constants(
     found: dict[int, StoredConstant] = {}
     for value in chosen:
         tensor = constant_tensor(context.type_graph, value)
-        if tensor is None or tensor.size < LEAST_ELEMENTS or not _may_move(context, value):
+        if (
+            tensor is None
+            or tensor.size < LEAST_ELEMENTS
+            or not may_stand_behind_cast(context, value)
+        ):
             continue
         low_uses = [painting.allow[v] for v in context.type_graph.readers(value)]
         if all(low_uses):
@@ -89,6 +102,31 @@ def stored_constants(
         kept = _kept(context, value, tensor, dict.fromkeys(dtypes))
         if kept is not None:
             found[value] = kept
+    return found
+
+
+def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, StoredConstant]:
+    """Return, by value, the masks out of range that compute as float32 and are cast at run time.
+
+    Args:
+        context: What the painting knew.
+        painting: The painting.
+    """
+    graph, found = context.type_graph, dict[int, StoredConstant]()
+    if context.low is FLOAT32 or may_leave_range(context.low) or not context.converts_weights:
+        return found
+    stays = graph.called(MASKING) & ~painting.allow
+    ends_low = graph.mask(walk(vertices_in(painting.allow), graph.predecessors, stays)) & stays
+    for value in read_constants(graph):
+        readers = [v for v in graph.readers(value) if v != ABSENT and ends_low[v]]
+        tensor = constant_tensor(graph, value) if readers else None
+        if tensor is None:
+            continue
+        stats = context.values.stats(value, tensor)
+        if stats.overflow(context.low) and saturates_in_float32(context, value):
+            loss = rounding_loss(graph.flat.elements(tensor), context.low)
+            magnitude = saturation(graph, stats, readers, context.low)
+            found[value] = StoredConstant(value, tensor, context.low, loss, magnitude)
     return found
 
 
@@ -110,24 +148,6 @@ def _casts_from(type_graph: TypeGraph, dtype: DType) -> bool:
     cast = schemas.find("", "Cast", opset)
     admitted = frozenset[str]() if cast is None else cast.variables["T1"]
     return opset >= OLDEST_REWRITABLE_OPSET and tensor_type(dtype.number) in admitted
-
-
-def _may_move(context: PaintContext, value: int) -> bool:
-    """Tell whether a Cast may come between a constant and all that reads it.
-
-    What is opaque gets what it got; a node that the user preserves is not touched; what a Cast of
-    the model reads would be cast twice; and an output of a graph keeps its type.
-    """
-    graph, flat = context.type_graph, context.type_graph.flat
-    if flat.is_output(value):
-        return False
-    for slot in flat.uses(value):
-        node = flat.reader(slot)
-        if graph.reads[slot] == ABSENT or flat.called(node)[:2] == ("", "Cast"):
-            return False
-        if graph.ports_of(node).schema is None or flat.node_names[node] in context.rules.preserve:
-            return False
-    return True
 
 
 def _tables(context: PaintContext, painting: Painting) -> list[int]:

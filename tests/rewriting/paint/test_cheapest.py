@@ -354,6 +354,20 @@ def test_what_is_computed_with_the_product_in_front_is_rounded_once_with_it(
     assert low_operators(rewritten(model, target="fast")) == ["MatMul", "Tanh", "MatMul"]
 
 
+def test_what_is_a_part_of_a_pattern_with_products_is_rounded_with_them(
+    use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cheapest, "LEAST_ROUNDING", 0.5)  # 5 each; products save 14, others 0.1
+    table = flat_table(product=(20, 6), elementwise=(2, 1.9))
+    model = CHAIN.replace("c = Relu(b)", "s = Sigmoid(b) c = Mul(b, s)")
+    use(table)
+    assert low_operators(rewritten(model, target="fast")) == ["MatMul", "MatMul"]
+    use({**table, "with_products": ["SiLU"]})
+    assert low_operators(rewritten(model, target="fast")) == ["MatMul", "Sigmoid", "Mul", "MatMul"]
+    alone = model.replace("b = MatMul(a, w)", "b = Sqrt(a)").replace("MatMul(c, w)", "Relu(c)")
+    assert low_operators(rewritten(alone, target="fast")) == []
+
+
 def test_what_stands_around_a_node_that_a_list_keeps_is_chosen_by_cost(use: Any) -> None:
     use(flat_table(product=(10, 6), elementwise=(8, 2)))
     lists, model = lists_of("float16"), CHAIN.replace("Relu", "Tanh")

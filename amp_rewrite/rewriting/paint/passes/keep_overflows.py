@@ -13,16 +13,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
-from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, is_repeated
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Tensor
-from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.masks import MASKING, ends_in_ordering
+from amp_rewrite.rewriting.paint.masks import (
+    MASKING,
+    ends_in_ordering,
+    overflows_below_only,
+    saturates_in_float32,
+)
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.weight_stats import WeightStats
 
@@ -99,7 +100,7 @@ class _Search:
             stats = self.context.values.stats(value, tensor)
             if not stats.overflow(low):
                 continue
-            least = _overflows_below_only(self.type_graph.flat.elements(tensor), low)
+            least = overflows_below_only(self.type_graph.flat.elements(tensor), low)
             for step in self._reached(readers, least):
                 if self.painting.is_allow(step.vertex) and not self._tolerates(step, value, least):
                     self.marks[step.vertex] = self._mark(value, stats)
@@ -141,14 +142,16 @@ class _Search:
     def _tolerates(self, step: _Step, value: int, least: bool) -> bool:
         """Tell whether a vertex gives the same result with the constant out of range replaced.
 
-        A mask that arrives as float32 is cast at run time and becomes infinite. What else is
-        computed with a constant may well be in range.
+        A mask that arrives as float32 is cast at run time and becomes infinite, unless it saturates
+        before. What else is computed with a constant may well be in range.
         """
         flat, node = self.type_graph.flat, self.type_graph.nodes[step.vertex]
         if flat.called(node)[:2] == ("", "Clip"):
             return flat.inputs_of(node)[0] != value
         is_mask = least and self._is_mask(step.vertex)
-        return (is_mask and step.is_low) if step.is_whole else not is_mask
+        if is_mask and not (step.is_low and step.is_whole):
+            return saturates_in_float32(self.context, value)
+        return is_mask or not step.is_whole
 
     def _is_mask(self, vertex: int) -> bool:
         if vertex not in self._masks:
@@ -186,9 +189,3 @@ def _owners(type_graph: TypeGraph) -> dict[int, list[int]]:
         for value, vertex in zip(type_graph.flat.bodies[number].outputs, vertices, strict=True):
             owners.setdefault(value, []).append(vertex)
     return owners
-
-
-def _overflows_below_only(constant: Stream, low: DType) -> bool:
-    """Tell whether every finite element out of range is negative."""
-    limit = np.float32(low.overflow)
-    return not any(bool(((c >= limit) & np.isfinite(c)).any()) for c in constant.blocks())

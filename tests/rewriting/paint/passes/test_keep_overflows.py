@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import numpy_helper
@@ -173,3 +175,43 @@ def test_a_mask_in_a_branch_is_one_if_what_follows_the_branch_orders() -> None:
     assert actions(rewritten(ordered)) == {"least": "saturated"}
     shown = model(f"h = MatMul(x, w) {branches} y = MatMul(m, w)", MASK, inputs)
     assert actions(rewritten(shown)) == {"least": "kept"}
+
+
+COMPUTED_MASK = model(
+    "k = Sub(one, m) f = Mul(k, least) h = MatMul(x, w) s = Add(h, f) p = Softmax(s) "
+    "y = MatMul(p, w)",
+    "float one = {1}, float least = {-3.4028234e38}",
+    "float[2,4] x, float[2,4] m",
+)
+SEEN = np.array([[0, 0, 0, 0], [1, 1, 0, 1]], np.float32)
+
+
+def test_a_computed_mask_saturates_in_float32_where_bfloat16_swallows_scores_as_well() -> None:
+    result = rewritten(COMPUTED_MASK, precision="bfloat16")
+    low = {
+        n.name
+        for n in result.report.nodes
+        if {v.dtype for v in n.variables.values()} != {"float32"}
+    }
+    assert {"Add_3", "Softmax_4"} <= low
+    assert actions(result) == {"least": "saturated"}
+    assert float(initializer(result, "least")) == -amp.dtypes.BFLOAT16.max / 2
+    assert_close(result, COMPUTED_MASK, {"x": ROWS, "m": SEEN})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"precision": "float16"}, {"precision": "bfloat16", "weights": "cast"}],
+    ids=["float16", "cast"],
+)
+def test_a_computed_mask_that_would_become_infinite_keeps_the_sum_float32(changes: Any) -> None:
+    result = rewritten(COMPUTED_MASK, **changes)
+    assert "a constant does not fit" in amp.explain(result, "Add_3")
+    assert_close(result, COMPUTED_MASK, {"x": ROWS, "m": SEEN})
+
+
+def test_a_computed_mask_that_something_else_reads_does_not_saturate() -> None:
+    text = COMPUTED_MASK.replace("(float[2,4] y)", "(float[2,4] y, float[2,4] f)")
+    result = rewritten(text, precision="bfloat16")
+    assert "a constant does not fit" in amp.explain(result, "Add_3")
+    assert_close(result, text, {"x": ROWS, "m": SEEN})
