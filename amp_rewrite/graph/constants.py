@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Tensor
 from amp_rewrite.graph.streams import Stream
@@ -88,7 +89,8 @@ def moved_elements(flat: FlatGraph, value: int) -> Array | None:
     if tensor is None or tensor.size > LONGEST_MOVED:
         return None
     elements = tensor.numpy()
-    return elements.astype(np.float64) if elements.dtype.kind in "biuf" else None
+    is_number = elements.dtype.kind in "biuf" or elements.dtype == BFLOAT16.numpy
+    return elements.astype(np.float64) if is_number else None
 
 
 def is_repeated(flat: FlatGraph, value: int) -> bool:

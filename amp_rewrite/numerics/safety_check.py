@@ -74,10 +74,11 @@ def check(
     chosen = replace(changed(options, **changes), strict=False, store=FLOAT32.name)
     run = arguments.switch("run", run)
     progress = arguments.function("progress", progress)
-    if providers:
+    devices = arguments.texts("providers", providers)
+    if devices:
         from amp_rewrite.numerics.compare.verify import device_providers
 
-        device_providers(arguments.texts("providers", providers))
+        device_providers(devices)
     flat = read_source(model, inline_functions=True)
     mended = mend_types(flat)
     flat = mended.flat
@@ -92,7 +93,7 @@ def check(
     shown = None
     if run:
         given = form.given_model
-        ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
+        ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
         shown = compared(form, given, data, chosen, **ways)
     found = _report(result, low, low.name, shown)
     return replace(found, dangers=(*odd, *found.dangers), unjudged=other_low(flat, low))

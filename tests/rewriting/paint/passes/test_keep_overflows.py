@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from rewrite_text import actions, assert_close, assert_rewrites, initializer, reasons, rewritten
 
 import amp_rewrite as amp
+from amp_rewrite.dtypes import BFLOAT16
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 ROWS = np.array([[-30, -40, -20, -50], [1, 2, 3, 4]], np.float32)
@@ -195,7 +196,7 @@ def test_a_computed_mask_saturates_in_float32_where_bfloat16_swallows_scores_as_
     }
     assert {"Add_3", "Softmax_4"} <= low
     assert actions(result) == {"least": "saturated"}
-    assert float(initializer(result, "least")) == -amp.dtypes.BFLOAT16.max / 2
+    assert float(initializer(result, "least")) == -BFLOAT16.max / 2
     assert_close(result, COMPUTED_MASK, {"x": ROWS, "m": SEEN})
 
 
