@@ -8,23 +8,30 @@ convolution in front. In the file the same constants lose one rounding, and the 
 2. Conv, then Mul or Add with a number for each channel or for all: they go into its weights.
 3. Mul with one number in front of convolutions goes into theirs, and Add, if they do not pad.
 4. If they do, k x + b is c (m x + a): c goes into the weights, and the low type holds m and a.
+5. Div by a number goes into weights from which there is linear arithmetic to it (scale_weights.py).
 
 A name that stays means the same numbers as before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.traverse import remove_unused_nodes
-
-Array = npt.NDArray[np.float64]
+from amp_rewrite.rewriting.constant_inputs import (
+    Array,
+    bypass,
+    constant,
+    either,
+    number,
+    remove,
+    replace,
+    set_inputs,
+    stored,
+)
+from amp_rewrite.rewriting.scale_weights import scale_weights
 
 # operators: those whose constants go into weights.
 _LINEAR = ("Add", "Mul")
@@ -43,12 +50,13 @@ def fold_factors(model: ir.Model, low: DType) -> int:
     graph = model.graph
     found = 0
     for node in list(graph) if graph.opset_imports.get("", 0) >= _HARD_SWISH else ():
-        if (node.domain, node.op_type) == ("", "Div") and _number(node.inputs[1]) == 6:
+        if (node.domain, node.op_type) == ("", "Div") and number(node.inputs[1]) == 6:
             found += _join_hard_swish(node)
     for fold in (_into_front, _factor_behind, _sum_behind):
         for node in list(graph):
             if node.op_type in _LINEAR and not node.domain:
                 found += fold(node, low)
+    found += scale_weights(model, low)
     if found:
         remove_unused_nodes(graph)  # Constants that nothing reads any more
         for name, value in list(graph.initializers.items()):
@@ -59,27 +67,27 @@ def fold_factors(model: ir.Model, low: DType) -> int:
 
 def _join_hard_swish(div: ir.Node) -> bool:
     mul = _only_maker(div.inputs[0], "Mul")
-    for x, held in _either(mul):
+    for x, held in either(mul):
         clip = _only_maker(held, "Clip")
         add = None if clip is None else _only_maker(clip.inputs[0], "Add")
         if clip is None or add is None or x is None or len(clip.inputs) != 3:
             continue
-        bounds = [_number(value) for value in clip.inputs[1:]]
-        if bounds == [0, 6] and any(v is x and _number(c) == 3 for v, c in _either(add)):
+        bounds = [number(value) for value in clip.inputs[1:]]
+        if bounds == [0, 6] and any(v is x and number(c) == 3 for v, c in either(add)):
             joined = ir.node("HardSwish", [x], name=div.name)
             div.graph.insert_after(div, joined)  # pyright: ignore[reportOptionalMemberAccess]
             joined.outputs[0].type, joined.outputs[0].shape = x.type, x.shape
-            _replace(div, joined.outputs[0])
+            replace(div, joined.outputs[0])
             for node in (mul, clip, add):
-                _remove(node)
+                remove(node)
             return True
     return False
 
 
 def _into_front(node: ir.Node, _: DType) -> bool:
-    for x, held in _either(node):
+    for x, held in either(node):
         conv = _only_maker(x, "Conv")
-        weights, factor = _weights(conv), _constant(held)
+        weights, factor = _weights(conv), constant(held)
         if conv is None or weights is None or factor is None:
             continue
         w, b = weights
@@ -92,18 +100,18 @@ def _into_front(node: ir.Node, _: DType) -> bool:
         else:
             b = b + each
         _give(conv, w, b)
-        _replace(node, conv.outputs[0])
+        replace(node, conv.outputs[0])
         return True
     return False
 
 
 def _factor_behind(mul: ir.Node, low: DType) -> bool:
-    for x, held in _either(mul) if mul.op_type == "Mul" else ():
-        factor, readers = _number(held), _nodes(mul.outputs[0])
+    for x, held in either(mul) if mul.op_type == "Mul" else ():
+        factor, readers = number(held), _nodes(mul.outputs[0])
         if not factor or x is None:
             continue
         add = readers[0] if len(readers) == 1 and readers[0].op_type == "Add" else None
-        shift = next((n for v, c in _either(add) if v is mul.outputs[0] and (n := _number(c))), 0.0)
+        shift = next((n for v, c in either(add) if v is mul.outputs[0] and (n := number(c))), 0.0)
         scaled = mul if add is None else add
         convs = _convolutions(scaled.outputs[0])
         if not convs or (add is not None and not shift):
@@ -119,28 +127,28 @@ def _factor_behind(mul: ir.Node, low: DType) -> bool:
             _give(conv, w * (factor / m), b + rest * _sums(w))
         if add is not None:
             given = x if m == 1 else mul.outputs[0]
-            _set_inputs(add, given, _stored(add, a, f"{add.outputs[0].name}:number"))
+            set_inputs(add, given, stored(add, a, f"{add.outputs[0].name}:number"))
             add.outputs[0].name = f"{add.outputs[0].name}:scaled"
         if m != 1:
-            _set_inputs(mul, x, _stored(mul, m, f"{mul.outputs[0].name}:number"))
+            set_inputs(mul, x, stored(mul, m, f"{mul.outputs[0].name}:number"))
             mul.outputs[0].name = f"{mul.outputs[0].name}:scaled"
         elif add is not None:
-            _remove(mul)
+            remove(mul)
         else:
-            _bypass(mul, x)
+            bypass(mul, x)
         return True
     return False
 
 
 def _sum_behind(add: ir.Node, _: DType) -> bool:
-    for x, held in _either(add) if add.op_type == "Add" else ():
-        number, convs = _number(held), _convolutions(add.outputs[0])
-        if number is None or x is None or not convs or any(map(_pads, convs)):
+    for x, held in either(add) if add.op_type == "Add" else ():
+        shift, convs = number(held), _convolutions(add.outputs[0])
+        if shift is None or x is None or not convs or any(map(_pads, convs)):
             continue
         for conv in convs:
             w, b = _weights(conv) or (np.empty(0), np.empty(0))
-            _give(conv, w, b + number * _sums(w))
-        _bypass(add, x)
+            _give(conv, w, b + shift * _sums(w))
+        bypass(add, x)
         return True
     return False
 
@@ -160,17 +168,17 @@ def _weights(conv: ir.Node | None) -> tuple[Array, Array] | None:
     """Return the weights and the bias of a Conv; None if they are not constants."""
     if conv is None:
         return None
-    w, has_bias = _constant(conv.inputs[1]), len(conv.inputs) > 2 and conv.inputs[2] is not None
-    b = _constant(conv.inputs[2]) if has_bias else np.zeros(0 if w is None else len(w))
+    w, has_bias = constant(conv.inputs[1]), len(conv.inputs) > 2 and conv.inputs[2] is not None
+    b = constant(conv.inputs[2]) if has_bias else np.zeros(0 if w is None else len(w))
     return None if w is None or b is None else (w, b)
 
 
 def _give(conv: ir.Node, w: Array, b: Array) -> None:
     """Give a Conv other weights and another bias, of its own."""
-    inputs = [conv.inputs[0], _stored(conv, w, f"{conv.outputs[0].name}:weights")]
+    inputs = [conv.inputs[0], stored(conv, w, f"{conv.outputs[0].name}:weights")]
     if b.any() or len(conv.inputs) > 2:
-        inputs.append(_stored(conv, b, f"{conv.outputs[0].name}:bias"))
-    _set_inputs(conv, *inputs)
+        inputs.append(stored(conv, b, f"{conv.outputs[0].name}:bias"))
+    set_inputs(conv, *inputs)
 
 
 def _sums(w: Array) -> Array:
@@ -203,64 +211,3 @@ def _only_maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
 
 def _nodes(value: ir.Value) -> list[ir.Node]:
     return [] if value.is_graph_output() else [use.node for use in value.uses()]
-
-
-def _either(node: ir.Node | None) -> Sequence[tuple[ir.Value | None, ir.Value | None]]:
-    """Return the two inputs of a node, in both orders."""
-    x, y = (None, None) if node is None else node.inputs
-    return ((x, y), (y, x))
-
-
-def _constant(value: ir.Value | None) -> Array | None:
-    """Return a constant of float32, in float64; None for what is none."""
-    if value is None or value.is_graph_input():
-        return None
-    held = ir.convenience.get_const_tensor(value)
-    if held is None or held.dtype != ir.DataType.FLOAT:
-        return None
-    numbers = held.numpy().astype(np.float64)
-    return numbers if np.isfinite(numbers).all() else None
-
-
-def _number(value: ir.Value | None) -> float | None:
-    """Return a constant of one number that gives what it is combined with no other rank."""
-    held = _constant(value)
-    return float(held.ravel()[0]) if held is not None and held.size == 1 and held.ndim < 2 else None
-
-
-def _stored(node: ir.Node, numbers: Any, name: str) -> ir.Value:
-    """Return a new initializer."""
-    graph: Any = node.graph
-    while name in graph.initializers:
-        name += "'"
-    held = np.asarray(numbers, np.float32)
-    tensor = ir.tensor(held, name=name)
-    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(held.shape))
-    value.const_value = tensor
-    graph.register_initializer(value)
-    return value
-
-
-def _set_inputs(node: ir.Node, *inputs: ir.Value | None) -> None:
-    node.resize_inputs(len(inputs))
-    for index, value in enumerate(inputs):
-        node.replace_input_with(index, value)
-
-
-def _replace(node: ir.Node, value: ir.Value) -> None:
-    """Let what reads a node's result read a value instead, which takes its name; remove it."""
-    old = node.outputs[0]
-    ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
-    name, old.name = old.name, f"{old.name}:folded"
-    value.name = name
-    _remove(node)
-
-
-def _bypass(node: ir.Node, value: ir.Value) -> None:
-    ir.convenience.replace_all_uses_with(node.outputs[0], value)
-    _remove(node)
-
-
-def _remove(node: ir.Node | None) -> None:
-    if node is not None and node.graph is not None:
-        node.graph.remove(node, safe=True)
