@@ -162,10 +162,11 @@ class Programs:
         if updates and self._capturing is not None:
             where["providers"] = self._capturing
             return CapturedProgram(model, info, sets, **where)
-        first = name_and_options(self._where["providers"][0])[0]
-        if first == CPU and self._step.info.precision == "float32":
-            block_convolutions(model)
         sharding = self._sharding if updates else None
+        first = name_and_options(self._where["providers"][0])[0]
+        plain = sharding is None and self._step.info.precision == "float32"
+        if plain and first == CPU:  # stages of shards hand on values of known types only
+            block_convolutions(model)
         alone = OpenVinoProgram if self._apart else Program
         program = alone if sharding is None else sharding.program
         return program(model, info, sets, **where)

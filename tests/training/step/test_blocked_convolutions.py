@@ -49,10 +49,8 @@ def session(
         monkeypatch.setattr(blocked_convolutions, "channel_block", lambda: block)
     model = amp.load(proto)
     made: Any = GradientDescent(0.5)
-    if "scale" in given:
-        made = amp.enable_mixed_precision_graph_rewrite(
-            made, given.pop("scale"), precision="float32"
-        )
+    if scale is not None:
+        made = amp.LossScaleOptimizer(made, scale)
     return amp.TrainingSession(made.minimize(amp.value(model, "loss"))), found
 
 
