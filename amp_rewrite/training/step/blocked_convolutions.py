@@ -12,7 +12,7 @@ EPYC, ONNX Runtime 1.32.0, kernels of 3 x 3, milliseconds with all copies, as be
     32  64  8    64  1      | 0.97   0.82  | 1.35   0.92  | 1.74   1.12
     64  32  8    64  1      | 1.00   0.74  | 1.64   0.91  | 1.96   1.29
 
-A step of the small ResNet of `bench.py train` takes 36 ms in place of 54, PyTorch eager 46 to 51.
+The small ResNet of `bench.py train`, interleaved on an uneven machine: 36 ms in place of 54.
 
 By x is a Conv with the flipped weight, for strides of 1; by w has x as one image of N channels,
 whose last axis holds positions and channels, as in `convolved_gradients`.
