@@ -135,6 +135,8 @@ TOOLS: dict[str, Callable[[str], Callable[[], object]]] = {
 }
 """Tool -> what returns one step of it on a network; PyTorch's run in the interpreter with torch."""
 USUAL = ("ours", "torch")
+LIMIT = 120
+"""Seconds of a process: torch.compile may take minutes for a network."""
 
 
 def job(tool: str, name: str, seconds: float) -> dict[str, float]:
@@ -153,9 +155,13 @@ def job(tool: str, name: str, seconds: float) -> dict[str, float]:
 
 
 def measure(python: str, tool: str, name: str, seconds: float) -> dict[str, float] | None:
-    """Run a job in a process of its own; None if it fails, say for want of torch."""
+    """Run a job in a process of its own; None if it fails, say for want of torch.
+
+    Raises:
+        TimeoutExpired: It did not end in `LIMIT` seconds.
+    """
     command = [python, __file__, "--job", tool, "--seconds", str(seconds), name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["failed"]
         print(f"{tool} {name}: {lines[-1]}", file=sys.stderr)
@@ -175,7 +181,10 @@ def compare(
         }
         for _ in range(rounds):
             for tool, python in pythons.items():
-                found = measure(python, tool, name, seconds)
+                try:
+                    found = None if "stopped" in own[tool] else measure(python, tool, name, seconds)
+                except subprocess.TimeoutExpired:
+                    found, own[tool]["stopped"] = None, LIMIT
                 for figure, value in ({} if found is None else found).items():
                     own[tool][figure].append(round(value, 3))
         rows += own.values()

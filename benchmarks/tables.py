@@ -176,13 +176,19 @@ def _engines(rows: Sequence[Row], tools: Sequence[str]) -> str:
     lines: list[list[object]] = []
     for name in dict.fromkeys(row["network"] for row in rows):
         own = {tool: _of(rows, network=name, tool=tool) for tool in tools}
-        cells = [f"{spread(own[t].get('ms', []), 1)}; {spread(own[t]['peak'], 0)}" for t in tools]
+        cells = [_cell(row) for row in own.values()]
         best = {t: median(own[t]["ms"]) for t in tools if own[t].get("ms")}
         torch = min((best[t] for t in peers if t in best), default=None)
         mine = min((ms for t, ms in best.items() if t not in peers), default=None)
         lines.append([name, *cells, f"{torch / mine:.2f}" if torch and mine else ""])
     head = [f"{TOOLS.get(tool, tool)}, ms; peak MiB" for tool in tools]
     return markdown(" | ".join(["network", *head, "PyTorch's best by ours"]), lines)
+
+
+def _cell(row: Row) -> str:
+    if "stopped" in row:
+        return f"did not end in {row['stopped']} s"
+    return f"{spread(row['ms'], 1)}; {spread(row['peak'], 0)}" if row.get("ms") else ""
 
 
 def layers(rows: Sequence[Row]) -> str:

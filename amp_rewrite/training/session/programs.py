@@ -17,8 +17,8 @@ from amp_rewrite.numerics.emulate.model import emulate_typed
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.sessions import session_options
-from amp_rewrite.runtimes.session import Provider
-from amp_rewrite.targets import Target
+from amp_rewrite.runtimes.session import Provider, name_and_options
+from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums
 from amp_rewrite.training.session.captured import CapturedProgram, capturing
@@ -27,6 +27,7 @@ from amp_rewrite.training.session.joint_updates import join_updates
 from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
+from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.inference import inference_of
 from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
@@ -162,6 +163,10 @@ class Programs:
             where["providers"] = self._capturing
             return CapturedProgram(model, info, sets, **where)
         sharding = self._sharding if updates else None
+        first = name_and_options(self._where["providers"][0])[0]
+        plain = sharding is None and self._step.info.precision == "float32"
+        if plain and first == CPU:  # stages of shards hand on values of known types only
+            block_convolutions(model)
         alone = OpenVinoProgram if self._apart else Program
         program = alone if sharding is None else sharding.program
         return program(model, info, sets, **where)

@@ -31,7 +31,7 @@ takes four times as long then as with a line of zeros behind (0.55 ms of 1.27 in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 import onnx_ir as ir
@@ -42,6 +42,8 @@ from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor, dims
 from amp_rewrite.training.grad.rules.window import Window, read_window, static
 
+Form = Callable[[Builder, ir.Value, ir.Value, Sequence[int | None], Window], ir.Value | None]
+
 _LOW_CONV = 22
 """The opset from which Conv takes bfloat16."""
 
@@ -49,11 +51,14 @@ _CONFLICT = 1024
 """Rows of so many positions, or a multiple, are a multiple of 2 KiB apart."""
 
 
-def convolve_gradients(model: ir.Model) -> None:
+def convolve_gradients(model: ir.Model, form: Form | None = None, b: Builder | None = None) -> None:
     """Compute gradients of weights by one Conv each where products of copies do it, in place.
 
     Args:
         model: A step whose types and shapes are known.
+        form: The form in place of the module's, given builder, x, g, sizes of w, and window; None
+            where it returns None.
+        b: What adds the nodes; the graph is left to its owner to sort.
     """
     graph = model.graph
     by_source: dict[str, set[ir.Node]] = {}
@@ -62,16 +67,20 @@ def convolve_gradients(model: ir.Model) -> None:
         source = source_of(node)
         if source is not None:
             by_source.setdefault(source, set()).add(node)
-    b = Builder(model, scope="convolved", part=Part.GRADIENT)
+    own = b is None
+    b = b or Builder(model, scope="convolved", part=Part.GRADIENT)
     for node in list(graph):
         if node.op_type == "Conv" and not node.domain and source_of(node) is None:
-            _convolve(b, node, by_source.get(source_key(node), set()), casts)
-    if b.added:
+            backward = by_source.get(source_key(node), set())
+            _convolve(b, node, backward, casts, form or _one_image)
+    if b.added and own:
         graph.sort()
         remove_unused_nodes(graph)
 
 
-def _convolve(b: Builder, conv: ir.Node, backward: set[ir.Node], casts: set[ir.Node]) -> None:
+def _convolve(
+    b: Builder, conv: ir.Node, backward: set[ir.Node], casts: set[ir.Node], form: Form
+) -> None:
     x, w = conv.inputs[:2]
     if x is None or w is None or conv.attributes.get_int("group", 1) != 1:
         return
@@ -88,25 +97,30 @@ def _convolve(b: Builder, conv: ir.Node, backward: set[ir.Node], casts: set[ir.N
     products = [node for node in nodes if node.op_type in ("Gemm", "MatMul")]
     if len(images) != 1 or len(others) != 1 or not products or products[0].inputs[0] is None:
         return
-    if any(static(dims(value)) is None for value in (images[0], others[0], w)):
-        return
     dtype = products[0].inputs[0].dtype or ir.DataType.FLOAT
     dtype = dtype if b.opset >= _LOW_CONV else ir.DataType.FLOAT
     image, received = b.cast(images[0], dtype), b.cast(others[0], dtype)
     window = read_window(conv, b, image, static((dims(w) or ())[2:]))
     b.source = conv
-    found = _one_image(b, image, received, dims(w) or (), window)
-    new = b.cast(found, gradient.dtype or ir.DataType.FLOAT)
+    found = form(b, image, received, dims(w) or (), window)
+    if found is not None:
+        take_place(b.cast(found, gradient.dtype or ir.DataType.FLOAT), gradient)
     b.source = None
-    ir.convenience.replace_all_uses_with(gradient, new, replace_graph_outputs=True)
-    name, gradient.name = gradient.name, f"{gradient.name}:by products"
-    new.name, new.type, new.shape = name, gradient.type, gradient.shape
+
+
+def take_place(new: ir.Value, old: ir.Value) -> None:
+    """Let a value be read where another one is, under its name."""
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    name, old.name = old.name, f"{old.name}:before"
+    new.name, new.type, new.shape = name, old.type, old.shape
 
 
 def _one_image(
     b: Builder, x: ir.Value, g: ir.Value, sizes: Sequence[int | None], window: Window
-) -> ir.Value:
+) -> ir.Value | None:
     """Return what `convolution_weight.weight_gradient` does, by the form of the module's text."""
+    if any(static(lengths) is None for lengths in (dims(x), dims(g), sizes)):
+        return None
     outputs, channels, *kernel = (length or 0 for length in sizes)
     images, *lengths = (length or 0 for axis, length in enumerate(dims(x) or ()) if axis != 1)
     positions = [length or 0 for length in dims(g) or ()][2:]
@@ -132,6 +146,14 @@ def _one_image(
         dilations=_times(window.strides, wide),
         pads=[*_times(window.begin, wide), *_times(end, wide)],
     )
+    return cropped(b, found, [outputs, channels, *kernel], window)
+
+
+def cropped(b: Builder, found: ir.Value, sizes: Sequence[int], window: Window) -> ir.Value:
+    """Return (M, C, *kernel) of (1, M, *positions), positions and channels in the last axis."""
+    outputs, channels, *kernel = sizes
+    rank = len(kernel)
+    wide, space = [*[1] * (rank - 1), channels], list(range(2, 2 + rank))
     # Lengths that the strides do not divide leave positions behind the last tap.
     apart = window.dilations[-1]
     kept = [*kernel[:-1], (kernel[-1] - 1) * apart + 1]
