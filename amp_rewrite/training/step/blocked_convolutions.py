@@ -46,7 +46,6 @@ def block_convolutions(model: ir.Model) -> None:
 
     Args:
         model: A step, or what it infers.
-        block: Channels that lie side by side.
     """
     # operators: those that have kernels in blocks, or are such a one's transpose.
     found = [n for n in model.graph if n.op_type in ("Conv", "ConvTranspose") and not n.domain]
