@@ -32,13 +32,7 @@ _MOST_RULES = 3
 
 
 def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> str:
-    """Return how the model came to its opset, and what that gained.
-
-    Args:
-        raised: The same in figures.
-        opset: The opset that the model has now.
-        compute_converted: The low share of multiply-accumulates there.
-    """
+    """Return how the model came to its opset, and what that gained of low multiply-accumulates."""
     checked = "same outputs in float32"
     if raised.unverified is not None:
         checked = f"outputs not compared: {raised.unverified}"

@@ -42,11 +42,7 @@ def buckets_of(graph: ir.Graph, bucket_bytes: int) -> list[Bucket]:
     """Return the sums of a graph in buckets.
 
     The order is that of `number_sums`, or else that in which the values to sum are computed. A sum
-    of what depends on another sum comes in a later bucket.
-
-    Args:
-        graph: Sorted.
-        bucket_bytes: A bucket is full when it holds so many bytes.
+    of what depends on another sum comes in a later bucket. It is full when it holds `bucket_bytes`.
     """
     position, depth = _order(graph)
     nodes = sorted((node for node in graph if node in depth), key=lambda n: (depth[n], position[n]))

@@ -154,10 +154,7 @@ class SessionSharding:
         return next(filter(None, gather_text(self._world, text or "")), "")
 
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
-        """Return what shard 0 reads, on every shard.
-
-        Args:
-            read: Reads the file; called on shard 0 only.
+        """Return what shard 0 reads, on every shard; `read` is called on shard 0 only.
 
         Raises:
             CheckpointError: Shard 0 cannot read it.

@@ -190,15 +190,7 @@ class StoredStates:
         storage: Storage,
         counter: ir.Value,
     ) -> None:
-        """Begin with no state.
-
-        Args:
-            b: Adds the nodes.
-            graph: The training graph.
-            states: Gets the slots.
-            storage: How states are stored.
-            counter: The number of the step, on which random numbers depend.
-        """
+        """Begin with no state; `states` gets the slots, and random numbers depend on `counter`."""
         self._b, self._graph, self._states, self._storage = b, graph, states, storage
         self._counter = counter
         self._numbers: RandomNumbers | None = None

@@ -36,11 +36,6 @@ def by_slot(
 
     What the step has no slot for, though it has a state of this name, gets a name that says which
     slot it is. Two optimizers of one name have slots that cannot be told apart: these keep names.
-
-    Args:
-        tensors: State name -> array.
-        saved: What the checkpoint says of the slots in it.
-        states: The slots of the step.
     """
     if not saved or not states:
         return dict(tensors)

@@ -50,11 +50,7 @@ _CONFLICT = 1024
 
 
 def convolve_gradients(model: ir.Model) -> None:
-    """Compute gradients of weights by one Conv each where products of copies do it, in place.
-
-    Args:
-        model: A step whose types and shapes are known.
-    """
+    """Compute gradients of weights by one Conv each where products of copies do it, in place."""
     graph = model.graph
     by_source: dict[str, set[ir.Node]] = {}
     casts = {node for node in graph if _rounds(node)}
