@@ -131,12 +131,7 @@ https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instru
 
 
 def device_lines(precision: str, multiple: int | None) -> Iterator[str]:
-    """Yield the advice in words.
-
-    Args:
-        precision: The low type.
-        multiple: What free lengths have to be multiples of; None for a target without tensor cores.
-    """
+    """Yield the advice in words; `multiple` is that of free lengths, None without tensor cores."""
     if multiple is None:
         return
     since = GENERATIONS[precision]

@@ -28,11 +28,7 @@ def scaled_seed(
 ) -> GraphValue:
     """Return what arrives at the loss: the scale, times the user's gradient.
 
-    Args:
-        b: Adds the nodes.
-        loss: The value that is differentiated.
-        scale: The loss scale: float32, shape ().
-        grad_loss: The user's gradient of what comes behind the loss, or None for ones.
+    `scale` is float32, shape (); no `grad_loss` is ones.
     """
     if grad_loss is None:
         return GraphValue(loss.graph, b.expand_like(scale, loss.value))
@@ -44,10 +40,7 @@ def scaled_seed(
 def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
     """Return a gradient times the reciprocal of the loss scale.
 
-    Args:
-        b: Adds the nodes.
-        gradient: Dense or sparse, in any floating-point type; its indices are kept.
-        reciprocal: 1 / loss scale: float32, shape ().
+    Indices of a sparse one are kept; `reciprocal` is float32, shape ().
 
     Returns:
         The gradient in float32; in float64 if it was: what underflows in float16 must not be

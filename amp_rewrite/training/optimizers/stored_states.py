@@ -239,13 +239,7 @@ def stochastic(b: Builder, x: ir.Value, dtype: ir.DataType, random: ir.Value) ->
     is nearer to a finite number.
 
     S. Gupta et al., "Deep Learning with Limited Numerical Precision", 2015,
-    https://arxiv.org/abs/1502.02551.
-
-    Args:
-        b: Adds the nodes.
-        x: float32.
-        dtype: float16 or bfloat16.
-        random: Numbers from 0 to 1, in the shape of x.
+    https://arxiv.org/abs/1502.02551. Random numbers, in the shape of x, are from 0 to 1.
     """
     facts = dtypes.of(dtype)
     assert facts is not None, "a low type"

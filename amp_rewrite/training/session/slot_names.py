@@ -56,10 +56,6 @@ def by_slot(
 def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
     """Return the tensors of which a number alone says which slot they are, where numbers differ.
 
-    Args:
-        tensors: Those of a checkpoint that, or whose step, does not tell.
-        step: A step.
-
     Returns:
         State name -> why it cannot be told.
     """
