@@ -24,11 +24,7 @@ class DrawnBar(Progress):
     """A bar for one task on standard error."""
 
     def __init__(self, since: float) -> None:
-        """Begin.
-
-        Args:
-            since: When the work began, by the monotonic clock.
-        """
+        """Begin; `since` is when the work began, by the monotonic clock."""
         super().__init__(
             TextColumn("{task.description}", markup=False, table_column=_column()),
             BarColumn(20),

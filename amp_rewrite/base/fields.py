@@ -35,12 +35,7 @@ Check: TypeAlias = Callable[[Any, str], Misfit | None]
 
 
 def kind(expected: str, fits: Callable[[Any], bool]) -> Check:
-    """Return a check by a function of the value.
-
-    Args:
-        expected: What fits, in words.
-        fits: Whether a value does; it is given anything that JSON can hold.
-    """
+    """Return a check by a function of what JSON can hold; `expected` says in words what fits."""
 
     def check(found: Any, key: str) -> Misfit | None:
         return None if fits(found) else Misfit(key, _shown(found), expected)

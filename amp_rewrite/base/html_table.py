@@ -28,10 +28,7 @@ class HtmlTable(NamedTuple):
 def to_html(headline: str, lines: Iterable[str] = (), tables: Iterable[HtmlTable] = ()) -> str:
     """Return a headline, lines and tables as a piece of HTML, without scripts or colors.
 
-    Args:
-        headline: What matters most.
-        lines: What else there is to say.
-        tables: Those without rows are left out; of long ones the first rows are shown.
+    Tables without rows are left out; of long ones the first rows are shown.
     """
     parts = [f"<strong>{_text(headline)}</strong>"]
     parts += [f"<div>{_text(line)}</div>" for line in lines]

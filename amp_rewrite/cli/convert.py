@@ -273,15 +273,7 @@ def _widen_file(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    """Write the float32 form of a model.
-
-    Args:
-        model: The file.
-        options: What keeps its type at the ends; nothing else of it may be given.
-        output: Where to write.
-        beside: What else the command line gave, by its flag.
-        dry_run: Write nothing.
-        quiet: Print nothing.
+    """Write the float32 form of a model; `beside` is what else the command line gave, by its flag.
 
     Raises:
         OptionError: Something was given that says how to make a model low, or how to judge one.

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 def refuse_for_folder(
     folder: Path, output: Path | None, report: Path | None, of_one_model: Mapping[str, object]
 ) -> None:
-    """Refuse what a folder cannot have.
-
-    Args:
-        folder: The folder that is read.
-        output: The folder that is to be written, if any.
-        report: Where the JSON report goes, if anywhere.
-        of_one_model: What else the command line gave that is about one model, by its flag.
+    """Refuse what a folder cannot have; `of_one_model` is about one model, by its flag.
 
     Raises:
         OptionError: Something of it was given.
@@ -48,11 +42,7 @@ def finish_folder(
 ) -> None:
     """Print what became of a folder, write the report, and leave with the worst status.
 
-    Args:
-        found: What became of it.
-        report: Where the JSON report goes, if anywhere.
-        quiet: Print errors only.
-        refused: The status if a verdict speaks against a model.
+    `refused` is the status if a verdict speaks against a model.
 
     Raises:
         typer.Exit: Not all is well.

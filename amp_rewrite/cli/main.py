@@ -60,11 +60,7 @@ def _show_warning(message: Warning | str, *place: Any) -> None:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line and leave with its exit status.
-
-    Args:
-        arguments: The arguments; those of the process by default.
-    """
+    """Run the command line and leave with its exit status."""
     if arguments is None:
         _set_up_process()
         arguments = sys.argv[1:]

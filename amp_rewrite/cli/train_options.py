@@ -160,9 +160,6 @@ def given_options(context: typer.Context) -> set[str]:
 def check_options(given: Collection[str]) -> None:
     """Refuse options that could only be left out.
 
-    Args:
-        given: The names of the options that the command line has.
-
     Raises:
         OptionError: There is one.
     """

@@ -63,14 +63,7 @@ class ConvertedTensor(ir.LazyTensor):
         saturate: float = 0.0,
         name: str | None = None,
     ) -> None:
-        """Describe the conversion; nothing is read yet.
-
-        Args:
-            source: A float tensor.
-            target: The type to round to, to nearest and ties to even.
-            saturate: See the class.
-            name: The name of the tensor; None takes the name of `source`.
-        """
+        """Describe the conversion; nothing is read yet. Without a name it has that of `source`."""
         props = getattr(source, "metadata_props", None)
         super().__init__(
             lambda: ir.Tensor(self.numpy(), dtype=target.ir),

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 def ancestors(values: Iterable[ir.Value], within: set[ir.Node] | None = None) -> set[ir.Node]:
-    """Return the nodes by which values are computed.
-
-    Args:
-        values: Where to begin.
-        within: Only nodes of this set are entered; None is all.
-    """
+    """Return the nodes by which values are computed, entering only those `within`; None is all."""
     found: set[ir.Node] = set()
     left = list(values)
     while left:
@@ -79,12 +74,9 @@ def nodes_in(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def remove_unused_nodes(graph: ir.Graph) -> None:
-    """Remove the nodes of a graph that no output of it needs, in place.
+    """Remove the nodes of a sorted graph that no output of it needs, in place.
 
     What only the graphs inside such a node read goes too. Initializers and inputs stay.
-
-    Args:
-        graph: Sorted.
     """
     unused: list[ir.Node] = []
     for node in reversed(graph):

@@ -119,14 +119,7 @@ class CostTable:
         return any(type_ == low.name for _, type_ in self.rates)
 
     def node(self, family: str, dtype: DType, elements: int, macs: int = 0) -> float:
-        """Return the microseconds of a node.
-
-        Args:
-            family: Its family.
-            dtype: The type that it computes in.
-            elements: How many elements it reads and writes, weights included.
-            macs: Its multiply-accumulates.
-        """
+        """Return the microseconds of a node that reads and writes `elements`, weights included."""
         size, found = macs or elements, NOTHING
         for rate in self.rates.get((family, dtype.name), ()):
             if rate.least > size:

@@ -127,11 +127,7 @@ def _found(
 ) -> Diagnosis:
     """Look at the batches of an update until one of them is not well.
 
-    Args:
-        session: After the last of them.
-        update: The batches.
-        at: Where that is.
-        skipped: Why it was one update too many, or None.
+    `skipped` says why it was one update too many.
     """
     later = len(update)
     found = None

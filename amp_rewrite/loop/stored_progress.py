@@ -58,11 +58,6 @@ def read_back(found: Mapping[str, Any], plan: Plan) -> Progress:
 def check_begin(at: Progress, steps: int | None, where: object) -> None:
     """Refuse to begin behind the end of the data: nothing would be trained.
 
-    Args:
-        at: Where training is to go on.
-        steps: How many batches an epoch has; None if nobody knows.
-        where: The file.
-
     Raises:
         CheckpointError: An epoch has fewer batches than were seen.
     """

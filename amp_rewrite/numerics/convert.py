@@ -120,13 +120,6 @@ def judge(
 ) -> Conversion:
     """Return a rewrite with its verdict on made-up and stress inputs.
 
-    Args:
-        model: The model that was rewritten.
-        result: What became of it.
-        options: How it was rewritten.
-        rtol: The largest error of an output, as for `convert`.
-        progress: Called at the beginning.
-
     Raises:
         AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
     """

@@ -35,13 +35,7 @@ def words(key: str) -> tuple[str, ...]:
 
 
 def operator(domain: str, name: object, *, foreign: bool) -> Trouble | None:
-    """Return what is wrong with an operator's name, or None.
-
-    Args:
-        domain: The domain.
-        name: The operator as written.
-        foreign: Whether an operator of a domain without schemas is fine here.
-    """
+    """Return what is wrong with an operator's name, or None; `foreign` allows unknown domains."""
     if not isinstance(name, str) or not name:
         return "an operator's name is not text", repr(name), "an operator's name, in quotes"
     known = schemas.names(domain)

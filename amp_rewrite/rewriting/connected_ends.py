@@ -75,11 +75,7 @@ class Connection(NamedTuple):
 
 
 def connections(models: Mapping[str, Ends]) -> tuple[Connection, ...]:
-    """Return which outputs are fed to which inputs, by their names.
-
-    Args:
-        models: File -> its ends; of models that are used together.
-    """
+    """Return which outputs are fed to which inputs, by name, of models that are used together."""
     readers: dict[str, list[End]] = {}
     for file, ends in models.items():
         for name in ends.inputs:

@@ -123,13 +123,7 @@ def form_of(flat: FlatProto, low: DType) -> WideForm:
 
 
 def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Danger, ...]:
-    """Return what a painting keeps float32 because of a danger, in execution order.
-
-    Args:
-        context: What the painting knew; of what was low where it knows that.
-        painting: The painting.
-        target: For whom the model is, in words.
-    """
+    """Return what a painting keeps float32 because of a danger, in execution order."""
     found: dict[tuple[str, str], Danger] = {}
     for danger in _dangers(context, painting, target):
         first = found.setdefault((danger.node, danger.reason), danger)

@@ -197,10 +197,7 @@ class WideForm:
 def wide_form(flat: FlatProto, bases: Sequence[DType], *, noted: bool = False) -> WideForm | None:
     """Return a model as the float32 model that it stands for; None if nothing can be float32.
 
-    Args:
-        flat: The model; without functions.
-        bases: The types that stand for float32.
-        noted: Whether the nodes say in their metadata which of their variables were low.
+    `noted` tells whether the nodes say in their metadata which of their variables were low.
     """
     from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 

@@ -53,12 +53,7 @@ def own_choices(provider: str) -> dict[str, Provider]:
 
 
 def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
-    """Return what an engine does otherwise here than a model says.
-
-    Args:
-        provider: The provider that ran it.
-        types: The types that the model has.
-    """
+    """Return what an engine does otherwise here than a model says."""
     if provider != OPENVINO:
         return ()
     return tuple(

@@ -21,12 +21,7 @@ _SMALL = 1 << 10
 
 
 def model_source(model: ir.Model, owner: object) -> bytes | str:
-    """Return a model as bytes, or as the path of a file.
-
-    Args:
-        model: Any model.
-        owner: Whose end is the end of the file, too.
-    """
+    """Return a model as bytes, or as the path of a file that ends when its `owner` does."""
     if not _is_large(model):
         return to_proto(model).SerializeToString()
     folder = tempfile.mkdtemp(prefix="amp_rewrite-")

@@ -13,11 +13,8 @@ def node_kinds(type_graph: TypeGraph, operators: Collection[int], same: Sequence
 
     Nodes of one kind make equal calls with equal attributes, record equal shapes of their outputs,
     and read one value at two places where the others do. What their inputs are is not part of it.
-
-    Args:
-        type_graph: The model.
-        operators: The numbers of the operators concerned; none of them holds a graph.
-        same: By value, the one that it is the same as (`behind_identities`).
+    `operators` hold no graph; `same` is by value the one that it is the same as
+    (`behind_identities`).
     """
     flat, calls = type_graph.flat, type_graph.call.tolist()
     read, first, behind = flat.inputs, flat.input_start, flat.output_start

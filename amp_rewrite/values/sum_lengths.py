@@ -74,10 +74,6 @@ def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
     """Return the product of the lengths of the letters that the result lacks; None if unknown.
 
     It is 1 if the result has them all: an outer product.
-
-    Args:
-        equation: The attribute of the node.
-        shapes: Those of the operands, as far as they are known.
     """
     text = equation.replace(" ", "")
     left, arrow, right = text.replace("...", "").partition("->")

@@ -50,22 +50,11 @@ class Sweep(ABC, Generic[F]):
         """Return what is known of elements that come from any of several values."""
 
     def at_first(self, inner: int, outer: int, is_constant: bool) -> F:
-        """Return what is known of what a loop carries, before its first turn.
-
-        Args:
-            inner: The body's input.
-            outer: The value outside that it has at first.
-            is_constant: Whether every turn hands on what it was given.
-        """
+        """Return what is known of what a loop carries, before its first turn."""
         return self.joined([self[outer]])
 
     def is_settled(self, inner: int, end: int) -> bool:
-        """Tell whether what a turn makes of what is carried is known of it already.
-
-        Args:
-            inner: The body's input.
-            end: The body's output, which it has in the next turn.
-        """
+        """Tell whether what a turn makes of what is carried is known of it already."""
         return True
 
     def widened(self, inner: int, end: int, turns: int) -> F:

@@ -134,11 +134,7 @@ def measure(stream: Stream) -> WeightStats:
 
 
 def measure_short(streams: Sequence[Stream]) -> Iterator[WeightStats]:
-    """Yield the statistics of short streams in memory, a few calls of numpy for all of them.
-
-    Args:
-        streams: Each has 1 to `_SHORT` elements.
-    """
+    """Yield the statistics of streams of 1 to `_SHORT` elements, by few calls of numpy."""
     blocks = [stream.array() for stream in streams]
     magnitude = np.concatenate(blocks).astype(np.float32, copy=False).view(np.uint32) & _ABS
     starts = np.cumsum([0, *(block.size for block in blocks[:-1])])

@@ -137,13 +137,7 @@ INVARIANTS: Mapping[str, Invariant] = {
 def verify_invariants(
     original: ir.Model, rewritten: ir.Model, *, keep_io_types: KeepIoTypes = True
 ) -> tuple[Violation, ...]:
-    """Return every place where a rewritten model breaks an invariant; neither model changes.
-
-    Args:
-        original: The model before.
-        rewritten: The model after.
-        keep_io_types: The rewrite's option: which graph inputs and outputs had to keep float32.
-    """
+    """Return every place where a rewritten model breaks an invariant; neither model changes."""
     found: list[Violation] = []
     for name, check in INVARIANTS.items():
         if name == "io-contract":

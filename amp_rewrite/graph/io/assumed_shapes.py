@@ -106,12 +106,7 @@ def _inferred(flat: FlatGraph) -> tuple[onnx.GraphProto, dict[str, Shape]]:
 
 
 def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool:
-    """Make initializers of what a main graph computes of shapes alone; tell whether any is new.
-
-    Args:
-        model: The model, whose nodes are replaced.
-        shapes: Those that inference found of its values, by name.
-    """
+    """Make initializers of what a main graph computes of shapes alone; tell whether any is new."""
     graph = model.graph
     if all(output in shapes for node in graph.node for output in node.output):
         return False
@@ -210,9 +205,7 @@ def _guess(flat: FlatGraph, node: int, counts: Sequence[int], stored: Collection
 def _slim(flat: FlatGraph, free: int) -> onnx.ModelProto:
     """Return the model without its weights and without shapes that have a free dimension.
 
-    Args:
-        flat: The model.
-        free: What a free dimension counts that is not the first one of an input.
+    `free` is what a free dimension counts that is not the first one of an input.
     """
     if isinstance(flat, FlatProto):
         proto = _without_weights(flat)

@@ -15,11 +15,7 @@ from amp_rewrite.graph.io.gate import admit
 
 
 def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = None) -> None:
-    """Replace calls of model-local functions by the functions' bodies; modifies the model.
-
-    Args:
-        model: The model.
-        criteria: Which functions; None is all.
+    """Replace calls of functions that meet `criteria`, or of all, by their bodies, in place.
 
     Raises:
         GraphError: A body cannot stand in the model, which is then of no use any more: it has

@@ -223,12 +223,8 @@ def replace_model(
 ) -> None:
     """Write a model file, and a data file if there is something to put there.
 
-    Args:
-        output: The absolute path of the model file. An existing one is replaced in one step.
-        external: What goes to the data file.
-        parts: Makes the model file, given the place of each of `external`.
-        meter: Counts what is written.
-        sources: The files that the model reads.
+    `output` is absolute; an existing file is replaced in one step. `parts` makes it, given the
+    places of `external`, which goes to the data file; `sources` are the files that the model reads.
 
     Raises:
         SaveError: The target cannot be replaced, or is one of `sources`.

@@ -19,11 +19,7 @@ class NewFolder:
     """
 
     def __init__(self, target: str, source: str) -> None:
-        """Create the temporary folder.
-
-        Args:
-            target: The folder that there will be; it may exist if it is empty.
-            source: The folder that is read.
+        """Create the temporary folder of a target, which may exist if it is empty.
 
         Raises:
             SaveError: The target exists, lies in the source, or cannot be made.

@@ -209,12 +209,7 @@ class AttributeReader:
     """Reads the attributes of nodes; the graphs inside them come from elsewhere, one by one."""
 
     def __init__(self, files: ExternalFiles, graphs: Iterator[ir.Graph]) -> None:
-        """Take what nested values need.
-
-        Args:
-            files: Resolves external data.
-            graphs: The graphs inside the node, in the order of its attributes.
-        """
+        """Take what nested values need: `graphs` are those inside the node, in the file's order."""
         self._files = files
         self._graphs = graphs
         self.nested = False

@@ -43,11 +43,7 @@ class SharedData:
     """
 
     def __init__(self, taken: Collection[str] = ()) -> None:
-        """Begin with nothing written.
-
-        Args:
-            taken: Paths that no data file may have.
-        """
+        """Begin with nothing written; no data file may have a path that is `taken`."""
         self.once = self.again = self._in_memory = 0
         self._taken = frozenset(taken)
         self._places: dict[_Key, Any] = {}

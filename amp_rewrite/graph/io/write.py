@@ -39,12 +39,7 @@ class ModelWriter:
     """Writes one model; the tensors in `places` become references to a data file."""
 
     def __init__(self, model: ir.Model, places: Mapping[int, Place] | None = None) -> None:
-        """Prepare to write.
-
-        Args:
-            model: The model.
-            places: id of a tensor -> its place.
-        """
+        """Prepare to write; `places` are those of tensors, by their id."""
         self.model = model
         self.places = places or {}
         self.origin = origins.of(model) or Origin(onnx.ModelProto(), annotated=True)
@@ -83,11 +78,8 @@ class ModelWriter:
     ) -> None:
         """Fill a GraphProto.
 
-        Args:
-            proto: An empty message.
-            graph: The graph.
-            deferred: Where to put the initializers that are stored in the file itself, for the
-                caller to write; None writes them here.
+        The initializers that are stored in the file itself go to `deferred`, for the caller to
+        write, unless it is None.
         """
         note = self.origin.graphs.get(graph) or GraphOrigin(onnx.GraphProto())
         if graph.name is not None:
@@ -343,11 +335,8 @@ def _fill_tensor(
 ) -> None:
     """Fill a TensorProto.
 
-    Args:
-        proto: An empty message.
-        tensor: The tensor; an external one without a new place keeps the one it has.
-        place: Where the data lie instead of in the message, or None.
-        data: Whether to write raw_data; without it, the caller does.
+    The message is empty. An external tensor without a new place keeps the one it has; without
+    `data`, raw_data is left to the caller.
     """
     if place is None and isinstance(tensor, ir.ExternalTensor):
         place = Place(str(tensor.location), tensor.offset or 0, tensor.nbytes)

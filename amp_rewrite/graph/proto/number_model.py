@@ -28,11 +28,7 @@ _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a 
 
 
 def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
-    """Return the flat graph of a model, checked.
-
-    Args:
-        proto: The model; left alone.
-        files: Where the data of its tensors are that are not in messages.
+    """Return the flat graph of a model, checked; the message is left alone.
 
     Raises:
         GraphError: The graph is not valid ONNX.

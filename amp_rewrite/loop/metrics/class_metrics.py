@@ -172,13 +172,7 @@ class Accuracy(ClassComparison):
 
 
 def _hits(logits: Array, labels: Array, top_k: int = 1) -> Array:
-    """Return where the label is among the k largest logits: bool, one per label.
-
-    Args:
-        logits: (..., C).
-        labels: Class numbers (...).
-        top_k: How many logits count.
-    """
+    """Return where the label is among the k largest logits (..., C): bool, one per label."""
     if top_k == 1:
         return logits.argmax(-1) == labels
     order = np.argsort(-logits, axis=-1, kind="stable")[..., :top_k]

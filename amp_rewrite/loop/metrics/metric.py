@@ -152,10 +152,6 @@ class Comparison(Metric):
 def as_number(found: object, name: str) -> float:
     """Return what a metric found as a float; numbers of numpy are numbers too.
 
-    Args:
-        found: What a function or `Metric.result` returned.
-        name: The name of the metric.
-
     Raises:
         OptionError: It is not a number.
     """
@@ -214,12 +210,7 @@ class LossWeight:
         self.needed = () if self._denominator is None else (self._denominator,)
 
     def of(self, found: Values, feeds: Values) -> float:
-        """Return the weight of one batch; 0 if nothing in it counts.
-
-        Args:
-            found: The values of the batch that are needed.
-            feeds: What was fed.
-        """
+        """Return the weight of one batch; 0 if nothing in it counts."""
         if self._denominator is not None:
             return float(found[self._denominator])
         if self._labels is None or self._labels not in feeds:

@@ -76,12 +76,7 @@ def _scalar(loss: GraphValue) -> GraphValue:
 
 
 def add_adapters(model: ir.Model, weights: str | None, options: Iterable[str] = ()) -> None:
-    """Give weights of a model low-rank adapters; see `lora`.
-
-    Args:
-        model: What is trained.
-        weights: Patterns for their names, as for `lora`; None adds none.
-        options: Arguments of `lora`, as KEY=VALUE.
+    """Give weights of a model low-rank adapters; see `lora`, of which `options` are KEY=VALUE.
 
     Raises:
         OptionError: An option is unknown or impossible, or there are options only; and what `lora`
@@ -101,11 +96,7 @@ def add_adapters(model: ir.Model, weights: str | None, options: Iterable[str] = 
 
 
 def store(model: ir.Model, text: str | None) -> None:
-    """Store weights of a model in a low type; see `store_weights`.
-
-    Args:
-        model: What is trained.
-        text: "DTYPE" for all weights, or "DTYPE:PATTERNS"; None stores none.
+    """Store weights in a low type, "DTYPE" or "DTYPE:PATTERNS"; see `store_weights`.
 
     Raises:
         OptionError: What `store_weights` raises.

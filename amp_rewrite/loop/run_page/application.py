@@ -69,12 +69,7 @@ class Application:
     """
 
     def __init__(self, folder: RunFolder, hosts: Iterable[str] = ()) -> None:
-        """Say what to serve.
-
-        Args:
-            folder: The folder.
-            hosts: What this machine is called besides localhost, 127.0.0.1 and [::1].
-        """
+        """Serve a folder; the machine is called `hosts` besides localhost, 127.0.0.1 and [::1]."""
         self._folder = folder
         self._hosts = frozenset(map(str.lower, (*_LOOPBACK, *hosts)))
         self._data = Data((), b"", "")

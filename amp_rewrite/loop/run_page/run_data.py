@@ -94,14 +94,9 @@ def run_data(
 ) -> dict[str, Any]:
     """Return what the page shows of a run, as JSON has it; names in it are printable.
 
-    Args:
-        run: The run.
-        history: What it has measured.
-        layers: What is known of its gradients.
-        title: What it is called.
-        state: How it has ended and why; None while it goes on.
-        every: Seconds between two writings of the page, at least.
-        settings: What it was given: the hyperparameters by name.
+    `layers` is what is known of gradients; `state` is how the run ended and why, None while it goes
+    on; `every` is the seconds between two writings of the page, at least; `settings` are
+    hyperparameters by name.
     """
     info, at = run.session.info, run.at
     how, why = (RUNNING, "") if state is None else state

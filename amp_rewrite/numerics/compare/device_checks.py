@@ -64,13 +64,8 @@ class DeviceChecks:
     ) -> None:
         """Load the rewritten model; a failure is part of the report.
 
-        Args:
-            before: The original.
-            after: The rewritten model.
-            providers: Execution providers, the preferred one first.
-            tolerances: What the outputs may differ by.
-            asked: The user wants the device, so that it must hold as well.
-            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
+        If the user `asked` for the device, it must hold as well. 0 `threads` are what
+        OMP_NUM_THREADS says, or ONNX Runtime's choice.
         """
         self.providers, self.asked = providers, asked
         self._before = before

@@ -167,10 +167,7 @@ class Comparer:
     def add(self, original: Any, rewritten: Any, apart: Array | None = None) -> None:
         """Take one feed's results into account; sequences are compared item by item.
 
-        Args:
-            original: The original's output.
-            rewritten: The rewritten model's.
-            apart: Which rows (elements of the first axes) must only stay finite.
+        The rows `apart`, elements of the first axes, must only stay finite.
         """
         if isinstance(original, list):
             self.shape_differs |= len(original) != len(rewritten)

@@ -33,11 +33,8 @@ def finite_feed(
 def lost_in(outputs: Mapping[str, Any], apart: Mapping[str, Array]) -> str | None:
     """Return what of the original is not finite, in a few words; None if all of it is.
 
-    Minus infinity is what masks are filled with, and counts as a number.
-
-    Args:
-        outputs: The outputs of the original.
-        apart: Rows of them that nobody reads.
+    Minus infinity is what masks are filled with, and counts as a number. Rows that are `apart` are
+    read by nobody.
     """
     for name, value in outputs.items():
         for array in _floats(value):

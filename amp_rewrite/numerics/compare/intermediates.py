@@ -147,12 +147,7 @@ class IntermediateComparer:
         return other
 
     def add(self, run_original: Run, run_rewritten: Run) -> None:
-        """Take one feed into account.
-
-        Args:
-            run_original: Runs the original on it and returns the values with the names given.
-            run_rewritten: Runs the rewritten model on it.
-        """
+        """Take one feed into account."""
         chunks = Chunks(list(self.pairs))
         for chunk in chunks:
             before = run_original({self.pairs[name] for name in chunk})

@@ -32,12 +32,7 @@ class MaskedRows:
     """Finds the rows of a model's outputs that belong to rows of attention without any score."""
 
     def __init__(self, model: ir.Model, known: Collection[str]) -> None:
-        """Find the scores of the first layers of attention.
-
-        Args:
-            model: The float32 model.
-            known: The values of it that can be fetched.
-        """
+        """Find the scores of the first layers of attention among the `known` values of a model."""
         found: dict[str, int] = {}
         for node in model.graph:
             if operator(node) == "Softmax" and node.inputs[0] is not None:

@@ -67,13 +67,8 @@ class Verification:
     ) -> None:
         """Load both models.
 
-        Args:
-            before: The original.
-            after: The rewritten model.
-            tolerances: What the outputs may differ by.
-            target: Whose kernels are emulated.
-            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
-            inside: Make the values inside fetchable.
+        `inside` makes the values inside fetchable. 0 `threads` are what OMP_NUM_THREADS says, or
+        ONNX Runtime's choice.
 
         Raises:
             OptionError: The models have different inputs or outputs.
@@ -111,12 +106,7 @@ class Verification:
         self._ends: dict[str, Shape] = {}
 
     def device(self, providers: tuple[str, ...], *, asked: bool = False) -> None:
-        """Run the rewritten model itself on execution providers as well.
-
-        Args:
-            providers: The execution providers; none for no device.
-            asked: The user wants it, so that the device must hold as well.
-        """
+        """Run the rewritten model on execution providers too, which must hold if `asked` for."""
         if providers:
             self.on_device = DeviceChecks(
                 self.before,
@@ -142,12 +132,7 @@ class Verification:
         return self.rewritten.run(fitted, self.outputs if names is None else names)
 
     def add(self, feeds: Feeds, *, inside: bool) -> None:
-        """Run everything on one feed.
-
-        Args:
-            feeds: The feed, of the original's types.
-            inside: Compare the values inside as well.
-        """
+        """Run everything on one feed of the original's types, and compare the values `inside`."""
         self.count += 1
         start = time.perf_counter()
         expected, found = self.run_original(feeds), self.run_rewritten(feeds)
@@ -178,11 +163,7 @@ class Verification:
     ) -> tuple[dict[str, Comparer], dict[str, Array]]:
         """Compare the outputs of one feed; rows that are masked whole are looked for if they fail.
 
-        Args:
-            feeds: The feed, of the original's types.
-            expected: What the original makes of it.
-            found: What is compared with that.
-            usual: The size that outputs have on other feeds.
+        `usual` is the size that outputs have on other feeds.
 
         Returns:
             A comparer for each output, and the rows of outputs that are masked whole.

@@ -30,13 +30,7 @@ class WeightsAlone:
     """The original with the weights of the rewritten model, in float32."""
 
     def __init__(self, original: TypedModel, rewritten: ir.Model, threads: int) -> None:
-        """Take both models, which are not changed; nothing is loaded yet.
-
-        Args:
-            original: The model before.
-            rewritten: The model after.
-            threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
-        """
+        """Take both models, which are not changed; nothing is loaded yet."""
         self._original, self._rewritten, self._threads = original, rewritten, threads
 
     def run(self, feeds: Feeds, names: Collection[str]) -> dict[str, Any] | None:
@@ -101,13 +95,7 @@ def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> 
 
 
 def is_as_far(output: OutputComparison, control: OutputComparison, limits: Tolerances) -> bool:
-    """Tell whether the control does not hold either, and is about as far off.
-
-    Args:
-        output: An output of the rewritten model that does not hold.
-        control: The same output of the control.
-        limits: What outputs may differ by.
-    """
+    """Tell whether the control does not hold either, and is about as far off."""
     lost = output.inf or output.nan or output.shape_differs
     return not (lost or control.ok) and _off(output, limits) <= AS_FAR * _off(control, limits)
 

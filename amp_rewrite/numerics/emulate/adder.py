@@ -37,11 +37,7 @@ class Adder:
     ) -> ir.Value:
         """Sum the first chunk, then the others in a Loop.
 
-        Args:
-            nodes: Takes the new nodes.
-            operands: What is cut into chunks.
-            length: The number of terms, None if it is not known.
-            partial: Adds the nodes that sum a part of each operand in float32.
+        `partial` adds the nodes that sum a part of each operand in float32.
         """
         chunk = self._chunk(length)
         value, axis = operands[0]

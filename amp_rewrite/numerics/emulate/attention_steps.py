@@ -34,12 +34,7 @@ def spell_attention(model: ir.Model, types: Types, low: Mapping[ir.Value | None,
     """Put products and a Softmax in place of each Attention of a low type, in place.
 
     One with a past, a bias of the scores, thirds of several sizes or a mask of unknown rank is left
-    as it is: rounded at its end.
-
-    Args:
-        model: The model, which is changed.
-        types: The types of its values; those of new ones are added.
-        low: The values of a low type.
+    as it is: rounded at its end. The types of new values are added.
     """
     insert = Inserter(model)
     for node in list(model.graph.all_nodes()):

@@ -33,12 +33,7 @@ class Fetch:
 
 
 def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -> list[Fetch]:
-    """Make values of the main graph its only outputs; the model is modified.
-
-    Args:
-        model: The model.
-        types: The types of its values.
-        names: The values to return, None for the outputs that it has.
+    """Make values of the main graph, None those that are, its only outputs; the model is modified.
 
     Raises:
         OptionError: A name is not that of a value of the main graph.

@@ -61,10 +61,6 @@ class FedInputs:
     def batch(self, given: object, file: object = None) -> Feeds:
         """Return a batch.
 
-        Args:
-            given: What a user has.
-            file: Where it is from, for errors.
-
         Raises:
             DataError: It is not one, holds something else than numbers, or has another shape than
                 the model declares.

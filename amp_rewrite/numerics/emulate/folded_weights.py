@@ -62,9 +62,7 @@ def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
 def folded(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
     """Return nodes that compute a product and what is folded into it, and their result.
 
-    Args:
-        chain: The product, and behind it operators of constants: the last one is a factor.
-        names: The names in use in the model.
+    The chain is the product, and behind it operators of constants; the last one is a factor.
 
     Returns:
         None if the constants are not one number for each output channel, or for all.
@@ -108,9 +106,7 @@ def alone(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value] | 
 def in_a_row(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
     """Return nodes that compute additions of and products with constants as one, and the result.
 
-    Args:
-        chain: The operators; each reads the one before it, and a constant.
-        names: The names in use in the model.
+    Each operator of the chain reads the one before it, and a constant.
     """
     factor, term = None, None
     for node in chain:

@@ -37,10 +37,7 @@ class Inserter:
     def round(self, value: ir.Value, dtype: DType, but: Collection[ir.Node] = ()) -> ir.Value:
         """Round a node's output: whoever read it reads the rounded value, which takes its name.
 
-        Args:
-            value: The output.
-            dtype: The low type.
-            but: Nodes that go on reading it as it was computed.
+        Nodes in `but` go on reading it as it was computed.
         """
         uses = tuple(use for use in value.uses() if use[0] not in but)
         low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
@@ -175,13 +172,7 @@ def cast_sequence(
     """Return the nodes that cast a sequence of tensors, in order, and their result.
 
     A Loop over the sequence casts one tensor at a time (a sequence can be carried by a Loop since
-    opset 13).
-
-    Args:
-        value: The sequence.
-        to: The element type of the result.
-        name: The name of the result.
-        stem: The name of the Loop; the names of what else is added start with it.
+    opset 13). The Loop is called `stem`, with which the names of what else is added start.
     """
     type_, dtype = ir.SequenceType(ir.TensorType(to.ir)), ir.AttrInt64("dtype", to.ir.value)
     length = ir.Value(name=f"{stem}/length", type=_INT64)

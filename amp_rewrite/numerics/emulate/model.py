@@ -70,11 +70,7 @@ def emulate_typed(
 ) -> None:
     """Do what `emulate_model` does to the model itself.
 
-    Args:
-        typed: The model, which is changed.
-        accumulate_low: See `emulate_model`.
-        keep_io_types: See `emulate_model`.
-        fused: What is not rounded since several nodes are computed as one.
+    What is `fused` is not rounded, since several nodes are computed as one.
     """
     sums, model = sums_of(accumulate_low), typed.model
     if model.functions:

@@ -24,11 +24,7 @@ def move_factors(
 ) -> tuple[set[ir.Node], set[ir.Node]]:
     """Move factors to where a runtime has them; what they were taken from can still be fetched.
 
-    Args:
-        model: The model, which is changed.
-        types: The types of its values; those of new ones are added.
-        low: The values of a low type.
-        operators: The products whose factors move.
+    The types of new values are added.
 
     Returns:
         The nodes whose results nothing needs any more, and the new factors.

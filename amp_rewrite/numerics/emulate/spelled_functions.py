@@ -18,13 +18,8 @@ def spelled_at(
     """Return the function of a value that its readers compute, and their nodes in order.
 
     The nodes read nothing but the value, each other and constants, and nothing else reads what is
-    between them.
-
-    Args:
-        value: The value.
-        users: Value -> the nodes that read it.
-        is_constant: Tells whether a value is a constant.
-        spelled: Operators in the order of the alphabet -> the function that they are together.
+    between them. `spelled` has operators in the order of the alphabet -> the function that they are
+    together.
     """
     nodes: list[ir.Node] = []
     if len(users(value)) < 2:

@@ -60,12 +60,7 @@ class Growth:
 
 
 def candidate_lengths(model: ir.Model, above: int) -> Iterator[int]:
-    """Yield lengths to try, the longest first: powers of two, and the lengths of tables.
-
-    Args:
-        model: The model.
-        above: Lengths up to this one are left out.
-    """
+    """Yield lengths `above` one to try, longest first: powers of two, and the lengths of tables."""
     powers = {1 << n for n in range(LONGEST.bit_length())}
     lengths = powers | {n for n in _table_lengths(model) if n >= _SHORTEST_TABLE}
     yield from sorted((n for n in lengths if above < n <= LONGEST), reverse=True)

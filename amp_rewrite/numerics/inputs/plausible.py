@@ -136,11 +136,7 @@ def plausible_feeds(model: ir.Model, seed: int = 0, attempt: int = 0) -> dict[st
     sides of an image (N, C, H, W) or (N, H, W, C), else 16. Floats are normal; an image is smooth
     with noise. Integers are indices that fit the tables they index, 0 or 1 otherwise; masks are
     ones, positions count up, lengths are the free size and sample rates 16000. Booleans are true.
-
-    Args:
-        model: The model; its types are used, it is not changed.
-        seed: Seeds the generator.
-        attempt: Another number gives other sizes for free dimensions.
+    Another `attempt` gives other sizes for free dimensions.
     """
     return PlausibleInputs.of(model, seed).feeds(FreeSizes(attempt))
 

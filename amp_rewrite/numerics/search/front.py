@@ -110,12 +110,8 @@ def front(
 ) -> list[Point]:
     """Return the points of a front, the fastest first.
 
-    Args:
-        painter: The model, for a target whose costs were measured.
-        estimates: What rounding brings.
-        run: Measures the loss of a painting.
-        limit: The loss that holds; near it there are more points.
-        is_over: Tells that no time is left.
+    There are more points near `limit`, the loss that holds; the painter is for a target whose costs
+    were measured.
     """
     maker = _Maker(painter, estimates, run)
     for power in _POWERS:

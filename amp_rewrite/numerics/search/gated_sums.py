@@ -48,10 +48,7 @@ class GatedSums:
     def insert(self, node: ir.Node, graph: ir.Graph, gate: ir.Value) -> ir.Value:
         """Put an If behind a node; return what the target computes, or what the node does.
 
-        Args:
-            node: The node, whose inputs are rounded where the gate is open.
-            graph: The graph that it is in.
-            gate: A boolean, true for what the target computes.
+        Where `gate` is true it is what the target computes of rounded inputs.
         """
         value = node.outputs[0]
         opset = opset_of(node, self.opsets)

@@ -66,10 +66,7 @@ class GatedModel:
     def of(painter: Repainter, slots: Collection[Slot], *, expose_all: bool = False) -> GatedModel:
         """Build and load the model.
 
-        Args:
-            painter: The float32 model.
-            slots: The slots to give gates.
-            expose_all: Make the outputs of all nodes fetchable, those of loop bodies excepted.
+        `expose_all` makes the outputs of all nodes fetchable, those of loop bodies excepted.
 
         Raises:
             GraphError: The model's opset has no Where, or ONNX Runtime refuses the model.

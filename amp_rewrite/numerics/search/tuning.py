@@ -125,13 +125,7 @@ class Step:
 
 
 def beyond_control(control: float | None, tolerance: Tolerance, precision: str) -> str | None:
-    """Return what to know before a search whose tolerance the rounded weights alone exceed.
-
-    Args:
-        control: The loss that they bring; None if it is not known.
-        tolerance: What has to hold.
-        precision: What they are rounded to.
-    """
+    """Return what to know before a search whose tolerance the rounded weights alone exceed."""
     if control is None or control <= tolerance.limit:
         return None
     return f"{weights_bring(control, tolerance, precision)}: what holds keeps weights in float32"

@@ -254,10 +254,7 @@ def _check_model(path: str | Path, lists: Mapping[str, OpLists]) -> Iterator[Fin
 
     An operator whose schema has no float32 needs no list, nor does the call of a function that the
     model brings along: its body is checked instead. A custom operator needs an `unlisted` entry.
-
-    Args:
-        path: The model; its external data is not read.
-        lists: The lists by name.
+    External data is not read.
     """
     try:
         # pyright does not see that onnx loads as a package attribute.

@@ -132,14 +132,7 @@ class Declarations:
     def _info(
         self, value: int, *, dtype: DType | None = None, name: str = "", notes: bool = True
     ) -> ValueInfoProto:
-        """Return a new declaration of a value of the model.
-
-        Args:
-            value: The value.
-            dtype: Its type; None for the one that it has now.
-            name: Its name; "" for the one that it has now.
-            notes: Whether doc string and metadata are in it.
-        """
+        """Return a declaration of a value, with its type and name by default, and with `notes`."""
         flat, info = self._flat, ValueInfoProto(name=name or self._wiring.name(value))
         now = self._new_type(value) if self._changed(value) else None
         element = dtype or now

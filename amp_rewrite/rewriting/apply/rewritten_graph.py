@@ -60,12 +60,7 @@ class RewrittenGraph:
                     yield from self.origins(inner)
 
     def nodes(self, body: int, weights: Sequence[Sequence[Weight]]) -> Iterator[Made]:
-        """Yield the nodes of a graph in order.
-
-        Args:
-            body: The graph.
-            weights: By graph, its dense initializers, to go into the graphs inside nodes.
-        """
+        """Yield the nodes of a graph in order; `weights`, by graph, go into graphs inside nodes."""
         for item in self._wiring.in_order(body):
             if isinstance(item, str):
                 yield self._addition(self._wiring.planned[item])

@@ -54,12 +54,7 @@ def rewritten_flat(
 ) -> RewrittenFlat:
     """Return the model that a plan makes of one; nodes without a name keep the given ones.
 
-    Args:
-        flat: The model as it was read.
-        type_graph: Its dataflow.
-        plan: What changes.
-        removed: The model's own Casts that become no-ops.
-        metadata: Entries of the model's metadata that are added or replaced.
+    `removed` are the model's own Casts that become no-ops; `metadata` are added or replaced.
     """
     held: list[Held] = []
 

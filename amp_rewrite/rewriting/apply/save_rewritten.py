@@ -59,14 +59,8 @@ def save_rewritten(
 ) -> None:
     """Write a model as a plan changes it; the file is the one that `save` writes.
 
-    Args:
-        flat: The model as it was read, one that `can_save` tells to be so.
-        type_graph: Its dataflow.
-        plan: What changes.
-        removed: The model's own Casts that become no-ops.
-        metadata: Entries of the model's metadata that are added or replaced.
-        path: The model file. An existing one is replaced in one step.
-        progress: Called every few MiB.
+    `flat` is one that `can_save` tells to be so; `removed` are the model's own Casts that become
+    no-ops, and `metadata` are added or replaced. An existing file is replaced in one step.
 
     Raises:
         SaveError: It cannot be written; no new file is left behind.

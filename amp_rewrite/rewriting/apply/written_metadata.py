@@ -14,11 +14,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 def written_metadata(model: Described, plan: CastPlan, target: str) -> dict[str, str]:
     """Return the entries that a rewrite adds or replaces; none if nothing becomes low.
 
-    Args:
-        model: The model before.
-        plan: What changes.
-        target: What the rewrite is for. The path of a kernel table says nothing elsewhere, and is
-            not noted.
+    The path of a kernel table as target says nothing elsewhere, and is not noted.
     """
     if not plan.computes_low:
         return {}

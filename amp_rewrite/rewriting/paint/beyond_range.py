@@ -62,12 +62,7 @@ def beyond_range(
 
 
 def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:
-    """Yield the float32 inputs and results of computation: no constants, moved or not.
-
-    Args:
-        type_graph: The model.
-        concerned: A mask of the values that matter.
-    """
+    """Yield float32 inputs and results of `concerned` computation: no constants, moved or not."""
     flat, held = type_graph.flat, _moved_constants(type_graph)
     entries = [v for body in flat.bodies for v in body.inputs if not flat.is_initializer(v)]
     values = np.array([*entries, *flat.outputs], np.int64)

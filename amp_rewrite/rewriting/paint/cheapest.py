@@ -78,11 +78,8 @@ class CheapestRegions:
 
         They are all if what is left would save less than `LEAST_SHARE` of the model's time, or less
         than `LEAST_CALL` for each operator and Cast of it, unless vertices have to be low or the
-        size of the file is preferred.
-
-        Args:
-            excluded: Vertices that must be float32, though they are painted.
-            wanted: Vertices that must stay low.
+        size of the file is preferred. `excluded` vertices must be float32 though they are painted,
+        `wanted` ones must stay low.
         """
         stays = self._painting.allow & ~self._graph.mask(excluded)
         asked = {*wanted, *self._asked_for()}
@@ -101,11 +98,7 @@ class CheapestRegions:
         return marks
 
     def saved(self, low: Array) -> Saved:
-        """Return what a choice saves of the model's predicted time in float32.
-
-        Args:
-            low: A mask of the vertices that are low.
-        """
+        """Return what a choice saves of the model's predicted time in float32."""
         nothing = np.zeros_like(low)
         whole = int(self._time.times(FLOAT32).sum() - self._time.joins.float32.sum())
         more = int(self._time_costs[low].sum())
@@ -125,9 +118,7 @@ class CheapestRegions:
     def _choice(self, stays: Array, wanted: Array) -> Array:
         """Return a mask of the low ends of all rows, of which vertices are the first.
 
-        Args:
-            stays: A mask of the vertices that may be low.
-            wanted: A mask of those that have to be.
+        Only vertices in `stays` may be low, those in `wanted` have to be.
         """
         time, parts = self._time, [*self._flow_rows()]
         size = 1 + max(time.low, *(int(rows.tails.max(initial=0)) for rows in parts))
@@ -209,12 +200,7 @@ class CheapestRegions:
         return LEAST_ROUNDING * int(taken.sum()) / max(int((taken > 0).sum()), 1)
 
     def _rounding(self, prices: Array, rounds: Array) -> Array:
-        """Return, by vertex, what rounding its results and the constants that it reads counts.
-
-        Args:
-            prices: By value, what rounding it counts.
-            rounds: A mask of the vertices that round their results.
-        """
+        """Return, by vertex, what rounding its results and the constants that it reads counts."""
         flat, flows = self._graph.flat, self._time.flows
         found = np.zeros(len(self._graph) + 2, np.int64)
         writes = np.array(self._graph.writes, np.int64)

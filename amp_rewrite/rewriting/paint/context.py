@@ -126,13 +126,7 @@ class PaintContext:
         return replace(self, joined={**self.joined, **marks})
 
     def fuses(self, fused: FusedGroup, given: DType, result: DType) -> bool:
-        """Tell whether the target computes a group as one operator with these types.
-
-        Args:
-            fused: The group.
-            given: The type of the operator's first input.
-            result: That of its result, and of a scale and a bias.
-        """
+        """Tell whether the target computes a group as one with these types; see `Fusion.runs`."""
         opset = self.type_graph.flat.opsets.get("", 1)
         return fused.fusion.runs(self.low, opset, given, result)
 

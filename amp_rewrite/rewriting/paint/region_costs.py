@@ -40,13 +40,7 @@ class RegionCosts:
     """The regions of a painting, and their costs as far as shapes are known."""
 
     def __init__(self, context: PaintContext, low: Array, sizes: Sizes) -> None:
-        """Take a painting; nothing is computed yet.
-
-        Args:
-            context: What the painting knows.
-            low: A mask of the low vertices.
-            sizes: The sizes of values.
-        """
+        """Take a painting; nothing is computed yet."""
         self._context, self._low, self._sizes = context, low, sizes
         self._graph, self._flat = context.type_graph, context.type_graph.flat
         self._narrowed = FLOAT32.numpy.itemsize - context.low.numpy.itemsize
@@ -175,11 +169,8 @@ def connected_regions(inside: Array, edges: Array) -> Array:
 
     Every vertex points to one of its region that is no larger, at first to itself. The ends of an
     edge are joined by letting what the one points to point to what the other does, where that is
-    smaller, and paths are then cut short; a few rounds join any region.
-
-    Args:
-        inside: A mask of the vertices.
-        edges: Two columns; an edge counts if both of its ends are inside.
+    smaller, and paths are then cut short; a few rounds join any region. An edge counts if both of
+    its ends are inside.
     """
     points_to = np.arange(len(inside))
     edges = edges[inside[edges].all(axis=1)]

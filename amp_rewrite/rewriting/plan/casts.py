@@ -140,11 +140,7 @@ class CastPlan:
 def plan_casts(context: PaintContext, painting: Painting, store: Store = "float32") -> CastPlan:
     """Return the plan for a painting.
 
-    Args:
-        context: What the painting knew: the type graph, which graph inputs and outputs give up
-            their type, and what becomes of weights.
-        painting: The painting.
-        store: Which constants to store in 16 bits though they compute as float32.
+    `store` are constants to store in 16 bits though they compute as float32.
     """
     stored = stored_constants(context, painting, store) | saturated_masks(context, painting)
     return _Planner(context.type_graph, context, painting, stored).plan()

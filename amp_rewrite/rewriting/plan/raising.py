@@ -61,11 +61,8 @@ def raising_context(
 ) -> PaintContext:
     """Return what the plan for making a model float32 knows.
 
-    Args:
-        flat: The model.
-        bases: The types that are made float32.
-        ends: The graph inputs and outputs whose own type becomes float32.
-        converts_weights: Whether constants are stored as float32, rather than behind a Cast.
+    `bases` and `ends`, graph inputs and outputs, become float32; `converts_weights` stores
+    constants so, rather than behind a Cast.
     """
     type_graph = build_type_graph(flat, bases=tuple(bases))
     return PaintContext(

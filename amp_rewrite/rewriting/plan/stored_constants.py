@@ -78,10 +78,7 @@ def stored_constants(
 ) -> dict[int, StoredConstant]:
     """Return, by value, the constants to store in 16 bits of those that something reads as float32.
 
-    Args:
-        context: What the painting knew.
-        painting: The painting.
-        store: Which of them: "tables" are what Gather reads, and whose rows end in converted parts.
+    Of `store`, "tables" are what Gather reads, and whose rows end in converted parts.
     """
     if store == "float32" or not context.converts_weights:
         return {}
@@ -106,12 +103,7 @@ def stored_constants(
 
 
 def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, StoredConstant]:
-    """Return, by value, the masks out of range that compute as float32 and are cast at run time.
-
-    Args:
-        context: What the painting knew.
-        painting: The painting.
-    """
+    """Return, by value, the masks out of range that compute as float32 and are cast at run time."""
     graph, found = context.type_graph, dict[int, StoredConstant]()
     if context.low is FLOAT32 or may_leave_range(context.low) or not context.converts_weights:
         return found

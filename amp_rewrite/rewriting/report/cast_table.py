@@ -20,9 +20,7 @@ _MOST_CONSUMERS = 4
 def explain_casts(report: Report, most: int = MOST) -> str:
     """Return the casts that move most in a run and why they are there, then the dearest regions.
 
-    Args:
-        report: The report of a rewrite.
-        most: How many of each; those of unknown size come last.
+    There are at most `most` of each; those of unknown size come last.
     """
     return "\n".join(map(printable, (*_casts(report, most), *_regions(report, most))))
 

@@ -15,12 +15,7 @@ from amp_rewrite.rewriting.report.gains import Sizes, planned_size
 def sizes_of(model: Path, flat: FlatProto, plan: CastPlan, rewritten: Path | None) -> Sizes:
     """Return how large a model is before and after.
 
-    Args:
-        model: The file before.
-        flat: The model as it was read for the rewrite.
-        plan: What the rewrite changes.
-        rewritten: The file that the rewrite was saved as; None if it was not, so that its size is
-            computed.
+    `rewritten` is None if it was not saved, so that its size is computed.
 
     Raises:
         LoadError: A file cannot be read.

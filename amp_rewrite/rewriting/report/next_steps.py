@@ -38,10 +38,7 @@ class Names(NamedTuple):
 def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextStep, ...]:
     """Return what to try next.
 
-    Args:
-        report: What the rewrite did.
-        names: What the files are called.
-        holds: Whether the rewritten model was found to hold; None if it was not verified.
+    `holds` is None if the rewrite was not verified.
     """
     model, output = shlex.quote(names.model), shlex.quote(names.output)
     options, raised = _options(report), _opset(report)

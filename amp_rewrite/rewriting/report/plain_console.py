@@ -29,11 +29,7 @@ class PlainConsole(Console):
     ) -> None:
         """Print to standard output, to standard error or, without colors, to a file.
 
-        Args:
-            quiet: Whether nothing is printed.
-            stderr: Whether to print to standard error.
-            file: Where to print instead.
-            width: The width of tables; None is that of the terminal.
+        The width of tables is that of the terminal by default.
         """
         super().__init__(
             quiet=quiet,

@@ -32,13 +32,7 @@ _MOST_RULES = 3
 
 
 def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> str:
-    """Return how the model came to its opset, and what that gained.
-
-    Args:
-        raised: The same in figures.
-        opset: The opset that the model has now.
-        compute_converted: The low share of multiply-accumulates there.
-    """
+    """Return how the model came to its opset, and what that gained of low multiply-accumulates."""
     checked = "same outputs in float32"
     if raised.unverified is not None:
         checked = f"outputs not compared: {raised.unverified}"
@@ -137,12 +131,7 @@ https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instru
 
 
 def device_lines(precision: str, multiple: int | None) -> Iterator[str]:
-    """Yield the advice in words.
-
-    Args:
-        precision: The low type.
-        multiple: What free lengths have to be multiples of; None for a target without tensor cores.
-    """
+    """Yield the advice in words; `multiple` is that of free lengths, None without tensor cores."""
     if multiple is None:
         return
     since = GENERATIONS[precision]

@@ -45,12 +45,7 @@ def to_tensor(value: Any, *, shared: bool = False) -> tuple[Any, Array]:
 
 
 def to_array(tensor: Any, dtype: np.dtype[Any] | None = None) -> Array:
-    """Return a copy of an openvino.Tensor.
-
-    Args:
-        tensor: The tensor.
-        dtype: The element type where numpy has it from ml_dtypes; None for numpy's own.
-    """
+    """Return a copy of an openvino.Tensor; `dtype` is given where numpy has it from ml_dtypes."""
     content = tensor.data
     if dtype is not None and dtype.name in _FOREIGN:
         content = content.view(dtype)

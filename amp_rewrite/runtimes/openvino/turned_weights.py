@@ -38,11 +38,7 @@ class _Reader(NamedTuple):
 
 
 def part_turned_weights(model: ir.Model) -> None:
-    """Give products that read a square constant transposed one of their own, in place.
-
-    Args:
-        model: A model; weights that are read one way are left alone.
-    """
+    """Give products that read a square constant transposed one of their own, in place."""
     names = FreeNames(names_in(model.graph))
     for graph in list(graphs_in(model.graph)):
         constants = [node.outputs[0] for node in graph if operator(node) == "Constant"]

@@ -26,12 +26,7 @@ _ARITHMETIC = (
 
 
 def warn_of_wide_arithmetic(graph: ir.Graph, what: str) -> None:
-    """Warn of the first node that computes otherwise on OpenVINO.
-
-    Args:
-        graph: The model's.
-        what: The model as the warning calls it.
-    """
+    """Warn of the first node that computes otherwise on OpenVINO."""
     found = next(wide_arithmetic(graph), None)
     if found is not None:
         warnings.warn(

@@ -51,9 +51,6 @@ class Binding:
         """Let the first run be captured as a CUDA graph and later ones replay it.
 
         Everything must be bound by then, and stay so: a graph holds the addresses.
-
-        Args:
-            number: Of the graph, among those of the session.
         """
         self._bind_read()
         self._read.clear()  # nothing of a graph is on another device

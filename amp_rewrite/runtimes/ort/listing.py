@@ -14,10 +14,6 @@ _OPEN = 2**31 - 1
 def runtime_in_words(provider: str | None = None, package: str | None = None) -> str:
     """Return the name and version of the installed runtime, or of a plugin that it has taken.
 
-    Args:
-        provider: The plugin, or None.
-        package: The package that brings it, if no target says so.
-
     Raises:
         OptionError: The plugin cannot be used.
     """

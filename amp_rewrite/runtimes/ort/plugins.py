@@ -24,10 +24,6 @@ def is_plugin(provider: str) -> bool:
 def devices_of(provider: str, package: str | None = None) -> list[Any]:
     """Return the OrtEpDevices of a provider, which is registered if it is a plugin.
 
-    Args:
-        provider: The provider.
-        package: The package that brings it; by default the one that its target names.
-
     Raises:
         OptionError: ONNX Runtime takes no plugins, the package is not installed, or the machine
             has no device for it.

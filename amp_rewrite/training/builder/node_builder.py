@@ -192,12 +192,7 @@ class NodeBuilder:
         return len(self.added), len(self._constants)
 
     def remove_unused(self, keep: Collection[ir.Value], since: tuple[int, int]) -> None:
-        """Remove nodes and constants that were added and that nothing uses.
-
-        Args:
-            keep: Values that stay without a use.
-            since: The mark before which everything stays.
-        """
+        """Remove what was added since a mark and nothing uses, but for the values in `keep`."""
         start, first_constant = since
         left: list[ir.Node] = []
         for node in reversed(self.added[start:]):

@@ -34,12 +34,7 @@ class RandomNumbers:
     """The random numbers of one step: independent ones for each site."""
 
     def __init__(self, b: Builder, counter: ir.Value) -> None:
-        """Add what all sites share.
-
-        Args:
-            b: Adds the nodes.
-            counter: The number of the step: int64, shape ().
-        """
+        """Add what all sites share; `counter` is the number of the step: int64, shape ()."""
         self._b = b
         key = b.op("Mul", b.op("Mod", counter, b.constant(COUNTS)), b.constant(STEP))
         self._key = _hashed(b, key)

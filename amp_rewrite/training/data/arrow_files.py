@@ -23,11 +23,7 @@ def read_arrow(paths: Sequence[Path], where: Path) -> ChunkedExamples:
     """Return the examples of Parquet files and of files in Arrow's IPC format (Feather's).
 
     A row group or record batch is a chunk. A column holds numbers, lists of one length (to any
-    depth) or Arrow's fixed-shape tensors.
-
-    Args:
-        paths: The files, all with the same columns.
-        where: What the user named.
+    depth) or Arrow's fixed-shape tensors. All files have the same columns.
 
     Raises:
         DataError: pyarrow is not installed, a file cannot be read, a column holds something else,

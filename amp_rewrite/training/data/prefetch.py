@@ -21,11 +21,8 @@ def prefetched(items: Iterable[T], ahead: int) -> Generator[T]:
     """Yield items in their order, of which `ahead` are read before they are asked for.
 
     What raises on the thread raises here, after the items before. When the generator is closed the
-    thread ends after the item that it is reading.
-
-    Args:
-        items: What to read.
-        ahead: How many to hold; 0 reads each when it is asked for, without a thread.
+    thread ends after the item that it is reading. With 0 each is read when it is asked for, without
+    a thread.
     """
     if ahead <= 0:
         yield from items

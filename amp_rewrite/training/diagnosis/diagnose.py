@@ -36,11 +36,8 @@ def diagnose(
 ) -> Diagnosis:
     """Run a step once more, on the CPU, and look at every value.
 
-    Args:
-        step: With everything that can be fetched; not changed.
-        states: State -> its value before the run.
-        feeds: Data input -> array.
-        sums: How the target adds up in the step's precision; see `emulate_model`.
+    The step has everything that can be fetched, and is not changed; `sums` is how the target adds
+    up in its precision, see `emulate_model`.
 
     Raises:
         RunError: ONNX Runtime cannot run it.

@@ -44,14 +44,7 @@ class StepValues:
     def __init__(
         self, step: Step, states: Mapping[str, Array], feeds: Mapping[str, Array], sums: Sums
     ) -> None:
-        """Take what a run is made of.
-
-        Args:
-            step: With everything that can be fetched; not changed.
-            states: State -> its value before the run.
-            feeds: Data input -> array.
-            sums: How the target adds up; see `emulate_model`.
-        """
+        """Take what a run is made of; see `diagnose`."""
         known = [name for name in DEFAULT_FETCHES if name in step.info.fetches]
         self.model, self.info = step.cut(known)
         check_by_sums(self.model, {state.output for state in self.info.states})

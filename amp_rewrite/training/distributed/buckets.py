@@ -42,11 +42,7 @@ def buckets_of(graph: ir.Graph, bucket_bytes: int) -> list[Bucket]:
     """Return the sums of a graph in buckets.
 
     The order is that of `number_sums`, or else that in which the values to sum are computed. A sum
-    of what depends on another sum comes in a later bucket.
-
-    Args:
-        graph: Sorted.
-        bucket_bytes: A bucket is full when it holds so many bytes.
+    of what depends on another sum comes in a later bucket. It is full when it holds `bucket_bytes`.
     """
     position, depth = _order(graph)
     nodes = sorted((node for node in graph if node in depth), key=lambda n: (depth[n], position[n]))
@@ -103,12 +99,8 @@ def number_sums(
     """Number the sums of a whole step in the order in which they are to be made.
 
     What is cut out of the step for the fetches of one shard keeps the numbers, so that shards that
-    fetch different values make the same sums in the same order all the same.
-
-    Args:
-        graph: Sorted; its sums are marked.
-        updates: The next states.
-        fetches: What has a name among the fetches of the step.
+    fetch different values make the same sums in the same order all the same. The graph is sorted
+    and its sums are marked; `fetches` have names among those of the step.
 
     Returns:
         The names of the sums that no update needs; every run has to make them too.

@@ -26,11 +26,7 @@ class Memory(Protocol):
         ...
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """Begin to sum.
-
-        Args:
-            values: Value to sum -> OrtValue, of all that the stages have computed.
-        """
+        """Begin to sum; `values` has all that the stages have computed."""
         ...
 
     def finish(self) -> Mapping[str, Any]:

@@ -73,13 +73,7 @@ class MpiCollective:
     on_device = False
 
     def __init__(self, mpi: Any, communicator: Any, timeout: float) -> None:
-        """Wrap a communicator.
-
-        Args:
-            mpi: The module mpi4py.MPI.
-            communicator: What mpi4py calls an Intracomm; closed with this object.
-            timeout: Seconds.
-        """
+        """Wrap an Intracomm of mpi4py, which is closed with this object; `timeout` in seconds."""
         self._mpi, self._communicator, self._timeout = mpi, communicator, timeout
         # Apart from the sums: shards that do different things wait for each other in vain, and do
         # not take each other's messages for their own.

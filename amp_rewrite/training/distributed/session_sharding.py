@@ -154,10 +154,7 @@ class SessionSharding:
         return next(filter(None, gather_text(self._world, text or "")), "")
 
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
-        """Return what shard 0 reads, on every shard.
-
-        Args:
-            read: Reads the file; called on shard 0 only.
+        """Return what shard 0 reads, on every shard; `read` is called on shard 0 only.
 
         Raises:
             CheckpointError: Shard 0 cannot read it.
@@ -228,11 +225,8 @@ def lower_sums(model: ir.Model, data: Iterable[str]) -> None:
     """Sum low-precision gradients before they are cast to float32 and unscaled, not after.
 
     `CrossReplicaSum(s * Cast(g))` becomes `s * Cast(CrossReplicaSum(g))`, where g is float16 or
-    bfloat16 and s a scalar that is the same on all shards, or absent. Other sums stay.
-
-    Args:
-        model: A step; changed in place.
-        data: The names of its inputs that are no states.
+    bfloat16 and s a scalar that is the same on all shards, or absent. Other sums stay. The model is
+    changed in place; `data` are its inputs that are no states.
     """
     own = _own_values(model, data)
     for node in list(replica_nodes(model)):

@@ -73,15 +73,7 @@ class ShardedProgram(Program):
     ) -> None:
         """Cut a step and load its stages.
 
-        Args:
-            model: A step without defaults of states.
-            info: Its description.
-            sets: See `Program`.
-            device: Where the states are.
-            groups: Groups of shards -> the group of this one.
-            bucket_bytes: How much is summed at once.
-            halfway: Of all programs of the session.
-            **options: See `Program`.
+        `groups` has the group of this shard in groups of shards; `halfway` is that of the session.
 
         Raises:
             InvariantError: A stage reads what no stage before it computes.
@@ -148,13 +140,10 @@ class ShardedProgram(Program):
 
 
 def isolate(model: ir.Model) -> None:
-    """Make sums independent of what is around them.
+    """Make sums independent of what is around them, in place.
 
     Their inputs, which the sums overwrite, are read by nothing else and computed by a node of a
     stage: a sum of a sum gets a copy of it. Their outputs are none of the model.
-
-    Args:
-        model: A step; changed in place.
     """
     graph = model.graph
     for node in [n for n in graph if is_collective(n)]:
@@ -193,9 +182,7 @@ def _hide(graph: ir.Graph, value: ir.Value) -> None:
 def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
     """Return a stage per bucket, which ends with the bucket's inputs, and the last one.
 
-    Args:
-        model: A step; `isolate` has been called, and types are known.
-        buckets: Its sums.
+    `isolate` has been called, and types are known.
     """
     values = [v for node in model.graph for v in node.outputs]
     declare_types(model, values)

@@ -61,14 +61,7 @@ class TorchCollective:
     on_device = True
 
     def __init__(self, torch: Any, group: Any, timeout: float, *, owns: bool) -> None:
-        """Wrap a group.
-
-        Args:
-            torch: The module.
-            group: A ProcessGroup; None is the default one.
-            timeout: Seconds.
-            owns: Whether closing ends torch.distributed.
-        """
+        """Wrap a ProcessGroup, None the default one; closing ends what it `owns`."""
         self._torch, self._group, self._owns = torch, group, owns
         self._distributed = torch.distributed
         self._timeout = timedelta(seconds=timeout)

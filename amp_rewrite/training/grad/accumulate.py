@@ -14,11 +14,7 @@ from amp_rewrite.training.grad.scatter import scatter_rows
 def accumulate(b: Builder, parts: Sequence[Gradient], value: ir.Value, *, sparse: bool) -> Gradient:
     """Return the sum of gradients in the type of `value`, added in the widest type among them.
 
-    Args:
-        b: The builder.
-        parts: At least one gradient, each of the shape of `value`.
-        value: What they are gradients of.
-        sparse: Whether the sum may be IndexedSlices; it is if all parts are.
+    The sum is IndexedSlices if it may be, `sparse`, and all parts are.
     """
     if len(parts) == 1 and isinstance(parts[0], ir.Value):
         return b.cast_like(parts[0], value)

@@ -53,12 +53,7 @@ class BackwardLoop:
     """
 
     def __init__(self, b: Builder, body: ir.Graph) -> None:
-        """Take over a body.
-
-        Args:
-            b: Builder of the graph that gets the Loop.
-            body: A copy of the forward body, which loses its inputs and outputs.
-        """
+        """Take over a copy of the forward body, which loses its inputs and outputs."""
         self._b, self.body, self.inner = b, body, b.child(body)
         self.turn, self._goes_on = body.inputs[:2]
         self._carried: list[Carried] = []
@@ -100,11 +95,7 @@ class BackwardLoop:
         remove_unused_nodes(self.body)
 
     def finish(self, turns: ir.Value) -> None:
-        """Add the Loop.
-
-        Args:
-            turns: The numbers of the forward turns: (n,) int64.
-        """
+        """Add the Loop; `turns` are the numbers of the forward turns: (n,) int64."""
         b, inner = self._b, self.inner
         count = b.op("Size", turns)
         number = inner.free_name(f"{self.body.name}/turn")

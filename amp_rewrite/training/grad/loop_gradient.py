@@ -37,13 +37,7 @@ def loop_gradients(
     With turns s[t+1], y[t] = f(s[t], w) for t = 0 .. n-1: a Loop over t = n-1 .. 0 that carries ds
     and dw, in which ds, dw' = f'(s[t], w)^T (ds, dy[t]) and dw = dw + dw'. Its body computes f
     again from s[t], which the forward Loop gives out for it. What is cheaper outside of the turns
-    than in each, `OuterGradient` takes out of them.
-
-    Args:
-        b: Builder of the graph with the node, which may get further outputs.
-        node: The Loop.
-        received: The gradient of each output.
-        wanted: The outer values to differentiate with respect to.
+    than in each, `OuterGradient` takes out of them. The node may get further outputs.
 
     Raises:
         GradientError: The body has an operator without a rule or draws random numbers, or a state

@@ -15,11 +15,7 @@ _FIRST_OUTPUT = 1  # of a body: before it is whether another turn follows
 def history(b: Builder, node: ir.Node, index: int, like: ir.Value) -> ir.Value:
     """Return the values that an input of a Loop's body had, one turn behind the other.
 
-    Args:
-        b: Builder of the graph with the node.
-        node: A Loop, which gets an output for it unless it has one.
-        index: Which input of the body.
-        like: Has the shape of each.
+    The Loop gets an output for it unless it has one; `like` has the shape of each.
 
     Raises:
         GradientError: It is not a tensor.

@@ -124,14 +124,7 @@ def _needed(
 def _copied(
     b: Builder, nodes: Sequence[ir.Node], values: Collection[ir.Value], arriving: ir.Value
 ) -> dict[ir.Value, ir.Value]:
-    """Add the nodes again; return value -> its copy.
-
-    Args:
-        b: The builder.
-        nodes: What is computed again, sorted.
-        values: The values that are; others are read as they are kept.
-        arriving: The gradient before which nothing of it may run.
-    """
+    """Add sorted nodes again, none before the gradient `arriving`; return value -> its copy."""
     copies: dict[ir.Value, ir.Value] = {}
     nothing = _nothing_of(b, arriving)
     for node in nodes:

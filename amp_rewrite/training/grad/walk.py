@@ -164,12 +164,6 @@ def if_gradients(
     same condition. Its branches compute the forward branch again, since values inside a branch
     cannot be read from outside, and then differentiate it; what a branch does not use gets zeros.
 
-    Args:
-        b: Builder of the graph with the node.
-        node: The If.
-        received: The gradient of each output.
-        wanted: The outer values to differentiate with respect to.
-
     Raises:
         GradientError: A branch has an operator without a rule, or draws random numbers.
     """

@@ -229,13 +229,9 @@ def _adapt_product(graph: TrainingGraph, product: WeightProduct, adapter: Adapte
     """Let a product with a weight have the result that it has with the adapted weight.
 
     The values that others know stay the ones that they know: the node that computed the result
-    becomes the sum, and a new node computes what it computed. A bias is added before the change,
-    so that a runtime fuses it with the product as it did. The new nodes belong to the forward pass.
-
-    Args:
-        graph: The training graph; changed.
-        product: One of its products.
-        adapter: An adapter of its weight, whose states are there.
+    becomes the sum, and a new node computes what it computed. A bias is added before the change, so
+    that a runtime fuses it with the product as it did. The new nodes belong to the forward pass.
+    The adapter's states are there already.
     """
     body = product.node.graph
     assert isinstance(body, ir.Graph), "the product was found in a graph"

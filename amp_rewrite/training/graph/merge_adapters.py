@@ -23,11 +23,6 @@ def merge(model: ir.Model, adapters: Iterable[Adapter], states: Mapping[str, Arr
     A weight that some of its readers use without the adapter stays as it is; the others get a
     weight of their own.
 
-    Args:
-        model: A forward model that has the weights.
-        adapters: The adapters.
-        states: The tensors A and B of each, by name.
-
     Raises:
         StepError: The model lacks a weight, or the result of a product that alone has an adapter.
     """

@@ -235,15 +235,12 @@ _CASTS = having(Trait.CASTS) | {"Identity"}
 
 
 def guard_masked_rows(function: onnx.FunctionProto) -> None:
-    """Let a softmax whose result is replaced in masked rows read zeros there.
+    """Let a softmax whose result is replaced in masked rows read zeros there, in place.
 
     The definition of Attention computes where(row is masked, 0, softmax(x)) with x = -inf in all
     of a masked row. The softmax of that is NaN, and so is its gradient, y (g - sum of g y), for
     g = 0. With where(row is masked, 0, x) for x both are finite, and the gradient of x is 0, as in
     PyTorch.
-
-    Args:
-        function: The definition of an operator; changed in place.
     """
     makers = {name: node for node in function.node for name in node.output}
     for where in [node for node in function.node if node.op_type == "Where"]:

@@ -29,10 +29,6 @@ class Recomputed:
     ) -> list[list[ir.Node]]:
         """Return the segments of a forward pass.
 
-        Args:
-            nodes: Its nodes, sorted.
-            varying: The values that depend on what is trained.
-
         Raises:
             OptionError: The forward pass has fewer blocks than make two segments.
         """
@@ -72,13 +68,10 @@ skip spans."""
 def blocks_of(nodes: Sequence[ir.Node], varying: Collection[ir.Value]) -> list[list[ir.Node]]:
     """Return the forward nodes that gradients go through, cut into blocks.
 
-    A block ends where all that follows depends on what came before through one value alone, and
-    has a product in it: a branch of a transformer with the sum that ends it, a convolution, a dense
-    layer. What comes behind the last cut is the last block.
-
-    Args:
-        nodes: The forward nodes, sorted.
-        varying: The values that depend on what is trained.
+    A block ends where all that follows depends on what came before through one value alone, and has
+    a product in it: a branch of a transformer with the sum that ends it, a convolution, a dense
+    layer. What comes behind the last cut is the last block. The nodes are sorted; `varying` values
+    depend on what is trained.
     """
     passed = [node for node in nodes if any(v in varying for v in node.outputs)]
     last = {v: i for i, node in enumerate(passed) for v in inputs_of(node) if v in varying}

@@ -66,11 +66,7 @@ def groups_of(node: ir.Node) -> Groups:
 
 
 def define(model: ir.Model) -> None:
-    """Add functions by which other runtimes run a step on one shard.
-
-    Args:
-        model: Changed in place.
-    """
+    """Add functions by which other runtimes run a step on one shard, in place."""
     for op in dict.fromkeys(node.op_type for node in replica_nodes(model)):
         x = ir.Value(name="X")
         if op == COUNT:
@@ -108,12 +104,7 @@ def replica_nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def resolve(model: ir.Model, shards: int = 1) -> None:
-    """Put a number in place of ReplicaCount and, on one shard, X in place of sums and gathers.
-
-    Args:
-        model: Changed in place.
-        shards: How many shards there are.
-    """
+    """Put a number in place of ReplicaCount and, on one shard, X in place of sums and gathers."""
     for node in list(replica_nodes(model)):
         if node.op_type == COUNT:
             groups = groups_of(node)

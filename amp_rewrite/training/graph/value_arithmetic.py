@@ -49,12 +49,7 @@ class Arithmetic(ABC):
 
     @staticmethod
     def _binary(operation: str, *, turned: bool = False) -> Callable[[V, Any], V]:
-        """Return a method of Python's operators: self with another operand, or the other way round.
-
-        Args:
-            operation: The method of the builder.
-            turned: Whether the other operand comes first.
-        """
+        """Return a method of Python's operators: self with another operand, or the reverse."""
 
         def compute(self: V, other: Any) -> V:
             own, given = self.value, self._operand(other)

@@ -45,11 +45,7 @@ _CONDITIONS: Mapping[str, Callable[[ir.Node], bool]] = {
 
 
 def proportional(nodes: Iterable[ir.Node], seed: ir.Value) -> tuple[ir.Value, ...]:
-    """Return the floating-point values that are proportional to the seed, in order.
-
-    Args:
-        nodes: What lies between the seed and the gradients, sorted.
-        seed: The seed.
+    """Return the floating-point values of sorted nodes that are proportional to the seed, in order.
 
     Raises:
         InjectError: A node mixes in something that is not.

@@ -179,12 +179,7 @@ class Dataflow:
         return self._owner.get(node, node)
 
     def after(self, values: Iterable[ir.Value], within: set[ir.Node] | None = None) -> set[ir.Node]:
-        """Return the nodes that depend on any of the values.
-
-        Args:
-            values: Where to begin.
-            within: Only nodes of this set are entered; None is all.
-        """
+        """Return the nodes that depend on any of the values, entering only those `within`."""
         found: set[ir.Node] = set()
         left = deque(values)
         while left:

@@ -32,11 +32,8 @@ def check_by_sums(model: ir.Model, updates: Collection[str]) -> None:
 
     ONNX Runtime's CPU provider sums rows on all threads, close to where the gradient was computed,
     but squares and sums a whole tensor on one: a step of benchmarks/bench_loss_scaling.py's MLP
-    takes 3 % less by sums.
-
-    Args:
-        model: A step that computes what it needs and nothing else.
-        updates: The names of the outputs that are next states.
+    takes 3 % less by sums. The model computes what it needs and nothing else; `updates` are its
+    next states.
     """
     checks = [node for node in model.graph if is_check(node)]
     norms = [norm for check in checks if (norm := _norm_of(check)) is not None]

@@ -67,10 +67,7 @@ def finite_and_norm(
 def finite_by_loss(b: Builder, gradients: Sequence[Raw], losses: int) -> list[ir.Value]:
     """Return for each loss whether the gradients are finite that it adds: bool, shape ().
 
-    Args:
-        b: Adds the nodes.
-        gradients: Of the sum of the losses, reduced over shards.
-        losses: How many there are.
+    The gradients are those of the sum of the losses, reduced over shards.
     """
     found = sums_over_losses(values_of(gradient) for gradient in gradients)
     return [_all_finite(b, found, loss) for loss in range(losses)]

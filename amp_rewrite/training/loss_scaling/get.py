@@ -54,12 +54,7 @@ def serialize(loss_scale: LossScale) -> dict[str, Any]:
 
 
 def restored(given: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
-    """Return what `get` returns, or a loss scale of a user's class.
-
-    Args:
-        given: See `get`; its class may be one of `custom_objects`.
-        custom_objects: Name -> class.
-    """
+    """Return what `get` returns, or a loss scale of a user's class."""
     kind = class_of(given, custom_objects)
     return get(given) if kind is None else restore(kind, given.get("config", {}), custom_objects)
 

@@ -28,11 +28,7 @@ def scaled_seed(
 ) -> GraphValue:
     """Return what arrives at the loss: the scale, times the user's gradient.
 
-    Args:
-        b: Adds the nodes.
-        loss: The value that is differentiated.
-        scale: The loss scale: float32, shape ().
-        grad_loss: The user's gradient of what comes behind the loss, or None for ones.
+    `scale` is float32, shape (); no `grad_loss` is ones.
     """
     if grad_loss is None:
         return GraphValue(loss.graph, b.expand_like(scale, loss.value))
@@ -44,10 +40,7 @@ def scaled_seed(
 def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
     """Return a gradient times the reciprocal of the loss scale.
 
-    Args:
-        b: Adds the nodes.
-        gradient: Dense or sparse, in any floating-point type; its indices are kept.
-        reciprocal: 1 / loss scale: float32, shape ().
+    Indices of a sparse one are kept; `reciprocal` is float32, shape ().
 
     Returns:
         The gradient in float32; in float64 if it was: what underflows in float16 must not be
@@ -62,13 +55,7 @@ def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
 
 
 def unscaled_times(b: Builder, gradient: Raw, factor: float) -> Raw:
-    """Return an unscaled gradient times a number, in one product if nothing else was done to it.
-
-    Args:
-        b: Adds the nodes.
-        gradient: What `unscaled` returned, or what was made of it.
-        factor: Above 0.
-    """
+    """Return an unscaled gradient times a number above 0, in one product where possible."""
     values = values_of(gradient)
     node = values.producer() if is_unscaled(values) else None
     if node is None:
@@ -85,11 +72,7 @@ def without_repeated_indices(
 ) -> Pairs:
     """Return gradients whose indices do not repeat, as check and update both need them.
 
-    Args:
-        b: Adds the nodes.
-        graph: Where the gradients are.
-        pairs: (gradient, variable).
-        rows_only: Whether the update changes only the rows that a sparse gradient has.
+    `rows_only` is for an update that changes only the rows that a sparse gradient has.
     """
     raw = [None if g is None else unwrap(g) for g, _ in pairs]
     if known_norm([g for g in raw if g is not None]) is not None:
@@ -105,12 +88,6 @@ def multiplied_for(
 
     It is 1 where something is done to the gradients between the two. Equal indices are summed
     before, as they are without a loss scale, so that the sums are the same.
-
-    Args:
-        inner: The optimizer that applies them.
-        b: Adds the nodes.
-        graph: Where the gradients are.
-        pairs: (gradient, variable).
     """
     factor = inner.gradient_factor
     given = [unwrap(gradient) for gradient, _ in pairs if gradient is not None]

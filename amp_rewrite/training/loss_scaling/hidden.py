@@ -32,9 +32,6 @@ def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
     `clip_by_value` makes a number of an infinity, and so does a division by it; sums, products and
     the other ways to clip make NaN.
 
-    Args:
-        gradients: What is applied.
-
     Returns:
         Unscaled gradient -> the groups of shards that its effects were summed over, in the order of
         the sums.

@@ -76,13 +76,7 @@ def skipped_unless_finite(
 ) -> TrainOp:
     """Return a step that changes nothing but loss scales if gradients are not finite.
 
-    Args:
-        b: Adds the nodes.
-        op: The step; its updates move into an If with "if".
-        losses: Their loss scales, of which at least one changes.
-        finite: Whether all gradients are finite: bool, shape ().
-        norm: The norm of the gradients, shape ().
-        mode: "if" or "select"; see `conditional`.
+    At least one of the loss scales changes; with mode "if" the updates move into an If.
     """
     graph = op.graph
     applied, skipped = dict(op.updates), {n: s.value for n, s in graph.states.items()}

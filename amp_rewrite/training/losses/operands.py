@@ -148,13 +148,7 @@ def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
 
 
 def weighted_mean(b: Builder, losses: ir.Value, total: ir.Value) -> ir.Value:
-    """Return the sum of losses over that of how much they count; 0 if nothing counts.
-
-    Args:
-        b: Adds the nodes.
-        losses: Losses that have been multiplied by what they count.
-        total: The sum of what they count.
-    """
+    """Return the sum of weighted losses over that of their weights; 0 if nothing counts."""
     return b.div(reduced(b, losses, "sum"), b.where(b.equal(total, 0.0), b.ones_like(total), total))
 
 
@@ -213,12 +207,7 @@ def check_share(name: str, given: object) -> float:
 
 
 def check_weights(name: str, given: object, rank: int | None = 1) -> np.ndarray[Any, Any]:
-    """Return an option that is an array of weights, in float32.
-
-    Args:
-        name: The name of the option.
-        given: What the user said.
-        rank: How many axes it has; None is any number.
+    """Return an option that is an array of weights, in float32; None is any rank.
 
     Raises:
         LossError: It is not an array of finite numbers of at least 0, or has other axes.

@@ -158,14 +158,7 @@ def _of_classes(
 def _counted(
     b: Builder, scores: ir.Value, labels: ir.Value, options: _Options
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Return each label's loss, and how much it counts in the mean; None is 1 for all.
-
-    Args:
-        b: Adds the nodes.
-        scores: (N, C).
-        labels: (N,).
-        options: The options.
-    """
+    """Return each label's loss of scores (N, C), and its count in the mean; None is 1 for all."""
     weights = None if options.weights is None else b.constant(options.weights, b.type_of(scores))
     losses, log_prob = b.op(
         "SoftmaxCrossEntropyLoss",

@@ -16,14 +16,7 @@ from amp_rewrite.training.graph.training_graph import GraphValue
 def number(
     name: str, value: object, *, low: float = 0.0, high: float = math.inf, above: bool = False
 ) -> float:
-    """Return a hyperparameter as a float.
-
-    Args:
-        name: What it is called.
-        value: What was given.
-        low: The smallest value allowed.
-        high: What it must stay below.
-        above: Whether `low` itself is excluded.
+    """Return a hyperparameter from `low`, or `above` it, to below `high` as a float.
 
     Raises:
         OptimizerTypeError: It is not a real number.

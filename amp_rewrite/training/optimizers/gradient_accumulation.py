@@ -246,16 +246,7 @@ def _either(
     mode: str,
     op: TrainOp,
 ) -> dict[str, ir.Value]:
-    """Return each value after this batch.
-
-    Args:
-        b: Adds the nodes.
-        boundary: Whether it is the last one.
-        applied: The values if it is.
-        waiting: The values if it is not.
-        mode: "if" or "select".
-        op: The step, whose updates are among `applied`.
-    """
+    """Return each value after this batch: `applied` if it is the last one, else `waiting`."""
     joined: dict[str, ir.Value] = {}
     if mode == "select":
         joined = {

@@ -20,11 +20,8 @@ FINITE = "grads_finite"
 def skipped_together(graph: TrainingGraph, train_ops: Sequence[TrainOp]) -> list[TrainOp]:
     """Return steps that are applied only if the gradients of all of them are finite.
 
-    The steps that are given stay as they are: what depends on their conditions is copied.
-
-    Args:
-        graph: The training graph.
-        train_ops: Steps with one loss scale, or without.
+    The steps that are given stay as they are: what depends on their conditions is copied. They have
+    one loss scale, or none.
     """
     conditions = list(dict.fromkeys(op.fetches[FINITE] for op in train_ops if FINITE in op.fetches))
     if len(conditions) < 2:

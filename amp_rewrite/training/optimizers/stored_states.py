@@ -190,15 +190,7 @@ class StoredStates:
         storage: Storage,
         counter: ir.Value,
     ) -> None:
-        """Begin with no state.
-
-        Args:
-            b: Adds the nodes.
-            graph: The training graph.
-            states: Gets the slots.
-            storage: How states are stored.
-            counter: The number of the step, on which random numbers depend.
-        """
+        """Begin with no state; `states` gets the slots, and random numbers depend on `counter`."""
         self._b, self._graph, self._states, self._storage = b, graph, states, storage
         self._counter = counter
         self._numbers: RandomNumbers | None = None
@@ -247,13 +239,7 @@ def stochastic(b: Builder, x: ir.Value, dtype: ir.DataType, random: ir.Value) ->
     is nearer to a finite number.
 
     S. Gupta et al., "Deep Learning with Limited Numerical Precision", 2015,
-    https://arxiv.org/abs/1502.02551.
-
-    Args:
-        b: Adds the nodes.
-        x: float32.
-        dtype: float16 or bfloat16.
-        random: Numbers from 0 to 1, in the shape of x.
+    https://arxiv.org/abs/1502.02551. Random numbers, in the shape of x, are from 0 to 1.
     """
     facts = dtypes.of(dtype)
     assert facts is not None, "a low type"

@@ -112,10 +112,7 @@ class WeightAverage(OptimizerWrapper):
     def _share(self, b: Builder, step: ir.Value, count: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Return the share of the variables in the averages after a step, and the next count.
 
-        Args:
-            b: Adds the nodes.
-            step: The number of the step, from 1.
-            count: How many times was averaged before.
+        Steps are counted from 1.
         """
         past = b.sub(b.cast(step, ir.DataType.INT64), self._start)
         counts = b.greater_or_equal(past, 1)

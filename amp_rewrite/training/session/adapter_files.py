@@ -27,12 +27,7 @@ _PREFIX = "base_model.model"
 def write_adapters(
     folder: str | os.PathLike[str], adapters: Sequence[Adapter], states: Mapping[str, Array]
 ) -> None:
-    """Write adapters into a folder, both files or none.
-
-    Args:
-        folder: Is made if it is missing.
-        adapters: The adapters of a step.
-        states: The present tensors of each, by name.
+    """Write adapters into a folder, which is made if it is missing, both files or none.
 
     Raises:
         OptionError: There are no adapters.

@@ -171,12 +171,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def make_static(model: ir.Model, shapes: Shapes) -> None:
-    """Give inputs their shapes, and turn what depends on shapes alone into constants, in place.
-
-    Args:
-        model: The model.
-        shapes: Name of an input -> its lengths.
-    """
+    """Give inputs their shapes, and turn what depends on shapes alone into constants, in place."""
     for value in model.graph.inputs:
         shape = shapes.get(str(value.name))
         if shape is not None:

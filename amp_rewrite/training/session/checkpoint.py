@@ -91,12 +91,7 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint, one tensor at a time; an existing file is replaced in one step.
 
-    Args:
-        path: The file.
-        tensors: State name -> array.
-        roles: State name -> role.
-        progress: Anything that JSON can hold.
-        slots: State name -> slot, of those that are known.
+    `progress` is anything that JSON can hold.
 
     Raises:
         SaveError: It cannot be written, or JSON cannot hold the progress; an existing file stays as

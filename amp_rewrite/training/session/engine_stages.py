@@ -103,14 +103,7 @@ class _OpenVinoStage(StageProgram):
     failure = "OpenVINO cannot run the step on these feeds"
 
     def __init__(self, stage: Stage, *args: Any, given: Mapping[str, Any], **options: Any) -> None:
-        """Load a stage; the arguments are `StageProgram`'s.
-
-        Args:
-            stage: The stage.
-            *args: See `StageProgram`.
-            given: Name of a value that enters -> OrtValue in which every run finds it.
-            **options: See `StageProgram`.
-        """
+        """Load a stage; every run finds `given` values that enter it in these OrtValues."""
         self._given = given
         enters = tuple(name for name in stage.enters if name not in given)
         super().__init__(Stage(stage.model, enters, stage.leaves), *args, **options)
@@ -152,16 +145,9 @@ class OpenVinoStages:
     ) -> None:
         """Take a stage apart, and load its parts.
 
-        Args:
-            stage: The stage; it is changed.
-            info: The description of the whole step.
-            sets: See `Program`.
-            targets: See `StageProgram`.
-            providers: OpenVINO, and properties of its.
-            device: The host.
-            options: Threads; 0 leaves the choice to OpenVINO.
-            updates: Whether the stage computes next states.
-            shapes: Of all feeds; None leaves them free.
+        The stage is changed. `providers` is OpenVINO with properties of its; 0 threads in `options`
+        leave the choice to it. `updates` tells whether the stage computes next states, and free
+        `shapes` are None. See `StageProgram` for the rest.
 
         Raises:
             RunError: An engine cannot load its part.
@@ -224,12 +210,8 @@ class OpenVinoStages:
 def _numbers(before: Stage, tensors: Stage, elsewhere: Collection[str]) -> dict[str, Any]:
     """Return an OrtValue for each number that one stage hands on to the other, to be bound once.
 
-    Binding eight numbers anew in every step takes some 0.2 ms of the 4 of a small network's.
-
-    Args:
-        before: The stage that computes them.
-        tensors: The one that reads them.
-        elsewhere: Names of values that are written to memory of their own.
+    Binding eight numbers anew in every step takes some 0.2 ms of the 4 of a small network's. What
+    is `elsewhere` is written to memory of its own.
     """
     found: dict[str, Any] = {}
     for value in before.model.graph.outputs:

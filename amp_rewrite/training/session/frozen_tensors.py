@@ -53,11 +53,7 @@ class FrozenTensors:
         }
 
     def replace(self, tensors: Mapping[str, Array], where: object) -> None:
-        """Put tensors in the place of constants; what was compiled with the old ones is stale.
-
-        Args:
-            tensors: What `fitting` returned.
-            where: Where they come from, for errors.
+        """Put what `fitting` returned in the place of constants; what was compiled before is stale.
 
         Raises:
             CheckpointError: The step stores one in a type that cannot hold its numbers; nothing is

@@ -69,9 +69,6 @@ class InputChecks:
     def refuse_one(self, lengths: Mapping[str, int]) -> None:
         """Refuse a batch of one example where the step normalizes over the batch alone.
 
-        Args:
-            lengths: Name of a length -> length.
-
         Raises:
             FeedError: It is one.
         """

@@ -27,9 +27,7 @@ def join_updates(model: ir.Model) -> None:
     number where all that the function computes is elementwise. ONNX Runtime inlines each call as a
     dozen nodes, and takes time in the square of the nodes that can run at once to load a model: a
     step of a transformer, ten of whose 16 variables per layer are vectors, loads in half the time.
-
-    Args:
-        model: A step that computes what it needs and nothing else.
+    The model computes what it needs and nothing else.
     """
     joinable = {key for key, function in model.functions.items() if _is_elementwise(function)}
     for graph in list(graphs_in(model.graph)):

@@ -18,11 +18,6 @@ from amp_rewrite.training.step.step_info import StepInfo
 def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
     """Refuse what OpenVINO cannot do for a session, and warn of what it does otherwise.
 
-    Args:
-        info: The step.
-        options: What a user passed as session options, or None.
-        emulate: Whether low precision is to be emulated.
-
     Raises:
         OptionError: Options of ONNX Runtime, or emulation, are asked for.
         StepError: A state is a float64 tensor.

@@ -68,11 +68,6 @@ def begun_averages(
 ) -> dict[str, Array]:
     """Return averages that begin at the weights that were found, and their count at 0.
 
-    Args:
-        found: The tensors of a checkpoint that fit.
-        states: The states of a step.
-        averages: Variable -> the state that holds its average.
-
     Returns:
         State -> array, of the averages that the checkpoint lacks though it has the variable.
     """

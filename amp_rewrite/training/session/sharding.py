@@ -60,11 +60,7 @@ class Sharding(Protocol):
         ...
 
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
-        """Return what shard 0 reads, on every shard.
-
-        Args:
-            read: Reads the file; called on shard 0 only.
-        """
+        """Return what shard 0 reads, on every shard; `read` is called on shard 0 only."""
         ...
 
 
@@ -108,10 +104,7 @@ CURRENT: ContextVar[ShardContext | None] = ContextVar("amp_rewrite.shards", defa
 def sharding_of(shards: ShardContext | None, step: Step) -> Sharding | None:
     """Return a new session's part in training on several shards, or None if it runs on one.
 
-    Args:
-        shards: What the session was told; None is the context around it, for a step that sums over
-            shards.
-        step: What it runs.
+    `shards` of None is the context around it, for a step that sums over shards.
 
     Raises:
         OptionError: `shards` is not a context.

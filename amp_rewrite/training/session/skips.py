@@ -71,10 +71,7 @@ def skip_watches(info: StepInfo, default: int = 0) -> list[SkipWatch]:
     """Return what follows the skipped steps of a step: for each loss that has a limit.
 
     A loss scale of a user's class that tells no floor has that of DynamicLossScale by default.
-
-    Args:
-        info: The step.
-        default: The limit of a loss scale that sets none; 0 is never.
+    `default` is the limit of a loss scale that sets none; 0 is never.
     """
     if info.loss_scales:
         scales = {f"_{number}": scale for number, scale in enumerate(info.loss_scales)}

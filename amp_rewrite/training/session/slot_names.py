@@ -36,11 +36,6 @@ def by_slot(
 
     What the step has no slot for, though it has a state of this name, gets a name that says which
     slot it is. Two optimizers of one name have slots that cannot be told apart: these keep names.
-
-    Args:
-        tensors: State name -> array.
-        saved: What the checkpoint says of the slots in it.
-        states: The slots of the step.
     """
     if not saved or not states:
         return dict(tensors)
@@ -60,10 +55,6 @@ def by_slot(
 
 def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
     """Return the tensors of which a number alone says which slot they are, where numbers differ.
-
-    Args:
-        tensors: Those of a checkpoint that, or whose step, does not tell.
-        step: A step.
 
     Returns:
         State name -> why it cannot be told.

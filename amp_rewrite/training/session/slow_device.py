@@ -12,13 +12,7 @@ _PAYS = 7.0
 
 
 def reason_against(precision: str, device: Device, capability: float | None = None) -> str | None:
-    """Return why a step in low precision does not pay on a device; None if nothing is known.
-
-    Args:
-        precision: "float32", "float16" or "bfloat16".
-        device: Where it runs.
-        capability: The compute capability of a CUDA device, or None if it is not known.
-    """
+    """Return why a step in low precision does not pay on a device; None if nothing is known."""
     if precision not in LOW:
         return None
     if device.is_host:

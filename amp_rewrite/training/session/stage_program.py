@@ -72,11 +72,6 @@ class StageProgram(Program):
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Run once; add what leaves the stage to `values`, in which it finds what enters it.
 
-        Args:
-            current: Which set of states to read.
-            feeds: Data input -> array or OrtValue, checked.
-            values: Name -> OrtValue.
-
         Raises:
             RunError: ONNX Runtime reports an error.
         """

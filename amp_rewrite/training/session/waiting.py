@@ -15,13 +15,7 @@ class Waiting:
     """Knows how many batches have added to an update that is still to come."""
 
     def __init__(self, info: StepInfo, states: States, *, shards: bool) -> None:
-        """Keep where the batches are counted.
-
-        Args:
-            info: The step.
-            states: Those of the session.
-            shards: Whether gradients are summed over shards: each has sums of its own until then.
-        """
+        """Keep where batches are counted; over `shards` each has its own sums until an update."""
         self.steps, self._states, self._shards = info.accumulate, states, shards
         counter = info.having(COUNTER)
         self._counter = None if counter is None else counter.name

@@ -18,11 +18,7 @@ _APART = 6
 
 
 def move_blocks(model: ir.Model) -> None:
-    """Replace Concat of columns and of rows, in place.
-
-    Args:
-        model: A step whose types and shapes are known.
-    """
+    """Replace Concat of columns and of rows, in place, in a step of known types and shapes."""
     b = Builder(model, scope="blocks", part=Part.GRADIENT)
     for node in list(model.graph):
         parts = _parts(node)

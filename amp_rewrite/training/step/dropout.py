@@ -34,11 +34,7 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     """Replace every Dropout of the main graph that is in training mode.
 
     `mask = hash(counter, node, position) >= ratio * 2^32 - 2^31`, and the output is
-    `where(mask, data / (1 - ratio), 0)`.
-
-    Args:
-        model: A training step; changed in place.
-        seed: The counter begins at a number derived from it.
+    `where(mask, data / (1 - ratio), 0)`. The counter begins at a number derived from `seed`.
 
     Returns:
         The state that counts the steps; nothing if no Dropout trains.
@@ -97,11 +93,7 @@ def spread_masks(model: ir.Model, rank: int) -> None:
     """Give one of several shards masks of its own; the state that counts stays that of all.
 
     The masks are those of a step `rank * 0x5851F42D` later, modulo 2^31: far from any that another
-    shard meets.
-
-    Args:
-        model: A training step; changed in place.
-        rank: The number of the shard; 0 changes nothing.
+    shard meets. Rank 0 changes nothing.
     """
     counter = next((v for v in model.graph.inputs if v.name == COUNTER), None)
     if counter is None or not rank:

@@ -44,11 +44,8 @@ def with_underflow(model: ir.Model, info: StepInfo) -> StepInfo:
     """Add the nodes of the fetch to a step; return the description that knows it.
 
     The samples of all gradients become one matrix, so that the elements of all are counted by five
-    nodes, whatever the number of variables.
-
-    Args:
-        model: A step with everything that can be fetched; changed in place.
-        info: Its description.
+    nodes, whatever the number of variables. The step has everything that can be fetched, and is
+    changed in place.
 
     Raises:
         FetchError: The step does not say which values carry gradients.

@@ -22,10 +22,8 @@ def inference_of(
 ) -> tuple[ir.Model, StepInfo]:
     """Return the part of a step that computes `fetches` in inference mode.
 
-    Args:
-        whole: A step with everything that can be fetched; not changed.
-        info: Its description.
-        fetches: Names of values that do not depend on gradients.
+    The step has everything that can be fetched, and is not changed; `fetches` do not depend on
+    gradients.
 
     Returns:
         A model without updates, whose states have to be fed, and its description.

@@ -25,11 +25,6 @@ _SCALAR = re.compile(r"(loss_scale|good_steps|skipped_steps|consecutive_skips|gr
 def check_info(info: StepInfo, graph: ir.Graph, where: object) -> None:
     """Refuse a description that does not fit its graph.
 
-    Args:
-        info: The description.
-        graph: The main graph of the step.
-        where: The file, for errors.
-
     Raises:
         StepError: It does not.
     """

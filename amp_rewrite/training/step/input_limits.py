@@ -50,12 +50,7 @@ class InputLimits:
 
 
 def input_limits(graph: ir.Graph, inputs: Iterable[str]) -> InputLimits:
-    """Return what the data inputs of a step may hold, as far as its operators tell.
-
-    Args:
-        graph: The step.
-        inputs: The names of its data inputs.
-    """
+    """Return what the data inputs of a step may hold, as far as its operators tell."""
     names = set(inputs)
     values = [value for value in graph.inputs if value.name in names]
     found = {str(v.name): tuple(_ranges(v)) for v in values if v.dtype and v.dtype.is_integer()}

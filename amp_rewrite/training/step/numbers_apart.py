@@ -31,9 +31,7 @@ _BRANCHES = "If"
 def numbers_apart(model: ir.Model, states: Collection[str]) -> tuple[Stage | None, ...]:
     """Return the stages before, of and after the tensors; None for one with nothing to compute.
 
-    Args:
-        model: A step, or a stage of it, without functions; types are known. It is changed.
-        states: The names of the step's states.
+    Types are known; the model, a step or a stage of it without functions, is changed.
     """
     graph = model.graph
     known = _Known(graph, states)

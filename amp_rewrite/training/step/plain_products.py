@@ -14,11 +14,7 @@ from amp_rewrite.training.builder.builder import Builder
 
 
 def spell_out_products(model: ir.Model) -> None:
-    """Replace Gemm that neither scale nor lack an operand, in place.
-
-    Args:
-        model: A step whose types and shapes are known.
-    """
+    """Replace Gemm that neither scale nor lack an operand, in place; types and shapes are known."""
     b = Builder(model, scope="products", part=Part.GRADIENT)
     for node in list(model.graph):
         given = node.inputs

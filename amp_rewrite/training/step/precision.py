@@ -38,10 +38,6 @@ def chosen_precision(precision: str | None) -> str:
 def low_of(precision: str | None, target: Target) -> Changes:
     """Return which low type options name for a step, whether anything of it becomes low or not.
 
-    Args:
-        precision: What the step computes in, or None.
-        target: Has a choice of low types, which the default may not be one of.
-
     Raises:
         OptionError: There is no such precision.
     """

@@ -30,10 +30,8 @@ _BYTE = 1 << 8
 def compute_random_in_32_bits(model: ir.Model) -> None:
     """Replace the int64 arithmetic of random numbers, and their comparisons, in place.
 
-    Keys, which are single numbers, stay int64 but for their last step, which wraps them.
-
-    Args:
-        model: A step whose types are known.
+    Keys, which are single numbers, stay int64 but for their last step, which wraps them. Types are
+    known.
     """
     b = Builder(model, scope="random32", part=Part.RANDOM)
     for node in list(model.graph):

@@ -18,10 +18,6 @@ from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 def read_info(model: ir.Model, where: object = None) -> StepInfo:
     """Return the description of a step model.
 
-    Args:
-        model: A model that `build_step` made, perhaps saved and loaded since.
-        where: The file, for errors.
-
     Raises:
         StepError: The model is not a step model, a later version wrote it, or what it says of
             itself cannot be, or is not so.

@@ -32,9 +32,7 @@ _ELEMENTS = "Add Sub Mul Div Neg Abs Sign Sqrt Reciprocal Pow Max Min Where Cast
 def separate_updates(model: ir.Model, states: Collection[str]) -> None:
     """Compute large outputs apart that share operators of one element, in place.
 
-    Args:
-        model: A step whose types and shapes are known.
-        states: The names of the step's states.
+    Types and shapes are known.
     """
     graph = model.graph
     counter = next((v for v in graph.inputs if v.name in states and _counts(v)), None)

@@ -28,13 +28,7 @@ class Stage:
 
 
 def stage_of(model: ir.Model, enters: Iterable[ir.Value], leaves: Sequence[ir.Value]) -> Stage:
-    """Return the part of a step that computes some values from others.
-
-    Args:
-        model: The step, whose types are known; not changed.
-        enters: Values that others compute.
-        leaves: Values that it computes.
-    """
+    """Return the part of a step of known types that computes some values from others."""
     part = clone(model)
     graph = part.graph
     values = values_by_name(graph)

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def make_input(graph: ir.Graph, value: ir.Value, state: State) -> ir.Value:
-    """Make the value of a state a graph input whose default is the initial value, in place.
-
-    Args:
-        graph: The graph of the step.
-        value: The value in it that nodes read; returned.
-        state: The state, whose name the input gets.
-    """
+    """Make the value of a state a graph input whose default is the initial value, in place."""
     tensor = _as_tensor(state.initial, state.name)
     if not value.is_graph_input():
         graph.inputs.append(value)
@@ -43,12 +37,7 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str]) 
     """Return the value that becomes the output of a state, under its name.
 
     A value that users know by its own name, or that is not a result of a node, is copied.
-
-    Args:
-        graph: The graph of the step, in which `make_input` has made the state an input.
-        value: What the update computes.
-        state: The state.
-        known: The names by which users know values.
+    `make_input` has made the state an input.
 
     Raises:
         StepError: The update has another type than the state.

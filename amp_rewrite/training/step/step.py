@@ -130,10 +130,6 @@ def read_step(source: Source) -> Step:
 def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     """Return a step with everything that can be fetched.
 
-    Args:
-        train_op: What `Optimizer.minimize` returned; not changed.
-        seed: Where the random numbers of Dropout begin.
-
     Raises:
         StepError: It is no TrainOp, or an update does not fit its state.
         OptionError: The seed is not an integer.

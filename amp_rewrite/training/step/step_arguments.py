@@ -69,10 +69,7 @@ def fetch_names(
 ) -> tuple[str, ...]:
     """Return the names of what a session is to fetch, each once.
 
-    Args:
-        info: The description of the step.
-        fetches: A name, names, or None for what is fetched without being asked for.
-        updates: Whether a step is run; otherwise the forward pass only.
+    None is what is fetched without being asked for; without `updates` only the forward pass runs.
 
     Raises:
         FetchError: They are no names, or there are none and no state to update either.

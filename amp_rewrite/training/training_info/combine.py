@@ -21,11 +21,6 @@ def combine_all(
 
     Each sees the tensors that those before it have updated.
 
-    Args:
-        model: The inference model.
-        infos: The training_info; not changed.
-        base_dir: The folder of external data of the algorithms.
-
     Returns:
         The training_info with the names that values have in the combined graph.
 
@@ -52,11 +47,6 @@ def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = 
 
     Nodes of the algorithm may read any value of the inference graph. An input that both declare is
     one input.
-
-    Args:
-        model: The inference model.
-        algorithm: `TrainingInfoProto.algorithm`; not changed.
-        base_dir: The folder of external data of the algorithm.
 
     Raises:
         GraphError: The algorithm is not valid.

@@ -49,11 +49,7 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
     The tensors of xs and zs are independent, even where one is computed from another, and those of
     zs are held constant. Where an input of the node is not the value that its name denotes, the
     nodes in between are repeated on the inputs. The seed is a tensor of ones: the derivative of the
-    sum of y's elements.
-
-    Args:
-        node: A Gradient node that is resolved, in a sorted graph.
-        b: A builder for the node's graph.
+    sum of y's elements. The node is resolved, in a sorted graph.
 
     Raises:
         TrainingInfoError: Something is not a floating-point tensor.

@@ -22,11 +22,6 @@ def run_initialization(
 ) -> None:
     """Run an initialization on ONNX Runtime and bind what it gives, in place.
 
-    Args:
-        model: The inference graph with the algorithm.
-        info: What `model` was made from.
-        base_dir: The folder of external data of the initialization.
-
     Raises:
         GraphError: The initialization is not valid.
         TrainingInfoError: A binding names nothing, or a value does not fit its initializer.
@@ -71,12 +66,7 @@ def _assign(value: ir.Value, array: np.ndarray[Any, Any], where: str) -> None:
 def write_initialization(
     info: onnx.TrainingInfoProto, initial: Mapping[str, ir.TensorProtocol]
 ) -> None:
-    """Fill the initialization of a training_info, for tensors that few numbers describe.
-
-    Args:
-        info: Its initialization and initialization_binding are extended.
-        initial: Initializer -> its initial value.
-    """
+    """Fill the initialization of a training_info, for tensors that few numbers describe."""
     graph = info.initialization
     graph.name = "initialization"
     for name, tensor in initial.items():

@@ -61,11 +61,6 @@ def find_roles(graph: ir.Graph, updates: Mapping[str, str], own: Collection[str]
     tensors are variables, their gradients, and slots. What no optimizer reads is a variable if it
     is of a floating-point type, else a slot. What a Gradient differentiates is the loss, else the
     only floating-point scalar among the outputs that are no update.
-
-    Args:
-        graph: The combined graph.
-        updates: Initializer -> its value after the step.
-        own: The outputs of the algorithm that are no update.
     """
     states: dict[str, str] = {}
     updated = {following: name for name, following in updates.items()}

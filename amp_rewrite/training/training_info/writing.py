@@ -224,10 +224,6 @@ def _shared_nodes(training: ir.Graph, inference: ir.Graph) -> set[ir.Node]:
 
     Those have (1) the same operator and attributes, (2) the same names of inputs and outputs, and
     (3) inputs, those of their subgraphs included, that are shared as well.
-
-    Args:
-        training: The graph of a training step, sorted.
-        inference: The graph that it began as.
     """
     known = {_key(node): node for node in inference}
     names = {v.name for v in (*inference.inputs, *inference.initializers.values())}

@@ -32,14 +32,7 @@ def lengths_from(shape: Sequence[int | None] | None, axis: int) -> Sequence[int 
 
 
 def normal(op: Operation, together: float, scale: int, bias: int) -> Interval:
-    """Bound numbers of mean square 1 times a scale plus a bias.
-
-    Args:
-        op: The node.
-        together: How many elements are normalised together.
-        scale: Which input is the scale.
-        bias: Which one is the bias.
-    """
+    """Bound numbers of mean square 1, normalised `together`, times a scale plus a bias."""
     result = i.symmetric(math.sqrt(together) * _ROOM)
     result = i.multiply(result, op.of(scale)) if op.has(scale) else result
     return i.add(result, op.of(bias)) if op.has(bias) else result

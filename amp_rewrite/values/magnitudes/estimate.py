@@ -133,10 +133,6 @@ def _joined(parts: Sequence[Estimate], whole: Callable[[Iterable[float]], float]
     """Return the degree of what consists of several parts: a large one that is known leaves less.
 
     With bytes for inputs, a part is `BYTE ** degree` times as large.
-
-    Args:
-        parts: The parts.
-        whole: Makes the size of the whole of those of the parts.
     """
     sized = [p for p in parts if p.size] or parts
     degree = max(p.degree for p in sized)

@@ -44,11 +44,7 @@ def estimates_of(
 
     One is computed when it, or one behind it, is asked for. `estimates[v]` is None where nothing is
     known. Inputs are taken to be normalised (mean 0, deviation 1) unless their interval says more.
-
-    Args:
-        type_graph: The model.
-        intervals: What its values are bound to be.
-        variables: Graph inputs that are training variables: weights, of which nothing is known.
+    `variables` are graph inputs that are training variables: weights, of which nothing is known.
     """
     return Estimates(type_graph, intervals, variables)
 

@@ -20,11 +20,7 @@ class Emitter:
     """
 
     def __init__(self, numbers: count[int] | None = None) -> None:
-        """Begin without nodes.
-
-        Args:
-            numbers: Where names get their numbers from; emitters of one function share it.
-        """
+        """Begin without nodes; emitters of one function share the `numbers` of names."""
         self.nodes: list[ir.Node] = []
         self._numbers = count() if numbers is None else numbers
 

@@ -176,15 +176,7 @@ class _Cell:
     def __init__(
         self, e: Emitter, node: Description, hidden: int, direction: int, weights: dict[str, Any]
     ) -> None:
-        """Split the weights by gate.
-
-        Args:
-            e: Makes the nodes that all steps share.
-            node: The recurrent node.
-            hidden: The length of a state.
-            direction: Which direction.
-            weights: Its W, R, B and P without the axis of directions; None for those it lacks.
-        """
+        """Split the weights of a direction, W, R, B and P without that axis or None, by gate."""
         self._node, self._hidden = node, hidden
         self._activations = node.activations_of(direction)
         self._w, self._r, self._bias = weights["W"], weights["R"], weights["B"]

@@ -13,15 +13,7 @@ from amp_rewrite.training.builder.known import Length
 def extra_output(
     b: Builder, node: ir.Node, index: int, dtype: ir.DataType, dims: Sequence[Length] | None
 ) -> ir.Value:
-    """Return an optional output of a node, which gets it if it has none.
-
-    Args:
-        b: The builder.
-        node: A node of the forward graph; may be changed.
-        index: Which output.
-        dtype: Its element type.
-        dims: Its lengths, None for an unknown rank.
-    """
+    """Return an optional output of a forward node, which gets it if it has none."""
     if len(node.outputs) <= index:
         node.resize_outputs(index + 1)
     for value in node.outputs[1:]:

@@ -79,11 +79,7 @@ def static(lengths: Sequence[int | None] | None) -> Lengths | None:
 def read_window(node: ir.Node, b: Builder, x: ir.Value, kernel: Lengths | None = None) -> Window:
     """Return the window of a convolution or a pooling node over x.
 
-    Args:
-        node: Its attributes say the window.
-        b: The builder.
-        x: (N, C, *lengths), what the window moves over.
-        kernel: The taps, where the node does not say them.
+    x is (N, C, *lengths); `kernel` has the taps where the node does not say them.
 
     Raises:
         GradientError: auto_pad pads by lengths that are not known.
