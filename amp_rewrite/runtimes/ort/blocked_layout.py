@@ -22,14 +22,15 @@ _CHANNELS = 16
 @cache
 def channel_block() -> int:
     """Return how many channels lie side by side on this machine's CPU; 0 where none do."""
+    fed = np.arange(2 * _CHANNELS, dtype=np.float32).reshape(1, _CHANNELS, 1, 2)
     x, y = (ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT)) for n in "xy")
-    x.shape = ir.Shape([1, _CHANNELS, 1, 2])
+    x.shape = ir.Shape(fed.shape)
     node = ir.Node(DOMAIN, "ReorderInput", [x], outputs=[y])
     imports = {"": 17, DOMAIN: VERSION}
     model = ir.Model(ir.Graph([x], [y], nodes=[node], opset_imports=imports), ir_version=8)
     try:
         session = Session(model, options=session_options(threads=1))
-        (found,) = session.run({"x": np.arange(2 * _CHANNELS, dtype=np.float32).reshape(x.shape)})
+        (found,) = session.run({"x": fed})
     except RunError:
         return 0
     block = int(np.flatnonzero(found.reshape(-1) == 1)[0])  # the first channel's second position
