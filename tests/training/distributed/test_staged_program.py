@@ -106,7 +106,8 @@ def test_loss_scales_and_low_precision_are_those_of_one(conditional, precision):
     assert own["loss_scale/skipped_steps"] == states["loss_scale/skipped_steps"] == 0
     if precision == "float32":
         for key, array in own.items():
-            np.testing.assert_array_equal(array, states[key])
+            # One shard's convolutions are computed in blocks of channels, which adds up otherwise.
+            np.testing.assert_allclose(array, states[key], rtol=1e-5, atol=1e-6)
 
 
 def test_local_gradients_and_sums_can_be_fetched():
