@@ -79,12 +79,13 @@ def raise_opset(
     if arguments.switch("inline_functions", inline_functions):
         inline(original)
     before = original.graph.opset_imports.get("", opset)
+    if before == opset:
+        return RaisedModel(original, before, opset)
     raised = convert_opset(original, opset)
     error = checker_error(raised)
     if error is not None and checker_error(original) is None:
         raise GraphError(f"onnx's version converter made a wrong model for opset {opset}: {error}")
-    doubt = None if opset == before else _compare(original, raised, seed)
-    return RaisedModel(raised, before, opset, doubt)
+    return RaisedModel(raised, before, opset, _compare(original, raised, seed))
 
 
 def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> RaisedModel:
