@@ -249,9 +249,13 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
     if step_description(flat):
         return None
     advice = found.report.opset_advice
-    if advice is None:
-        return found.report.opset if _cuts_factors(options) else None
-    return advice.opset
+    if advice is not None:
+        return advice.opset
+    if not _cuts_factors(options):
+        return None
+    from amp_rewrite.rewriting.fold_factors import AROUND  # it takes onnx_ir
+
+    return found.report.opset if flat.nodes_of(*AROUND) else None
 
 
 def _cuts_factors(options: RewriteOptions) -> bool:

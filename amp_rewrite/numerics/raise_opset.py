@@ -20,7 +20,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.api import rewrite
-from amp_rewrite.rewriting.fold_factors import fold_factors
+from amp_rewrite.rewriting.fold_factors import AROUND, fold_factors
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import RaisedOpset
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -97,6 +97,8 @@ def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> Ra
         low: The type that it is to get.
         seed: Of the made-up inputs.
     """
+    if not any(node.op_type in AROUND for node in raised.model.graph):
+        return raised
     folded = load(raised.model)
     count = fold_factors(folded, low)
     try:

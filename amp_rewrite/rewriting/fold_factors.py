@@ -33,6 +33,9 @@ from amp_rewrite.rewriting.constant_inputs import (
 )
 from amp_rewrite.rewriting.scale_weights import scale_weights
 
+# operators: those without which there is nothing to fold.
+AROUND = ("Conv", "Div")
+
 # operators: those whose constants go into weights.
 _LINEAR = ("Add", "Mul")
 
