@@ -74,6 +74,7 @@ def raise_opset(
         OptionError: The converter cannot do it, or an argument is impossible.
         GraphError: What it made is not valid, or gives other outputs.
     """
+    opset = arguments.integer("opset", opset)
     seed = arguments.integer("seed", seed)
     original = load(source)
     if arguments.switch("inline_functions", inline_functions):
@@ -131,6 +132,7 @@ def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
         expected = first.run(feeds)
     except (DataError, RunError, RuntimeMissingError) as error:
         return str(error)
+    del first  # one session at a time
     try:
         found = Evaluator(raised).run(feeds)
     except RunError as error:

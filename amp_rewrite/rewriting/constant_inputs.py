@@ -37,8 +37,11 @@ def held_by(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 def number(value: ir.Value | None) -> float | None:
     """Return a constant of one number that gives what it is combined with no other rank."""
-    held = constant(value)
-    return float(held.ravel()[0]) if held is not None and held.size == 1 and held.ndim < 2 else None
+    held = held_by(value)
+    if held is None or held.size != 1 or len(held.shape) > 1:
+        return None
+    numbers = constant(value)
+    return None if numbers is None else float(numbers.ravel()[0])
 
 
 def stored(node: ir.Node, numbers: Any, name: str) -> ir.Value:
