@@ -5,7 +5,7 @@ Its JSON, version 1; all times are microseconds:
     {"version": 1, "runtime": "openvino 2026.4.1", "device": "AMD EPYC 9B14, 2 threads",
      "source": "tools/measure_costs.py",
      "families": {"product": ["MatMul", "Gemm"], "elementwise": ["Add", "com.microsoft::Gelu"]},
-     "with_products": ["Attention", "Gelu"],
+     "with_products": ["Attention", "Gelu"], "one_type": ["RotaryEmbedding"],
      "costs": [{"family": "product", "type": "float32", "from": 0,
                 "call": 2.5, "element": 1.2e-4, "mac": 1.1e-5}, ...],
      "casts": [{"to": "bfloat16", "producer": "*", "consumer": "*", "call": 2, "element": 1e-4}],
@@ -14,7 +14,8 @@ Its JSON, version 1; all times are microseconds:
 
 `families` name operators as traits.py does, and groups of lists/fusions by their pattern.
 `with_products`, which may be left out, are patterns of values/patterns whose nodes are computed,
-and rounded, together with the products among them or the one in front. A row of
+and rounded, together with the products among them or the one in front; those of `one_type`, which
+may be left out as well, are one operator there if all of their nodes have one type. A row of
 `costs` is for nodes of a family that compute in a type: what a call takes, plus what each element
 takes that it reads or writes, weights included, plus what each multiply-accumulate takes. Of the
 rows of a family and type the last counts whose `from` is not above the size of the node, its
@@ -95,6 +96,7 @@ class CostTable:
         source: What measured it.
         families: Operator, or pattern of a fused group -> its family.
         with_products: The patterns that are computed together with a product.
+        one_type: The patterns that are one operator if their nodes have one type.
         rates: (family, name of a type) -> the rates by ascending size.
         casts: The rates of casts; the first that fits counts.
         joins: (family of the producer, family of the consumer, name of a type) -> what they save.
@@ -106,6 +108,7 @@ class CostTable:
     source: str
     families: Mapping[str, str]
     with_products: frozenset[str]
+    one_type: frozenset[str]
     rates: Mapping[tuple[str, str], tuple[Rate, ...]]
     casts: tuple[CastRate, ...]
     joins: Mapping[tuple[str, str, str], Rate]
@@ -200,6 +203,7 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
         data["source"],
         families,
         frozenset(data.get("with_products", ())),
+        frozenset(data.get("one_type", ())),
         {key: tuple(sorted(rows, key=lambda rate: rate.least)) for key, rows in rates.items()},
         casts,
         joins,

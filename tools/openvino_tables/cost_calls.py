@@ -44,6 +44,9 @@ class Call:
 WITH_PRODUCTS = ("Attention", "BiasGelu", "Gelu", "SiLU")
 """Patterns of which OpenVINO makes one call, or a part of the product in front, in either type."""
 
+ONE_TYPE = ("RotaryEmbedding",)
+"""Patterns of which OpenVINO makes one call if no cast stands among their nodes."""
+
 FAMILIES: dict[str, tuple[str, ...]] = {
     "product": ("MatMul", "Gemm", "com.microsoft::FusedMatMul"),
     "attention": ("com.microsoft::Attention",),

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from cost_calls import CALLS, FAMILIES, SPLITS, WITH_PRODUCTS, Call, model_of
+from cost_calls import CALLS, FAMILIES, ONE_TYPE, SPLITS, WITH_PRODUCTS, Call, model_of
 from cost_pairs import pairs
 from cost_timing import TYPES, fitted, microseconds
 
@@ -129,6 +129,7 @@ def main() -> None:
         "device": device(options.threads),
         "source": "tools/openvino_tables/measure_costs.py",
         "with_products": WITH_PRODUCTS,
+        "one_type": ONE_TYPE,
         "families": FAMILIES,
         "costs": [*rates(options)],
         "casts": measured.casts if measured else [],

@@ -182,13 +182,16 @@ class CheapestRegions:
             of_product = has(called(graph.nodes[maker]), Trait.CONTRACTS)
             if of_product or (maker in found and self._time.reads_one_value(reader)):
                 found.add(reader)
-        names = self._weighing.table.with_products
-        for group in find_groups(graph, [p for p in PATTERNS if p.name in names]):
-            members = [v for node in group.nodes for v in graph.vertices_of(node)]
+        for members in self._groups(self._weighing.table.with_products):
             makers = (v for m in members for v in (m, *graph.predecessors(m)))
             if any(v in found or has(graph.operator_of(v), Trait.CONTRACTS) for v in makers):
                 found.update(members)
         return graph.mask(found)
+
+    def _groups(self, names: Collection[str]) -> Iterator[list[int]]:
+        """Yield the vertices of the groups of these patterns."""
+        for group in find_groups(self._graph, [p for p in PATTERNS if p.name in names]):
+            yield [v for node in group.nodes for v in self._graph.vertices_of(node)]
 
     @property
     def _least_saved(self) -> float:
@@ -300,7 +303,7 @@ class CheapestRegions:
         graph, sets = self._graph, list[Iterable[int]]()
         for fused in self._context.groups:
             sets += [fused.results, fused.tail] if fused.tail else [fused.core]
-        sets += self._context.clusters
+        sets += [*self._context.clusters, *self._groups(self._weighing.table.one_type)]
         sets += [
             (vertex, *graph.successors(vertex))
             for vertex, mark in self._painting.marks.items()

@@ -368,6 +368,28 @@ def test_what_is_a_part_of_a_pattern_with_products_is_rounded_with_them(
     assert low_operators(rewritten(alone, target="fast")) == []
 
 
+TURNED = """g (float[4,4] x, float[4,4] w, float[4,4] co, float[4,4] si) => (float[4,4] y)
+<int64[1] zero = {0}, int64[1] two = {2}, int64[1] four = {4}, int64[1] axis = {1}> {
+b = MatMul(x, w) m = Mul(b, co) lo = Slice(b, zero, two, axis) hi = Slice(b, two, four, axis)
+n = Neg(hi) t = Concat<axis = 1>(n, lo) r = Mul(t, si)
+s = Add(m, r) y = MatMul(s, w) }"""
+"""A rotary embedding between two products."""
+
+
+def test_a_rotary_embedding_that_is_one_operator_has_one_type(use: Any) -> None:
+    # The sum takes 4 more low, and three casts around it take 3.
+    families = {**FAMILIES, "sum": ["Add"], "elementwise": ["Mul", "Neg"], "softmax": ["Softmax"]}
+    table = {**flat_table(product=(20, 6), elementwise=(9, 1)), "families": families}
+    sums = [("float32", 2), ("float16", 6)]
+    table["costs"] += [{"family": "sum", "type": t, "call": call} for t, call in sums]
+    use(table)
+    low = low_operators(rewritten(TURNED, target="fast"))
+    assert (low.count("Mul"), low.count("Add")) == (2, 0)
+    use({**table, "one_type": ["RotaryEmbedding"]})
+    low = low_operators(rewritten(TURNED, target="fast"))
+    assert (low.count("Mul"), low.count("Add")) == (2, 1)
+
+
 def test_what_stands_around_a_node_that_a_list_keeps_is_chosen_by_cost(use: Any) -> None:
     use(flat_table(product=(10, 6), elementwise=(8, 2)))
     lists, model = lists_of("float16"), CHAIN.replace("Relu", "Tanh")
