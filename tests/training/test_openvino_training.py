@@ -111,6 +111,9 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "computed again": minimized(momentum, recompute="every block"),
     "two losses": two_losses,
     "slots in bfloat16": minimized(lambda: optimizers.Momentum(0.01, 0.9, slot_dtype="bfloat16")),
+    "slots in bfloat16, accumulation": minimized(
+        lambda: optimizers.Momentum(0.01, 0.9, slot_dtype="bfloat16"), accumulate=2
+    ),
 }
 
 
