@@ -111,9 +111,6 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "computed again": minimized(momentum, recompute="every block"),
     "two losses": two_losses,
     "slots in bfloat16": minimized(lambda: optimizers.Momentum(0.01, 0.9, slot_dtype="bfloat16")),
-    "slots in bfloat16, accumulation": minimized(
-        lambda: optimizers.Momentum(0.01, 0.9, slot_dtype="bfloat16"), accumulate=2
-    ),
 }
 
 
@@ -152,6 +149,26 @@ def test_what_a_session_does_is_what_it_does_on_onnx_runtime(feature: str) -> No
         if found.info.averages:
             losses = [s.evaluate(fed, averaged=True)["loss"] for s in (found, expected)]
             near(losses[0], losses[1], "averaged")
+
+
+@pytest.mark.parametrize("kind", ["accumulated", "scaled"])
+def test_slots_are_rounded_alike_where_an_update_may_be_left_out(kind: str) -> None:
+    """Inside an If OpenVINO's Cast to bfloat16 cuts off: a fifth of them would be too small."""
+
+    def build() -> Any:
+        optimizer = optimizers.Momentum(0.01, 0.9, slot_dtype="bfloat16")
+        loss = amp.value(amp.load(network()), "loss")
+        if kind == "scaled":
+            return scaled(optimizer).minimize(loss)
+        return optimizer.minimize(loss, accumulate=2)
+
+    with TrainingSession(build(), [OPENVINO]) as found, TrainingSession(build()) as expected:
+        for step in range(2):
+            found.run(batch(step))
+            expected.run(batch(step))
+        states, wanted = found.state_dict(), expected.state_dict()
+        for name in ("first.weight/Momentum", "second.weight/Momentum"):
+            assert np.mean(states[name] != wanted[name]) < 0.02, name
 
 
 @pytest.mark.parametrize("mode", ["if", "select"])
