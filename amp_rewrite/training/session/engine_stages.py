@@ -37,6 +37,7 @@ from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bit
 from amp_rewrite.training.step.separate_updates import separate_updates
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
+from amp_rewrite.training.step.waiting_values import wait_by_arithmetic
 
 STATIC = 4
 """For so many shapes of the feeds a step is compiled each: a batch, the last one of an epoch, and
@@ -160,6 +161,7 @@ class OpenVinoStages:
             make_static(model, shapes)
         model.meta.pop(PREPARED_KEY, None)
         record_types(model)
+        wait_by_arithmetic(model)
         choose_rounded(model.graph)
         compute_random_in_32_bits(model)
         if shapes is not None:
