@@ -5,7 +5,8 @@
     python benchmarks/bench.py train --torch-python PYTHON  an interpreter that has torch
     python benchmarks/bench.py train --engines           on OpenVINO too, and PyTorch in bfloat16
     python benchmarks/bench.py train gpt_lora --engines --add --json FILE
-                                                         the same, network by network
+                                                         the same, network by network; the file
+                                                         names the command for all of them
     python benchmarks/bench.py train --profile mlp       what the time of a step goes to
     python benchmarks/bench.py train --build             size and building time of bert-base's step
     python benchmarks/bench.py train --layers 12 24 48   building time of steps of so many layers
@@ -321,8 +322,16 @@ def compare_all(names: list[str], options: argparse.Namespace, words: list[str])
         rows += compare([name], options.rounds, options.seconds, options.torch_python, tools)
         rows.sort(key=lambda row: OF_ENGINES.index(row["network"]))
         if options.json is not None:
-            Results.of(shlex.join(words), rows, versions).write(options.json)
-    report("train", words, rows, options.json, versions)
+            Results.of(shlex.join(whole(words, rows)), rows, versions).write(options.json)
+    report("train", whole(words, rows), rows, options.json, versions)
+
+
+def whole(words: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return the command that measures all rows at once, given the one that measured the last."""
+    names = tuple(dict.fromkeys(row["network"] for row in rows))
+    options = [word for word in words[1:] if word not in (*OF_ENGINES, "--add")]
+    usual = OF_ENGINES if "--engines" in options else NETWORKS
+    return [words[0], *([] if names == usual else names), *options]
 
 
 if __name__ == "__main__":

@@ -306,7 +306,6 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "scaling": scaling,
     "startup": startup,
     "train": train,
-    "engines": train,
     "layers": layers,
     "exported": exported,
     "judges": judges,

@@ -154,6 +154,10 @@ def _behind(b: Builder, value: ir.Value, nothing: ir.Value) -> ir.Value:
 def _repeated(b: Builder, node: ir.Node, copies: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
     """Add a node once more, with copies of its inputs; return its outputs."""
     inputs = [None if value is None else copies.get(value, value) for value in node.inputs]
+    if node.op_type == "BatchNormalization" and node.attributes.get_int("training_mode", 0):
+        # ONNX Runtime's kernel may write over the running statistics that it reads, and does not
+        # need: they would move twice, or in a step that fails. It gets zeros.
+        inputs[3:] = [None if v is None else b.shaped_like(b.sub(v, v), v) for v in inputs[3:]]
     made = ir.Node(
         node.domain,
         node.op_type,

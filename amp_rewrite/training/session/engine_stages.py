@@ -14,6 +14,7 @@ from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.freed_memory import give_back
+from amp_rewrite.runtimes.openvino.wide_arithmetic import FedIntegers
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
 from amp_rewrite.runtimes.ort.providers import check_form
@@ -29,12 +30,14 @@ from amp_rewrite.training.session.program import WHAT, StateTensors
 from amp_rewrite.training.session.stage_program import StageProgram
 from amp_rewrite.training.step.blocks_to_space import move_blocks
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
+from amp_rewrite.training.step.decided import choose_rounded
 from amp_rewrite.training.step.numbers_apart import numbers_apart
 from amp_rewrite.training.step.plain_products import spell_out_products
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
 from amp_rewrite.training.step.separate_updates import separate_updates
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
+from amp_rewrite.training.step.waiting_values import wait_by_arithmetic
 
 STATIC = 4
 """For so many shapes of the feeds a step is compiled each: a batch, the last one of an epoch, and
@@ -158,6 +161,8 @@ class OpenVinoStages:
             make_static(model, shapes)
         model.meta.pop(PREPARED_KEY, None)
         record_types(model)
+        wait_by_arithmetic(model)
+        choose_rounded(model.graph)
         compute_random_in_32_bits(model)
         if shapes is not None:
             convolve_gradients(model)
@@ -246,6 +251,7 @@ class OpenVinoProgram:
         """Keep a model; it is compiled when it is fed. The arguments are `OpenVinoStages`'s."""
         self.info = info
         self._model, self._sets, self._options = model, sets, options
+        self._integers = FedIntegers(model.graph, WHAT)
         self._known: dict[tuple[tuple[str, Lengths], ...], OpenVinoStages] = {}
         self._open: OpenVinoStages | None = None
         self._takes_open = True
@@ -253,6 +259,7 @@ class OpenVinoProgram:
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Do what `Program.run` does."""
         check_fed_integers(feeds)
+        self._integers.warn(feeds)
         values: dict[str, Any] = {}
         compiled = len(self._known), self._open
         self._stages({n: feed_shape(f) for n, f in feeds.items()}).compute(current, feeds, values)

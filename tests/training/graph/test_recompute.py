@@ -16,6 +16,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.keys import RECOMPUTED_KEY
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.optimizers import Adam, GradientDescent
+from amp_rewrite.runtimes.ort.binding import Binding
 
 RANDOM = np.random.default_rng(4)
 FEEDS = {"x": RANDOM.normal(size=(4, 8)).astype(np.float32)}
@@ -119,6 +120,53 @@ def test_dropout_drops_the_same_again(which: Any) -> None:
             found.append(session.state_dict())
     for name, array in found[0].items():
         np.testing.assert_allclose(found[1][name], array, rtol=1e-5, atol=1e-6)
+
+
+def normalized() -> ir.Model:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 8] x) => (float loss) <float[8] one = {1, 1, 1, 1, 1, 1, 1, 1},
+        float[8] bias = {0, 0, 0, 0, 0, 0, 0, 1}, float[8] mean = {0, 0, 0, 0, 0, 0, 0, 1},
+        float[8] var = {1, 1, 1, 1, 1, 1, 1, 1}> {
+        a = MatMul(x, w)
+        d = Tanh(a)
+        c = MatMul(d, v)
+        e = BatchNormalization(c, one, bias, mean, var)
+        k = Tanh(e)
+        y = MatMul(k, w)
+        s = Mul(y, y)
+        loss = ReduceMean<keepdims = 0>(s)
+    }"""
+    return with_weights(text)
+
+
+@pytest.mark.parametrize("conditional", [None, "if", "select"])
+def test_running_statistics_move_once(
+    conditional: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for which in (None, lambda node: node.op_type != "MatMul"):
+        optimizer: Any = GradientDescent(0.1)
+        if conditional is not None:
+            optimizer = amp.LossScaleOptimizer(optimizer, "dynamic", conditional=conditional)
+        op = optimizer.minimize(amp.value(normalized(), "loss"), recompute=which)
+        with amp.TrainingSession(op) as session:
+            for _ in range(3):
+                session.run(FEEDS)
+            found.append(session.state_dict())
+            with monkeypatch.context() as patch:
+                run = Binding.run
+
+                def interrupted(*given: Any, run: Any = run) -> None:
+                    run(*given)
+                    raise KeyboardInterrupt
+
+                patch.setattr(Binding, "run", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    session.run(FEEDS)
+            for name, array in session.state_dict().items():
+                np.testing.assert_array_equal(array, found[-1][name], err_msg=name)
+    for name, array in found[0].items():
+        np.testing.assert_allclose(found[1][name], array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("conditional", ["if", "select"])

@@ -99,11 +99,16 @@ def test_slots_of_float64_and_of_nothing_stay_as_they_are(dense_model: Any) -> N
             assert session.state_dict()["w/Momentum"].dtype == dtype
 
 
-def test_a_skipped_step_changes_no_low_state(dense_model: Any) -> None:
+@pytest.mark.parametrize("slot_dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("conditional", ["if", "select"])
+def test_a_skipped_step_changes_no_low_state(
+    conditional: str, slot_dtype: str, dense_model: Any
+) -> None:
     model = dense_model(np.ones((8, 8), np.float32))
     amp.store_weights(model, "w", "bfloat16")
-    inner = Adam(0.01, rounding="stochastic", slot_dtype="float16")
-    op = amp.LossScaleOptimizer(inner, "dynamic").minimize(amp.value(model, "loss"))
+    inner = Adam(0.01, rounding="stochastic", slot_dtype=slot_dtype)
+    scaled = amp.LossScaleOptimizer(inner, "dynamic", conditional=conditional)
+    op = scaled.minimize(amp.value(model, "loss"))
     with amp.TrainingSession(op) as session:
         session.run({"g": np.ones((8, 8), np.float32)})
         before = session.state_dict()

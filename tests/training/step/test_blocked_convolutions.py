@@ -1,14 +1,21 @@
 """Steps whose convolutions run in blocks of channels compute what they did before."""
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import numpy_helper, parser
+import train_models
+from onnx import TensorProto, numpy_helper, parser
+from thread_shards import on_threads
 
 import amp_rewrite as amp
+from amp_rewrite import optimizers
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.runtimes.ort import blocked_layout
+from amp_rewrite.targets import CPU
 from amp_rewrite.training.session.program import Program
 from amp_rewrite.training.step import blocked_convolutions
 
@@ -18,6 +25,28 @@ TEXT = """<ir_version: 8, opset_import: ["": 17]>
         b = Tanh(a)
         d = Conv<{window}>(b, v)
         loss = ReduceMean<keepdims = 0>(d) }}"""
+
+
+@pytest.fixture
+def blocks() -> None:
+    """Skip where the processor has no blocks."""
+    if not blocked_layout.channel_block():
+        pytest.skip("this processor has no blocks")
+
+
+def counts(monkeypatch: pytest.MonkeyPatch, block: int | None = None) -> list[int]:
+    """Return what will hold, for each program that is loaded, how many nodes in blocks it has."""
+    found: list[int] = []
+    load = Program._load
+
+    def counted(self: Program, model: Any, *args: Any) -> Any:
+        found.append(sum(n.domain == blocked_layout.DOMAIN for n in model.graph))
+        return load(self, model, *args)
+
+    monkeypatch.setattr(Program, "_load", counted)
+    if block is not None:
+        monkeypatch.setattr(blocked_convolutions, "channel_block", lambda: block)
+    return found
 
 
 def session(
@@ -31,22 +60,13 @@ def session(
     scale: Any = None,
 ) -> tuple[amp.TrainingSession, list[int]]:
     """Return a session, and how many nodes in blocks each program has that it loads."""
-    found: list[int] = []
-    load = Program._load
-
-    def counted(self: Program, model: Any, *args: Any) -> Any:
-        found.append(sum(n.domain == blocked_layout.DOMAIN for n in model.graph))
-        return load(self, model, *args)
-
+    found = counts(monkeypatch, block)
     proto = parser.parse_model(TEXT.format(window=window, channels=channels, batch=batch))
     rng = np.random.default_rng(0)
     shapes = {"w": (channels, channels // group, 3, 3), "v": (32, channels // group, 3, 3)}
     arrays = {n: (rng.normal(size=s) * 0.3).astype(np.float32) for n, s in shapes.items()}
     arrays["c"] = rng.normal(size=channels).astype(np.float32)
     proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
-    monkeypatch.setattr(Program, "_load", counted)
-    if block is not None:
-        monkeypatch.setattr(blocked_convolutions, "channel_block", lambda: block)
     model = amp.load(proto)
     made: Any = GradientDescent(0.5)
     if scale is not None:
@@ -63,6 +83,7 @@ def trained(
     return [session.state_dict()[name] for name in ("w", "v", "c")]
 
 
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("scale", [None, "dynamic"])
 @pytest.mark.parametrize("batch", ["N", 4])
 @pytest.mark.parametrize(
@@ -79,8 +100,6 @@ def trained(
 def test_steps_are_the_same(
     window: str, channels: int, batch: object, scale: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not blocked_layout.channel_block():
-        pytest.skip("this processor has no blocks")
     plain, none = session(window, channels, batch, monkeypatch, block=0, scale=scale)
     sizes = (4, 4, 3) if batch == "N" else (4, 4)
     expected = trained(plain, channels, sizes)
@@ -101,3 +120,145 @@ def test_groups_and_channels_that_fill_no_blocks_are_left(
     trained(made, channels)
     assert found
     assert not any(found)
+
+
+def network() -> Any:
+    """Return a network of convolutions, the last of which is chosen by an If: x (N, 16, 6, 6)."""
+    net = train_models.Net(0)
+    x = net.input("x", TensorProto.FLOAT, "N", 16, 6, 6)
+    t = net.input("t", TensorProto.INT64, "N")
+    x = net.op("Tanh", net.conv(x, "first", 16, 16))
+    x = net.op("Dropout", x, net.constant("ratio", np.float32(0.25)))
+    x = net.op("Tanh", net.conv(x, "second", 16, 32, step=2))
+    y = net.conv(x, "third", 32, 32)
+    proto = parser.parse_graph(f"""g () => () {{
+        s = ReduceSum<keepdims = 0>({x}) zero = Constant<value = float {{0}}>()
+        more = Greater(s, zero)
+        chosen = If(more) <
+            then_branch = a () => (float[N, 32, 3, 3] p) {{
+                p = Conv<pads = [1, 1, 1, 1]>({y}, v) }},
+            else_branch = b () => (float[N, 32, 3, 3] q) {{ q = Tanh({y}) }}
+        > }}""")
+    net.weight("v", 32, 32, 3, 3)
+    net.nodes.extend(proto.node)
+    x = net.linear(net.op("Flatten", "chosen", axis=1), "last", 32 * 9, 5)
+    net.loss(net.op("Identity", x, name="logits"), t, 5)
+    return net.model("blocks")
+
+
+def batch(step: int) -> dict[str, Any]:
+    """Return a batch; every third one is smaller."""
+    rng, size = np.random.default_rng(step), 3 if step % 3 == 2 else 8
+    x = rng.normal(size=(size, 16, 6, 6)).astype(np.float32)
+    return {"x": x, "t": rng.integers(0, 5, size)}
+
+
+def minimized(optimizer: Callable[[], Any], **options: Any) -> Any:
+    return optimizer().minimize(amp.value(amp.load(network()), "loss"), **options)
+
+
+def two_losses() -> Any:
+    model = amp.load(network())
+    loss, logits = amp.value(model, "loss"), amp.value(model, "logits")
+    second = GradientDescent(0.01).minimize((logits * logits).mean(), var_list=["second.weight"])
+    return optimizers.group(momentum().minimize(loss, var_list=["first.weight", "v"]), second)
+
+
+def momentum() -> Any:
+    return optimizers.Momentum(0.01, 0.9)
+
+
+def scaled(mode: str = "if") -> Any:
+    averaged = optimizers.WeightAverage(momentum(), decay=0.9)
+    return amp.LossScaleOptimizer(averaged, "dynamic", conditional=mode)
+
+
+FEATURES: dict[str, Callable[[], Any]] = {
+    "loss scale and averages": partial(minimized, scaled),
+    "select": partial(minimized, partial(scaled, "select")),
+    "accumulation": partial(minimized, scaled, accumulate=2),
+    "computed again": partial(minimized, momentum, recompute="every block"),
+    "clipping": partial(minimized, partial(optimizers.Momentum, 0.01, 0.9, global_clipnorm=0.5)),
+    "two losses": two_losses,
+}
+
+
+def agree(found: amp.TrainingSession, expected: amp.TrainingSession) -> None:
+    """Check states, evaluation and averages."""
+    states, wanted = found.state_dict(), expected.state_dict()
+    assert states.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert states[name].dtype == array.dtype
+        np.testing.assert_allclose(states[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+    for averaged in (False, True) if expected.info.averages else (False,):
+        losses = [
+            float(s.evaluate(batch(99), averaged=averaged)["loss"]) for s in (found, expected)
+        ]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("feature", FEATURES)
+def test_what_a_session_does_goes_with_them(feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = FEATURES[feature]
+    some = counts(monkeypatch)
+    with amp.TrainingSession(build()) as found, monkeypatch.context() as patch:
+        found.run(batch(0))
+        found.evaluate(batch(0))
+        assert len(some) == 2
+        assert all(some)
+        none = counts(patch, 0)
+        with amp.TrainingSession(build()) as expected:
+            expected.run(batch(0))
+            for step in range(1, 7):
+                losses = [float(s.run(batch(step))["loss"]) for s in (found, expected)]
+                assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+            agree(found, expected)
+            assert not any(none)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("other", [CPU, pytest.param("openvino", marks=pytest.mark.openvino)])
+def test_a_checkpoint_goes_on_with_and_without_them(
+    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if other == "openvino":
+        request.getfixturevalue("openvino")
+    build, path = FEATURES["accumulation"], tmp_path / "c.safetensors"
+    with amp.TrainingSession(build()) as blocked:
+        for step in range(3):
+            blocked.run(batch(step))
+        blocked.save(path, {"step": 3})
+        monkeypatch.setattr(blocked_convolutions, "channel_block", lambda: 0)
+        with amp.TrainingSession(build(), [other]) as plain:
+            assert plain.restore(path) == {"step": 3}
+            for name, array in blocked.state_dict().items():
+                np.testing.assert_array_equal(plain.state_dict()[name], array, err_msg=name)
+            for step in range(3, 6):
+                blocked.run(batch(step))
+                plain.run(batch(step))
+            agree(blocked, plain)
+            plain.save(path)
+            blocked.restore(path)
+            for name, array in plain.state_dict().items():
+                np.testing.assert_array_equal(blocked.state_dict()[name], array, err_msg=name)
+            blocked.run(batch(6))
+            plain.run(batch(6))
+            agree(blocked, plain)
+
+
+def test_shards_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = counts(monkeypatch)
+
+    def run(shards: Any) -> dict[str, Any]:
+        with shards:
+            train_op = minimized(lambda: amp.CrossShardOptimizer(momentum()))
+        with amp.TrainingSession(train_op, shards=shards, threads=1) as session:
+            session.run(batch(shards.rank))
+            return session.state_dict()
+
+    first, second = on_threads(2, run)
+    assert found
+    assert not any(found)
+    for name in ("first.weight", "second.weight", "v"):
+        np.testing.assert_array_equal(first[name], second[name])
