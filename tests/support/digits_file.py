@@ -20,3 +20,10 @@ def all_digits() -> DataSet:
     rows = np.loadtxt(Path(package.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
     images = (rows[:, :-1] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     return DataSet({"x": images, "t": rows[:, -1].astype(np.int64)})
+
+
+def keep_few(path: Path, count: int) -> None:
+    """Leave the first examples of a file alone."""
+    with np.load(path) as data:
+        arrays = {name: data[name][:count] for name in data.files}
+    np.savez(path, **arrays)

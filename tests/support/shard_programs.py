@@ -37,7 +37,7 @@ import amp_rewrite as amp
 from amp_rewrite.training.distributed.collective import gather_text
 from amp_rewrite.training.distributed.memory import HostMemory
 
-STEPS, BATCH = 100, 64
+STEPS, BATCH = 40, 64
 
 
 def digest(session):

@@ -46,7 +46,8 @@ def test_what_becomes_of_a_process_is_the_fate_of_its_mutant(fate, tmp_path, mon
     worker = tmp_path / "worker.py"
     worker.write_text(WORKERS[fate], "utf-8")
     monkeypatch.setattr(mutation_pool, "WORKER", worker)
-    monkeypatch.setattr(mutation_pool, "PATIENCE", 2.0)
+    if fate == "hangs":
+        monkeypatch.setattr(mutation_pool, "PATIENCE", 0.5)
     found = list(outcomes([("loop", 1), ("scan", 2)], tmp_path))
     assert [(o.model, o.seed, o.outcome) for o in found] == [("loop", 1, fate), ("scan", 2, fate)]
 

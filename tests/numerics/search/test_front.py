@@ -23,10 +23,10 @@ WIDTH, LAYERS = 256, 4
 OPENVINO: dict[str, Any] = {"precision": "bfloat16", "target": "openvino"}
 
 
-def layers() -> onnx.ModelProto:
+def layers(count: int = LAYERS) -> onnx.ModelProto:
     """Return products with residuals and normalizations between them, large enough to gain."""
     lines, value = [], "x"
-    for i in range(LAYERS):
+    for i in range(count):
         lines.append(f"""[product{i}] p{i} = MatMul ({value}, w{i})
             [act{i}] a{i} = Tanh (p{i})
             [sum{i}] s{i} = Add ({value}, a{i})
@@ -38,7 +38,7 @@ def layers() -> onnx.ModelProto:
         {" ".join(lines)} [last] y = MatMul ({value}, w0) }}"""
     )
     rng = np.random.default_rng(0)
-    made = {f"w{i}": rng.standard_normal((WIDTH, WIDTH)) / 16 for i in range(LAYERS)}
+    made = {f"w{i}": rng.standard_normal((WIDTH, WIDTH)) / 16 for i in range(count)}
     for name, array in {**made, "gain": np.ones(WIDTH)}.items():
         tensor = onnx.numpy_helper.from_array(array.astype(np.float32), name)
         model.graph.initializer.append(tensor)
@@ -87,7 +87,7 @@ def test_the_fastest_point_that_holds_is_kept() -> None:
 
 def test_where_no_point_but_float32_holds_the_search_goes_on() -> None:
     limit = Tolerance("max-relative", 1e-3)
-    found = tune(layers(), feeds(), limit, estimate=amp.rounding_errors, **OPENVINO)
+    found = tune(layers(2), feeds(), limit, estimate=amp.rounding_errors, **OPENVINO)
     assert found.front == ()
     assert found.minimal
     assert found.loss <= limit.limit
