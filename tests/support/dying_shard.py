@@ -14,7 +14,7 @@ import shard_models as models
 
 
 def main(engine, how, checkpoint):
-    shards = getattr(amp.distributed, engine)(timeout=4)
+    shards = getattr(amp.distributed, engine)(timeout=8)
     with contextlib.nullcontext() if how == "hangs without a block" else shards:
         op = models.cross(amp.optimizers.Adam(0.1)).minimize(
             amp.value(models.loaded(models.LINEAR), "loss")

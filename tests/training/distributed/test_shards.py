@@ -326,10 +326,10 @@ def test_a_checkpoint_is_for_any_number_of_shards(tmp_path, run_programs):
 
 DEATHS = {
     "killed": {"mpi": "Killed (signal 9)", "torch": "another shard has ended or does not answer"},
-    "hangs": {"mpi": "another shard does not answer; found no answer in 4 seconds", "torch": "the "
-              "timeout is 4 seconds"},
-    "hangs without a block": {"mpi": "another shard does not answer; found no answer in 4 seconds",
-              "torch": "the timeout is 4 seconds"},
+    "hangs": {"mpi": "another shard does not answer; found no answer in 8 seconds", "torch": "the "
+              "timeout is 8 seconds"},
+    "hangs without a block": {"mpi": "another shard does not answer; found no answer in 8 seconds",
+              "torch": "the timeout is 8 seconds"},
     "raises": {"mpi": "ArithmeticError: shard 1 cannot go on", "torch": "ArithmeticError: shard 1 "
                "cannot go on"},
 }  # fmt: skip
