@@ -16,6 +16,7 @@ from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.openvino.package import DEVICE, core, import_runtime, one_line
+from amp_rewrite.runtimes.openvino.packed_heads import APART, is_as_long_as_heads, packs_heads
 from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
 from amp_rewrite.runtimes.openvino.turned_weights import part_turned_weights
 from amp_rewrite.runtimes.openvino.wide_arithmetic import (
@@ -105,7 +106,7 @@ class Session:
         device = core()
         plain, self._defaults = _plain(model, fed)
         warn_of_wide_arithmetic(plain.graph, what)
-        self._integers = FedIntegers(plain.graph, what)
+        self._integers, self._packs = FedIntegers(plain.graph, what), packs_heads(plain)
         given, wanted = plain.graph.inputs, plain.graph.outputs
         self.overridable: tuple[str, ...] = tuple(self._defaults)
         self.inputs: tuple[str, ...] = tuple(
@@ -195,6 +196,8 @@ class Session:
                 model = model.clone()
                 known = {name for port in model.inputs for name in port.get_names()}
                 model.reshape({n: list(shape) for n, shape in self._shapes.items() if n in known})
+            if self._packs and is_as_long_as_heads(model):
+                properties = {**APART, **properties}
             self._compiled = core().compile_model(model, DEVICE, properties)
         ports = {name for port in self._compiled.inputs for name in port.get_names()}
         self._inputs = {name: name in ports for name in (*self.inputs, *self.overridable)}
