@@ -117,6 +117,9 @@ def _chain(
     known = index.get(origin)
     reason = "" if known is None else _phrase(report, known[1]).removeprefix("it is on the ")
     note = "" if known is None else f" ({reason}{_detail(known[1])})"
+    full = FLOAT32.name
+    if known is not None and known[1].dtype == full != variable.dtype:
+        note = f", which itself stays {full}{note}"
     through = ", ".join(_node_name(p, index) for p in reversed(path[1:-1]))
     return f"{text} {_node_name(origin, index)}{note}" + (f" through {through}" if through else "")
 

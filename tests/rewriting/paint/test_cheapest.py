@@ -336,6 +336,17 @@ def test_what_costs_as_much_as_it_saves_stays_float32(use: Any) -> None:
     assert low_operators(rewritten(CHAIN, target="fast")) == []
 
 
+def test_an_origin_that_stays_float32_is_said_to(use: Any) -> None:
+    families = {**FAMILIES, "product": ["MatMul"], "gemm": ["Gemm"]}
+    table = flat_table(product=(20, 6), elementwise=(8, 2))
+    table["costs"] += [{"family": "gemm", "type": t, "call": 9} for t in ("float32", "float16")]
+    use({**table, "families": families})
+    result = rewritten(CHAIN.replace("b = MatMul", "b = Gemm"), target="fast")
+    assert low_operators(result) == ["Relu", "MatMul"]
+    said = amp.explain(result, "Relu_2")
+    assert "reached from Gemm_1, which itself stays float32 (target fast gains nothing" in said
+
+
 def test_what_the_user_allows_by_name_stays_low(use: Any) -> None:
     use(flat_table(product=(10, 12)))
     result = rewritten(CHAIN, target="fast", allow_nodes=["MatMul_1"])
