@@ -24,6 +24,7 @@ import tomllib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
@@ -33,6 +34,9 @@ SELF_TESTS = (
 )
 """What the sdist runs of its tests: some that need nothing but the package and pytest."""
 TEST_PACKAGES = ("hypothesis", "jedi", "pytest")
+
+UNPACKED: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""How an archive is unpacked: Python 3.11.2, which Debian 12 has, knows no filter yet."""
 
 _NOT_YET = "; there is none yet"
 _UNTIL = "Releases install with `pip install 'amp-rewrite[cpu]'`"
@@ -274,7 +278,7 @@ def _try_wheel(python: str, wheel: Path, source: Path, folder: Path) -> None:
 def _try_sdist(python: str, sdist: Path, folder: Path) -> None:
     """Install an sdist, and run tests that are in it."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "sdist", filter="data")
+        archive.extractall(folder / "sdist", **UNPACKED)
     [unpacked] = (folder / "sdist").iterdir()
     commands = _environment(python, folder, f"{unpacked}[cpu]", *TEST_PACKAGES)
     _run([commands / "python", "-P", "-m", "pytest", "-q", *SELF_TESTS], unpacked)

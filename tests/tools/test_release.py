@@ -112,7 +112,7 @@ def test_the_sdist_has_what_tests_it(tmp_path: Path) -> None:
         pytest.skip("setuptools is not installed")
     needs("setuptools", (77, 0), "cannot read pyproject.toml, which asks for it")
     assert done.returncode == 0, done.stderr
-    shutil.unpack_archive(copy / done.stdout.splitlines()[-1], tmp_path, filter="data")
+    shutil.unpack_archive(copy / done.stdout.splitlines()[-1], tmp_path, **release.UNPACKED)
     [inside] = tmp_path.glob("amp_rewrite-*")
     for name in (*release.SELF_TESTS, "tests/support/handmade.py", "lists/float16_cuda.yaml"):
         assert (inside / name).exists(), name
