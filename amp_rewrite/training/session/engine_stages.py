@@ -31,6 +31,7 @@ from amp_rewrite.training.session.stage_program import StageProgram
 from amp_rewrite.training.step.blocks_to_space import move_blocks
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.decided import choose_rounded
+from amp_rewrite.training.step.factors_apart import compute_factors_apart
 from amp_rewrite.training.step.numbers_apart import numbers_apart
 from amp_rewrite.training.step.plain_products import spell_out_products
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
@@ -168,6 +169,7 @@ class OpenVinoStages:
             convolve_gradients(model)
             move_blocks(model)
             spell_out_products(model)
+            compute_factors_apart(model)
             separate_updates(model, info.names)
         before, tensors, after = numbers_apart(model, info.names)
         elsewhere = {*targets, *(state.output for state in info.states)}

@@ -11,13 +11,11 @@ from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import ancestors, graphs_in
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers.update_function import DOMAIN
+from amp_rewrite.training.step.factors_apart import ELEMENTWISE
 
 _SCOPE = "joint"
 _LONGEST = 4096
 """Elements up to which copying a vector costs less than the nodes of an update of its own."""
-
-# operators: those whose results have, at each place, what their inputs have there makes.
-_ELEMENTWISE = "Abs Add Cast Div Exp Identity Log Max Min Mul Neg Pow Reciprocal Sign Sqrt Sub Tanh"
 
 
 def join_updates(model: ir.Model) -> None:
@@ -52,7 +50,7 @@ def _is_local(node: ir.Node) -> bool:
     if node.op_type == "Constant" and not node.domain:
         number = node.attributes.get("value")
         return number is not None and not number.as_tensor().shape
-    return operator(node) in _ELEMENTWISE.split()
+    return operator(node) in ELEMENTWISE.split()
 
 
 def _updates_vector(call: ir.Node) -> bool:
