@@ -116,9 +116,8 @@ class _Blocks:
         batch = None if count is None else count[0]
         missing = None if batch is None else -batch % block
         begin, end = window.begin, window.end
-        image = self._pad(
-            b.transpose(x, [0, 2, 3, 1]), [0, 0, begin[1], 0], [0, end[1], 0], missing
-        )
+        image = self._channels_last(x, channels, lengths)
+        image = self._pad(image, [0, 0, begin[1], 0], [0, end[1], 0], missing)
         row = (lengths[1] + begin[1] + end[1]) * channels
         image = b.reshape(image, self._images(batch, missing, [lengths[0], row]))
         taps = b.reshape(self._into(g), [-1, outputs // block, positions[0] * positions[1], block])
@@ -137,6 +136,16 @@ class _Blocks:
         )
         found = self._op("ReorderOutput", found, channels=outputs)
         return cropped(b, found, known, window)
+
+    def _channels_last(self, x: ir.Value, channels: int, lengths: Lengths) -> ir.Value:
+        """Return x with the channels in the last axis: what is in blocks has most of them there."""
+        b, blocks = self.b, channels // self._block
+        if channels % self._block:
+            return b.transpose(x, [0, 2, 3, 1])
+        image = b.reshape(self._into(x), [-1, blocks, *lengths, self._block])
+        if blocks > 1:
+            image = b.transpose(image, [0, 2, 3, 1, 4])
+        return b.reshape(image, [-1, *lengths, channels])
 
     def _images(self, batch: int | None, missing: int | None, rest: list[int]) -> list[int]:
         """Return the shape of one image whose channels are the examples."""
