@@ -282,8 +282,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layers", type=int, nargs="+", help="building times of so many layers")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--add", action="store_true", help="keep the file's other networks")
-    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(USUAL))
-    engines = "six networks, every tool: ours on OpenVINO, PyTorch in bfloat16 and compiled"
+    parser.add_argument("--tools", nargs="+", choices=TOOLS)
+    engines = "six networks, and every tool unless --tools names some"
     parser.add_argument("--engines", action="store_true", help=engines)
     jobs = (*TOOLS, "float32", "float16")
     parser.add_argument("--job", choices=jobs, help=argparse.SUPPRESS)
@@ -313,7 +313,7 @@ def train(options: argparse.Namespace) -> None:
 
 def compare_all(names: list[str], options: argparse.Namespace, words: list[str]) -> None:
     """Print the table, and write the results after each network: measuring all takes minutes."""
-    tools = list(TOOLS) if options.engines else options.tools
+    tools = options.tools or list(TOOLS if options.engines else USUAL)
     versions = torch_versions(options.torch_python)
     rows: list[Row] = []
     if options.add and options.json is not None and options.json.exists():

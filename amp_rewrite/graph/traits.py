@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
@@ -365,4 +366,11 @@ def has(node: Called, *traits: Trait) -> bool:
 @cache
 def having(*traits: Trait) -> frozenset[str]:
     """Return the operators that have at least one of some traits."""
-    return frozenset(name for name, row in TABLE.items() if any(t in row.traits for t in traits))
+    asked = reduce(or_, traits, Trait(0)).value
+    return frozenset(name for name, bits in _bits() if bits & asked)
+
+
+@cache
+def _bits() -> tuple[tuple[str, int], ...]:
+    """Return the operators, and their traits as numbers: a Flag takes ten times as long to ask."""
+    return tuple((name, row.traits.value) for name, row in TABLE.items())

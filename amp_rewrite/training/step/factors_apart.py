@@ -31,10 +31,11 @@ def compute_factors_apart(model: ir.Model) -> None:
     factors = _factors(model.graph)
     for node in factors:
         for index, value in enumerate(node.inputs):
-            if value is not None and len(dims(value) or ()) > 1:
-                if value not in vectors:
-                    vectors[value] = b.reshape(value, [-1])
-                node.replace_input_with(index, vectors[value])
+            if value is None or value.producer() in factors or len(dims(value) or ()) < 2:
+                continue  # a number, or a vector itself from here on
+            if value not in vectors:
+                vectors[value] = b.reshape(value, [-1])
+            node.replace_input_with(index, vectors[value])
     for node, shape in factors.items():
         made = node.outputs[0]
         made.shape = ir.Shape([prod(shape)])

@@ -67,6 +67,12 @@ def test_what_is_broadcast_is_a_vector() -> None:
     found = ranks(model)
     assert [found[name] for name in ("r", "half")] == [1, 1]
     assert found["root"] == 4  # an output
+    reshaped = [node for node in model.graph if node.op_type == "Reshape"]
+    assert [(r.inputs[0].name, len(r.outputs[0].consumers())) for r in reshaped if r.inputs[0]] == [
+        ("root", 1),
+        ("two", 1),
+        ("half", 2),
+    ]  # none between r and half
     assert [found[name] for name in ("centred", "squares", "scaled", "y")] == [4, 4, 4, 4]
 
 
