@@ -8,12 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import BFLOAT16, LOW
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.freed_memory import give_back
+from amp_rewrite.runtimes.openvino.package import computes_in
 from amp_rewrite.runtimes.openvino.wide_arithmetic import FedIntegers
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
@@ -35,6 +37,7 @@ from amp_rewrite.training.step.factors_apart import compute_factors_apart
 from amp_rewrite.training.step.numbers_apart import numbers_apart
 from amp_rewrite.training.step.plain_products import spell_out_products
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
+from amp_rewrite.training.step.rounding_by_arithmetic import round_by_arithmetic
 from amp_rewrite.training.step.separate_updates import separate_updates
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
@@ -163,7 +166,10 @@ class OpenVinoStages:
         model.meta.pop(PREPARED_KEY, None)
         record_types(model)
         wait_by_arithmetic(model)
-        choose_rounded(model.graph)
+        lacking = [dtype for dtype in LOW.values() if not computes_in(dtype.name)]
+        round_by_arithmetic(model, lacking)
+        if BFLOAT16 not in lacking:
+            choose_rounded(model.graph)
         compute_random_in_32_bits(model)
         if shapes is not None:
             convolve_gradients(model)

@@ -106,8 +106,10 @@ def test_loss_scales_and_low_precision_are_those_of_one(conditional, precision):
     assert own["loss_scale/skipped_steps"] == states["loss_scale/skipped_steps"] == 0
     if precision == "float32":
         for key, array in own.items():
-            # One shard's convolutions are computed in blocks of channels, which adds up otherwise.
-            np.testing.assert_allclose(array, states[key], rtol=1e-5, atol=1e-6)
+            # One shard's convolutions are computed in blocks of channels, which adds up otherwise,
+            # and Adam divides by the root of what it adds up: a small gradient's digits count.
+            distance = np.linalg.norm(array - states[key])
+            assert distance <= 1e-5 * np.linalg.norm(states[key]) + 1e-6, key
 
 
 def test_local_gradients_and_sums_can_be_fetched():

@@ -91,6 +91,7 @@ def trained(
     [
         ("pads = [1, 1, 1, 1]", 16),
         ("pads = [1, 1, 1, 1]", 32),
+        ("pads = [1, 1, 1, 1]", 24),
         ("pads = [0, 1, 2, 1]", 16),
         ("pads = [2, 1, 1, 2], strides = [2, 1]", 16),
         ("pads = [2, 2, 2, 2], dilations = [2, 1]", 16),
@@ -111,7 +112,7 @@ def test_steps_are_the_same(
     assert any(some)
 
 
-@pytest.mark.parametrize(("window", "channels", "group"), [("group = 2", 32, 2), ("", 12, 1)])
+@pytest.mark.parametrize(("window", "channels", "group"), [("group = 2", 32, 2), ("", 4, 1)])
 def test_groups_and_channels_that_fill_no_blocks_are_left(
     window: str, channels: int, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
