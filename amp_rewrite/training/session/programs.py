@@ -27,7 +27,9 @@ from amp_rewrite.training.session.joint_updates import join_updates
 from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
+from amp_rewrite.training.step.batch_statistics import share_statistics
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
+from amp_rewrite.training.step.dropout import multiply_by_masks
 from amp_rewrite.training.step.inference import inference_of
 from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
@@ -167,6 +169,8 @@ class Programs:
         plain = sharding is None and self._step.info.precision == "float32"
         if plain and first == CPU:  # stages of shards hand on values of known types only
             block_convolutions(model)
+            share_statistics(model)
+            multiply_by_masks(model)
         alone = OpenVinoProgram if self._apart else Program
         program = alone if sharding is None else sharding.program
         return program(model, info, sets, **where)

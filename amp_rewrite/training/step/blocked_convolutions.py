@@ -112,18 +112,24 @@ class _Blocks:
         outputs, channels, *_ = known
         if not (_is_wide(x) and _is_wide(g)) or outputs % self._block or channels < self._block:
             return None
-        b, block, count = self.b, self._block, dims(x)
-        batch = None if count is None else count[0]
+        b, block, batch = self.b, self._block, (dims(x) or (None,))[0]
         missing = None if batch is None else -batch % block
         begin, end = window.begin, window.end
-        image = self._channels_last(x, channels, lengths)
-        image = self._pad(image, [0, 0, begin[1], 0], [0, end[1], 0], missing)
-        row = (lengths[1] + begin[1] + end[1]) * channels
-        image = b.reshape(image, self._images(batch, missing, [lengths[0], row]))
-        taps = b.reshape(self._into(g), [-1, outputs // block, positions[0] * positions[1], block])
+        image, lanes = self._images(x, channels, lengths)
+        image = self._pad(image, [0, 0, 0, begin[1] * lanes], [0, 0, end[1] * lanes], missing)
+        images = channels // lanes
+        if images > 1:
+            image = b.transpose(image, [1, 0, 2, 3])
+        row = (lengths[1] + begin[1] + end[1]) * lanes
+        image = b.reshape(image, [images, -1, lengths[0], row])
+        area = positions[0] * positions[1]
+        taps = b.reshape(self._into(g), [-1, outputs // block, area, block])
         taps = self._pad(taps, [0] * 4, [0] * 3, missing)
-        taps = b.reshape(taps, [-1, block, outputs // block, positions[0] * positions[1], block])
-        taps = b.transpose(taps, [2, 0, 3, 1, 4])
+        if outputs > block:
+            taps = b.transpose(taps, [1, 0, 2, 3])
+        # Blocks of channels of so many examples, put beside each other: examples become channels.
+        taps = b.reshape(taps, [-1, block * block, *positions])
+        taps = self._op("ReorderOutput", taps, channels=block * block, channels_last=1)
         taps = b.reshape(taps, [outputs, -1, *positions])
         found = self._op(
             "Conv",
@@ -131,25 +137,28 @@ class _Blocks:
             taps,
             kernel_shape=positions,
             strides=[window.dilations[0], 1],
-            dilations=[window.strides[0], window.strides[1] * channels],
+            dilations=[window.strides[0], window.strides[1] * lanes],
             pads=[begin[0], 0, end[0], 0],
         )
         found = self._op("ReorderOutput", found, channels=outputs)
-        return cropped(b, found, known, window)
+        kernel = known[2:]
+        found = cropped(b, found, [images * outputs, lanes, *kernel], window)
+        if images == 1:
+            return found
+        found = b.reshape(found, [images, outputs, lanes, *kernel])
+        return b.reshape(b.transpose(found, [1, 0, 2, 3, 4]), known)
 
-    def _channels_last(self, x: ir.Value, channels: int, lengths: Lengths) -> ir.Value:
-        """Return x with the channels in the last axis: what is in blocks has most of them there."""
-        b, blocks = self.b, channels // self._block
-        if channels % self._block:
-            return b.transpose(x, [0, 2, 3, 1])
-        image = b.reshape(self._into(x), [-1, blocks, *lengths, self._block])
-        if blocks > 1:
-            image = b.transpose(image, [0, 2, 3, 1, 4])
-        return b.reshape(image, [-1, *lengths, channels])
+    def _images(self, x: ir.Value, channels: int, lengths: Lengths) -> tuple[ir.Value, int]:
+        """Return x as (N, images, H, W lanes), and how many channels are in the lanes.
 
-    def _images(self, batch: int | None, missing: int | None, rest: list[int]) -> list[int]:
-        """Return the shape of one image whose channels are the examples."""
-        return [1, -1 if batch is None or missing is None else batch + missing, *rest]
+        Blocks are images of their own: what is in blocks already is moved by whole blocks then.
+        """
+        b, block = self.b, self._block
+        if channels % block:
+            x = b.transpose(x, [0, 2, 3, 1])
+            return b.reshape(x, [-1, 1, lengths[0], lengths[1] * channels]), channels
+        shape = [-1, channels // block, lengths[0], lengths[1] * block]
+        return b.reshape(self._into(x), shape), block
 
     def _pad(self, x: ir.Value, begin: list[int], end: list[int], missing: int | None) -> ir.Value:
         """Return x with zeros around it, and as many examples as fill blocks."""

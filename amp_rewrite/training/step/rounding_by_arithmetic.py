@@ -33,7 +33,6 @@ def round_by_arithmetic(model: ir.Model, lacking: Collection[DType]) -> None:
     for graph in list(graphs_in(model.graph)):
         b = whole if graph is model.graph else whole.child(graph)
         for node in list(graph):
-            # operators: what rounds a state.
             if node.op_type != "Cast" or part_of(node) is not Part.UPDATE:
                 continue
             x, dtype = node.inputs[0], dtypes.of(node.attributes["to"].as_int())
