@@ -14,8 +14,9 @@ EPYC, ONNX Runtime 1.32.0, kernels of 3 x 3, milliseconds with all copies, as be
 
 The small ResNet of `bench.py train`, interleaved on an uneven machine: 36 ms in place of 54.
 
-By x is a Conv with the flipped weight, for strides of 1; by w has x as one image of N channels,
-whose last axis holds positions and channels, as in `convolved_gradients`.
+By x is a Conv with the flipped weight, for strides of 1; by w has each block of x as one image of N
+channels, whose last axis holds positions and the block's channels, as in `convolved_gradients`:
+with all channels beside the positions they were moved one by one, at 5.5 of 58 ms.
 """
 
 from __future__ import annotations
