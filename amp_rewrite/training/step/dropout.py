@@ -77,12 +77,11 @@ def multiply_by_masks(model: ir.Model) -> None:
     b = Builder(model, scope="masks", part=Part.RANDOM)
     factors: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
-        mask, *chosen = node.inputs
-        if node.op_type != "Where" or mask is None or mask not in masks or None in chosen:
+        if node.op_type != "Where" or node.inputs[0] not in masks:
             continue
-        x, other = chosen
+        mask, x, other = node.inputs
         nothing = None if other is None else constant_tensor(other)
-        if x is None or x.dtype is not ir.DataType.FLOAT:
+        if mask is None or x is None or x.dtype is not ir.DataType.FLOAT:
             continue
         if nothing is None or nothing.numpy().any():
             continue
