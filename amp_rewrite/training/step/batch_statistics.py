@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part, source_key, source_of
+from amp_rewrite.graph.part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
@@ -31,40 +31,40 @@ def share_statistics(model: ir.Model) -> None:
     if not norms:
         return
     record_types(model)
-    by_source: dict[str, list[ir.Node]] = {}
-    for node in graph:
-        source = source_of(node)
-        if source is not None:
-            by_source.setdefault(source, []).append(node)
     b = Builder(model, scope="statistics", part=Part.GRADIENT)
     for node in norms:
-        _share(b, node, by_source.get(source_key(node), []))
+        _share(b, node)
     if b.added:
         graph.sort()
         remove_unused_nodes(graph)
 
 
-def _share(b: Builder, node: ir.Node, backward: list[ir.Node]) -> None:
-    """Replace the mean and the variance that the nodes of a gradient compute of the node's x."""
-    x = node.inputs[0]
-    mean = _mean_of(x, backward)
-    centred = next((n for n in backward if n.op_type == "Sub" and n.inputs[0] is x), None)
-    if x is None or mean is None or centred is None or centred.inputs[1] is not mean:
+def _share(b: Builder, node: ir.Node) -> None:
+    """Replace the mean and the variance of the node's x that a gradient computes."""
+    x, channels = node.inputs[0], node.outputs[1].shape
+    if x is None or channels is None or x.dtype is not ir.DataType.FLOAT:
         return
-    both = (centred.outputs[0],) * 2
-    squares = next((n for n in backward if n.op_type == "Mul" and n.inputs == both), None)
-    variance = None if squares is None else _mean_of(squares.outputs[0], backward)
-    if variance is None or x.dtype is not ir.DataType.FLOAT:
+    mean = _mean_of(x, channels[0])
+    users = [use.node for use in x.uses()]
+    centred = next((n for n in users if n.op_type == "Sub" and n.inputs == (x, mean)), None)
+    if mean is None or centred is None:
+        return
+    difference = centred.outputs[0]
+    users = [use.node for use in difference.uses()]
+    both = (difference, difference)
+    square = next((n for n in users if n.op_type == "Mul" and n.inputs == both), None)
+    variance = None if square is None else _mean_of(square.outputs[0], channels[0])
+    if variance is None:
         return
     momentum = node.attributes.get_float("momentum", _MOMENTUM)
     node.attributes["momentum"] = ir.AttrFloat32("momentum", 0.0)
-    weights, running = node.inputs[1:3], node.inputs[3:5]
+    zero = b.constant(0.0, ir.DataType.FLOAT)
     for index, old in enumerate((mean, variance)):
-        weight, before, statistic = weights[index], running[index], node.outputs[1 + index]
-        assert weight is not None, "the scale and the bias are there"
+        before, statistic = node.inputs[3 + index], node.outputs[1 + index]
         assert before is not None, "the running statistics are there"
-        # ONNX Runtime's kernel writes over what it is given, and adds it times its momentum.
-        node.replace_input_with(3 + index, b.mul(weight, 0.0))
+        # ONNX Runtime's kernel writes over what it is given, and adds it times its momentum: what
+        # nobody else reads, zeros of this node alone, also where infinity has come in.
+        node.replace_input_with(3 + index, b.op("Clip", before, zero, zero))
         share = ir.node("Mul", [statistic, b.constant(1 - momentum, ir.DataType.FLOAT)])
         take_place(b.add(b.mul(before, momentum), share.outputs[0]), statistic)
         share.replace_input_with(0, statistic)
@@ -72,6 +72,14 @@ def _share(b: Builder, node: ir.Node, backward: list[ir.Node]) -> None:
         ir.convenience.replace_all_uses_with(old, b.reshape_like(statistic, old))
 
 
-def _mean_of(x: ir.Value | None, nodes: list[ir.Node]) -> ir.Value | None:
-    found = [n.outputs[0] for n in nodes if n.op_type == "ReduceMean" and n.inputs[0] is x]
+def _mean_of(x: ir.Value, channels: int | ir.SymbolicDim) -> ir.Value | None:
+    """Return the mean over all axes but the channels' if one node computes it."""
+    nodes = [use.node for use in x.uses() if use.node.op_type == "ReduceMean" and use.idx == 0]
+    found = [n.outputs[0] for n in nodes if _is_of_channels(n.outputs[0].shape, channels)]
     return found[0] if len(found) == 1 else None
+
+
+def _is_of_channels(shape: ir.Shape | None, channels: int | ir.SymbolicDim) -> bool:
+    """Tell whether a mean's shape is (1, C, 1, ...)."""
+    dims = list(shape or ())
+    return len(dims) > 1 and dims[1] == channels and all(d == 1 for d in (dims[0], *dims[2:]))

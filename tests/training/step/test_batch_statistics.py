@@ -123,3 +123,13 @@ def test_a_skipped_step_moves_no_running_statistics(kind: str) -> None:
             np.testing.assert_array_equal(after[name], before[name], err_msg=name)
         assert np.isfinite(session.run(batch(2))["loss"])
         assert all(np.isfinite(a).all() for a in session.state_dict().values())
+
+
+@pytest.mark.usefixtures("counted")
+def test_steps_after_a_variance_overflowed_are_as_before() -> None:
+    loss = amp.value(amp.load(network()), "loss")
+    with amp.TrainingSession(optimizers.GradientDescent(0.05).minimize(loss)) as session:
+        session.run({**batch(0), "x": np.full_like(batch(0)["x"], 1e25) * batch(1)["x"]})
+        assert np.isinf(session.state_dict()["first.var"]).all()
+        losses = [session.run(batch(2))["loss"] for _ in range(5)]
+        assert np.all(np.diff(losses) < 0)
