@@ -73,24 +73,30 @@ def moved_elements(flat: FlatGraph, value: int) -> Array | None:
 
     Operators may have moved them: which of them are where, and how often, is not told.
     """
-    while not flat.is_initializer(value):
-        node = flat.producer[value]
-        if node == ABSENT:
-            return None
-        called = flat.called(node)
-        if has(called, Trait.HOLDS):
-            break
-        if not has(called, Trait.MOVES, Trait.CASTS) or row_of(called).data != (0,):
-            return None
-        value = next(iter(flat.inputs_of(node)), ABSENT)  # SequenceEmpty reads nothing
-        if value == ABSENT:
-            return None
+    value = moved_from(flat, value)
+    if value == ABSENT:
+        return None
     tensor = _fill(flat, value) if is_repeated(flat, value) else stored_tensor(flat, value)
     if tensor is None or tensor.size > LONGEST_MOVED:
         return None
     elements = tensor.numpy()
     is_number = elements.dtype.kind in "biuf" or elements.dtype == BFLOAT16.numpy
     return elements.astype(np.float64) if is_number else None
+
+
+def moved_from(flat: FlatGraph, value: int) -> int:
+    """Return the constant whose numbers a value consists of, moved or cast; ABSENT if none is."""
+    while not flat.is_initializer(value):
+        node = flat.producer[value]
+        if node == ABSENT or has(flat.called(node), Trait.HOLDS):
+            return ABSENT if node == ABSENT else value
+        called = flat.called(node)
+        if not has(called, Trait.MOVES, Trait.CASTS) or row_of(called).data != (0,):
+            return ABSENT
+        value = next(iter(flat.inputs_of(node)), ABSENT)  # SequenceEmpty reads nothing
+        if value == ABSENT:
+            return ABSENT
+    return value
 
 
 def is_repeated(flat: FlatGraph, value: int) -> bool:

@@ -44,7 +44,7 @@ class Call:
 WITH_PRODUCTS = ("Attention", "BiasGelu", "Gelu", "SiLU")
 """Patterns of which OpenVINO makes one call, or a part of the product in front, in either type."""
 
-ONE_TYPE = ("RotaryEmbedding",)
+ONE_TYPE = ("RotaryEmbedding", "ChannelsLast")
 """Patterns of which OpenVINO makes one call if no cast stands among their nodes."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {

@@ -34,8 +34,6 @@ from amp_rewrite.rewriting.paint.weighing import (
     MICROSECONDS_PER_BYTE,
     Weighing,
 )
-from amp_rewrite.values.patterns.find_groups import find_groups
-from amp_rewrite.values.patterns.library import PATTERNS
 
 _FLOAT32_BYTES = FLOAT32.numpy.itemsize
 
@@ -190,8 +188,8 @@ class CheapestRegions:
 
     def _groups(self, names: Collection[str]) -> Iterator[list[int]]:
         """Yield the vertices of the groups of these patterns."""
-        for group in find_groups(self._graph, [p for p in PATTERNS if p.name in names]):
-            yield [v for node in group.nodes for v in self._graph.vertices_of(node)]
+        for nodes in self._time.groups(names):
+            yield [v for node in nodes for v in self._graph.vertices_of(node)]
 
     @property
     def _least_saved(self) -> float:

@@ -8,7 +8,7 @@ cost what that saves if they differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,8 @@ from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.kernels.costs import NONE, NOTHING, CostTable, Rate
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.weighing import Weighing
+from amp_rewrite.values.patterns.find_groups import find_groups
+from amp_rewrite.values.patterns.library import LAYOUTS, PATTERNS
 
 # operators: those with constants that are folded into the weights of a product in front.
 _FOLDED = ("Add", "BatchNormalization", "Mul", "Sub")
@@ -117,7 +119,15 @@ class RunningTime:
         by_node = np.array(table, np.int64)[np.array(self._flat.operator, np.int64)]
         for node, pattern in self._group_of.items():
             by_node[node] = codes[self._table.family(pattern)]
+        for node in (n for group in self.groups(self._table.one_type) for n in group):
+            if has(self._flat.called(node), Trait.MOVES):
+                by_node[node] = codes[NONE]
         return by_node
+
+    def groups(self, names: Collection[str]) -> list[tuple[int, ...]]:
+        """Return the nodes of the groups of these patterns."""
+        patterns = [p for p in (*PATTERNS, *LAYOUTS) if p.name in names]
+        return [group.nodes for group in find_groups(self._graph, patterns)]
 
     @cached_property
     def _is_float32(self) -> Array:

@@ -73,6 +73,12 @@ def _axes(view: PlainView, node: int) -> Sequence[int] | None:
     return None if stored is None else stored.numpy().ravel().tolist()
 
 
+def puts_channels_last(view: PlainView, node: int) -> bool:
+    """Tell whether a Transpose exchanges the last two of three axes."""
+    order = view.type_graph.flat.attributes(node).get("perm")
+    return order is not None and tuple(order.value) == (0, 2, 1)
+
+
 _X = Value("x")
 _EPSILON = Value("epsilon")
 _SCALE = Value("scale", is_vector)
@@ -254,3 +260,16 @@ PATTERNS: tuple[Pattern, ...] = (
     ROTARY_EMBEDDING,
 )
 """All patterns; one that contains another stands in front of it."""
+
+LAYOUTS: tuple[Pattern, ...] = (
+    Pattern(
+        "ChannelsLast",
+        Op(
+            "Transpose",
+            Op("Reshape", Op("Conv", _X, Value("weights"))),
+            holds=puts_channels_last,
+        ),
+        anchor="Transpose",
+    ),
+)
+"""What changes the layout of an operator's result, which a runtime may leave to the operator."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.constants import constant_tensor, moved_from, stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
@@ -76,10 +76,9 @@ def _scales_weights(graph: TypeGraph, node: int) -> bool:
     makers = [n for n in makers if has(flat.called(n), Trait.CONTRACTS)]
     if len(factors) != 1 or not makers:
         return False
-    weights = (v for v in flat.inputs_of(makers[0])[1:2] if v != ABSENT)
+    weights = flat.inputs_of(makers[0])[1:2]
     parts, _ = np.frexp(np.abs(factors[0].numpy().astype(np.float32)))
-    has_weights = any(constant_tensor(graph, v) is not None for v in weights)
-    return has_weights and not np.isin(parts, (0, 0.5)).all()
+    return any(_is_constant(graph, v) for v in weights) and not np.isin(parts, (0, 0.5)).all()
 
 
 def _is_part(context: PaintContext, node: int) -> bool:
@@ -92,8 +91,15 @@ def _is_part(context: PaintContext, node: int) -> bool:
     return (
         maker != ABSENT
         and has(flat.called(maker), Trait.CONTRACTS)
-        and all(constant_tensor(context.type_graph, v) is None for v in flat.inputs_of(maker))
+        and not any(_is_constant(context.type_graph, v) for v in flat.inputs_of(maker))
     )
+
+
+def _is_constant(graph: TypeGraph, value: int) -> bool:
+    """Tell whether a value is a constant, or one that operators move: tied weights, transposed."""
+    flat = graph.flat
+    origin = ABSENT if value == ABSENT else moved_from(flat, value)
+    return origin != ABSENT and stored_tensor(flat, origin) is not None
 
 
 def _is_exact(numbers: np.ndarray, low: DType) -> bool:

@@ -23,6 +23,8 @@ def kept(body: str, **options: object) -> set[str]:
     [
         ("r = Relu(a) [cut] b = Div(r, six)", "Div"),
         ("[cut] b = Mul(a, third)", "Mul"),
+        ("t = Transpose(w) p = MatMul(a, t) [cut] b = Div(p, six)", "Div"),
+        ("t = Transpose(w) p = MatMul(a, t) [cut] b = Mul(p, third)", "Mul"),
         ("[cut] b = HardSigmoid(a)", "HardSigmoid"),
         ("[cut] b = LeakyRelu <alpha = 0.2> (a)", "LeakyRelu"),
     ],
