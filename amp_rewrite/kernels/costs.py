@@ -21,7 +21,7 @@ takes that it reads or writes, weights included, plus what each multiply-accumul
 rows of a family and type the last counts whose `from` is not above the size of the node, its
 multiply-accumulates if it has any, else its elements. An operator of no family, or a family without
 rows for both types, takes as long in either type. The first row of `casts` counts that fits: "*" is
-any family, "none" an operator of none, an input or an output of the model. A row of `joins` says
+any family and operators of none, "none" an input or an output of the model. A row of `joins` says
 that a node of one family is computed together with what makes its input, if nothing else reads
 that; `saves` is what the two take less than one after the other, by the element of the value
 between them, and is lost where they have different types.
@@ -41,7 +41,7 @@ from amp_rewrite.kernels.kernel_table import check_format, shipped
 FORMAT_VERSION = 1
 
 ANY, NONE = "*", "none"
-"""What stands in place of a family: any of them, and none."""
+"""What stands in place of a family: any of them, or none; and an end of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class CostTable:
     joins: Mapping[tuple[str, str, str], Rate]
 
     def family(self, operator: str) -> str:
-        """Return the family of an operator or pattern, "none" if it has none."""
-        return self.families.get(operator, NONE)
+        """Return the family of an operator or pattern, "*" if it has none."""
+        return self.families.get(operator, ANY)
 
     def takes_low(self, low: DType) -> bool:
         """Tell whether a low type was measured."""
@@ -139,8 +139,8 @@ class CostTable:
 
         Args:
             to: The type that it gives.
-            producer: A family; "none" for an input of the model and operators of no family.
-            consumer: A family; "none" for an output of the model and operators of no family.
+            producer: A family; "none" for an input of the model, "*" for operators of no family.
+            consumer: A family; "none" for an output of the model, "*" for operators of no family.
         """
         for row in self.casts:
             if (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +23,12 @@ ENDS = {
     "softmax": "Softmax({})",
     "normalization": "LayerNormalization({}, s, s)",
     "batch normalization": "BatchNormalization({}, g, g, g, g)",
+    "transpose": "Transpose<perm = [0, 1, 3, 2]>({})",
 }
 """Family -> an operator that keeps the shape of what stands beside a cast or in a join."""
+
+_APART = "transpose"
+"""What no cast is taken into: what casts cost beside it in the mean, others do, too."""
 
 PAIRS = (
     *(("product", "elementwise"), ("product", "transcendental"), ("elementwise", "elementwise")),
@@ -89,7 +94,7 @@ class Pairs:
 def pairs(options: argparse.Namespace) -> Pairs:
     """Measure what casts between two operators cost, and what computing the two together saves."""
     found = Pairs([], [])
-    families = [family for family in ENDS if family != "none"]
+    families = [family for family in ENDS if family not in ("none", _APART)]
     alone = {
         (family, dtype, n): taken
         for n in SIDES
@@ -110,6 +115,7 @@ def pairs(options: argparse.Namespace) -> Pairs:
                 }
                 found.joins.append({"producer": first, "consumer": second, "saves": saves})
     found.casts.extend(_casts_at_ends(families, alone, options))
+    found.casts.extend(_other_casts(families, options))
     return found
 
 
@@ -151,7 +157,7 @@ def _casts_at_ends(
     alone: dict[tuple[str, DType, int], float],
     options: argparse.Namespace,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of casts at the ends of a model, and those of any other cast."""
+    """Yield the rows of casts at the ends of a model."""
     for given, made in (TYPES, TYPES[::-1]):
         for family in families:
             for ends, dtype in ((("none", family), made), ((family, "none"), given)):
@@ -160,18 +166,19 @@ def _casts_at_ends(
                 times = [t - alone[family, dtype, n] for t, n in zip(taken, SIDES, strict=True)]
                 cost = _fitted([max(0.0, time_) for time_ in times])
                 yield {"to": made.name, "producer": ends[0], "consumer": ends[1], **cost}
-    for given, made in (TYPES, TYPES[::-1]):
-        models = [_cast_alone(given, made, n) for n in SIDES]
-        times = microseconds(models, options, layouts=True)
-        yield {"to": made.name, "producer": "*", "consumer": "*", **_fitted(times)}
+
+
+def _other_casts(families: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the rows of casts between other operators: the mean beside what takes none into it."""
+    pairs = [(_APART, family) for family in (*families, _APART)]
+    pairs += [(family, _APART) for family in families]
+    found = [[_parted(*ends, n, {}, options)[0] for ends in pairs] for n in SIDES]
+    cost = _fitted([statistics.fmean(max(0.0, cast) for cast in casts) for casts in found])
+    for made in TYPES[::-1]:
+        yield {"to": made.name, "producer": "*", "consumer": "*", **cost}
 
 
 def _fitted(times: Sequence[float]) -> dict[str, float]:
     """Return the rates of what took so long for the value between two operators."""
     row = fitted([(CHANNELS * n * n, 0) for n in SIDES], times)
     return {key: row[key] for key in ("call", "element")}
-
-
-def _cast_alone(given: DType, made: DType, n: int) -> onnx.ModelProto:
-    types = f"g ({given.onnx}{_shape(n)} x) => ({made.onnx}{_shape(n)} y)"
-    return parsed(f"{types} {{ y = Cast<to = {made.number}>(x) }}")

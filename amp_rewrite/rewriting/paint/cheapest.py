@@ -19,7 +19,7 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.flat import ABSENT, Array
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
@@ -162,9 +162,17 @@ class CheapestRegions:
         if prefer != "size":
             times = self._time.times(FLOAT32)
             share = LEAST_SAVED if prefer == "accuracy" else 0
-            saves = times * share + np.where(self._with_products, 0, self._least_saved)
+            roundings = np.where(self._with_products, 0, 1 + self._stepwise)
+            saves = times * share + roundings * self._least_saved
             own = own + np.where(rounds & (times > 0), np.rint(saves).astype(np.int64), 0)
         return own if prices is None else own + self._rounding(prices, rounds)
+
+    @cached_property
+    def _stepwise(self) -> Array:
+        """A mask of the vertices of operators that are rounded between their steps, too."""
+        flat = self._graph.flat
+        rounds = [operator(called) in self._context.stepwise for called in flat.operators]
+        return np.array(rounds, np.bool_)[np.array(flat.operator, np.int64)][self._graph.node]
 
     @cached_property
     def _with_products(self) -> Array:

@@ -20,7 +20,7 @@ from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import Trait, has, operator
-from amp_rewrite.kernels.costs import NONE, NOTHING, CostTable, Rate
+from amp_rewrite.kernels.costs import ANY, NONE, NOTHING, CostTable, Rate
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.weighing import Weighing
 from amp_rewrite.values.patterns.find_groups import find_groups
@@ -28,6 +28,9 @@ from amp_rewrite.values.patterns.library import LAYOUTS, PATTERNS
 
 # operators: those with constants that are folded into the weights of a product in front.
 _FOLDED = ("Add", "BatchNormalization", "Mul", "Sub")
+
+# operators: what changes no number and takes no time: casts are taken into what is around it.
+_VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 UNIT = 1_000_000
 """How many of what costs are counted in make a microsecond."""
@@ -94,8 +97,8 @@ class RunningTime:
 
     @cached_property
     def _families(self) -> list[str]:
-        """The families, by their code; the first is none."""
-        return list(dict.fromkeys((NONE, *self._table.families.values())))
+        """The families, by their code; the first is the model's ends, the next any operator."""
+        return list(dict.fromkeys((NONE, ANY, *self._table.families.values())))
 
     @cached_property
     def _group_of(self) -> dict[int, str]:
@@ -121,8 +124,17 @@ class RunningTime:
             by_node[node] = codes[self._table.family(pattern)]
         for node in (n for group in self.groups(self._table.one_type) for n in group):
             if has(self._flat.called(node), Trait.MOVES):
-                by_node[node] = codes[NONE]
+                by_node[node] = codes[ANY]
         return by_node
+
+    @cached_property
+    def _in_front(self) -> Array:
+        """By node, the code of its family; of a view, of that of what it shows."""
+        found, flat = self._family.copy(), self._flat
+        for node in flat.nodes_of(*_VIEWS):
+            maker = flat.producer[flat.inputs_of(node)[0]]
+            found[node] = 0 if maker == ABSENT else found[maker]
+        return found
 
     def groups(self, names: Collection[str]) -> list[tuple[int, ...]]:
         """Return the nodes of the groups of these patterns."""
@@ -308,7 +320,7 @@ class RunningTime:
             if not self._is_float32[output] or self._graph.types[value] != low:
                 continue
             maker = flat.producer[value]
-            family = 0 if maker == ABSENT else int(self._family[maker])
+            family = 0 if maker == ABSENT else int(self._in_front[maker])
             elements = int(self._weighing.elements[value])
             rates = [self._cast_rates(FLOAT32)[family][reader] for reader in self._reading(output)]
             yield self._graph.source[output], max(round(r.takes(elements) * UNIT) for r in rates)
@@ -329,7 +341,7 @@ class RunningTime:
     @cached_property
     def _families_of_vertices(self) -> Array:
         """By vertex, the code of its node's family; the two behind the last are of none."""
-        return np.append(self._family[self._graph.node], (0, 0))
+        return np.append(self._in_front[self._graph.node], (0, 0))
 
     def _cast_rates(self, to: DType) -> list[list[Rate]]:
         """Return what a Cast to a type takes, by the families of its maker and of its reader."""
@@ -422,4 +434,8 @@ class RunningTime:
         joined = {(maker, reader) for maker, reader, _ in self._table.joins}
         wanted = [codes[m] * width + codes[r] for m, r in joined if m in codes and r in codes]
         fit = np.isin(pairs, wanted) & (np.maximum(flows.makers, flows.readers) < self.float32)
+        views = np.zeros(self._flat.n_nodes + 1, np.bool_)
+        views[[*self._flat.nodes_of(*_VIEWS)]] = True
+        of_vertex = views[np.append(self._graph.node, (ABSENT, ABSENT))]  # ABSENT is the last
+        fit &= ~(of_vertex[flows.makers] | of_vertex[flows.readers])
         return np.flatnonzero(fit & (np.bincount(flows.group)[flows.group] == 1))
