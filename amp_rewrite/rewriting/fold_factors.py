@@ -8,7 +8,10 @@ convolution in front. In the file the same constants lose one rounding, and the 
 2. Conv, then Mul or Add with a number for each channel or for all: they go into its weights.
 3. Mul with one number in front of convolutions goes into theirs, and Add, if they do not pad.
 4. If they do, k x + b is c (m x + a): c goes into the weights, and the low type holds m and a.
-5. Div by a number goes into weights from which there is linear arithmetic to it (scale_weights.py).
+5. Div by a number, or Mul with one, goes into weights from which there is linear arithmetic to it
+   (scale_weights.py).
+6. Mul of both operands of a MatMul by numbers is one behind it: exporters multiply queries and keys
+   by the fourth root of 1 / d, and bfloat16 makes all scores of heads of 32 too small by .24 %.
 
 A name that stays means the same numbers as before.
 """
@@ -31,10 +34,10 @@ from amp_rewrite.rewriting.constant_inputs import (
     set_inputs,
     stored,
 )
-from amp_rewrite.rewriting.scale_weights import scale_weights
+from amp_rewrite.rewriting.scale_weights import is_exact, scale_weights
 
 # operators: those without which there is nothing to fold.
-AROUND = ("Conv", "Div")
+AROUND = ("Conv", "Div", "Mul")
 
 # operators: those whose constants go into weights.
 _LINEAR = ("Add", "Mul")
@@ -60,6 +63,7 @@ def fold_factors(model: ir.Model, low: DType) -> int:
             if node.op_type in _LINEAR and not node.domain:
                 found += fold(node, low)
     found += scale_weights(model, low)
+    found += sum(_behind_product(node, low) for node in list(graph))
     if found:
         remove_unused_nodes(graph)  # Constants that nothing reads any more
         for name, value in list(graph.initializers.items()):
@@ -154,6 +158,32 @@ def _sum_behind(add: ir.Node, _: DType) -> bool:
         bypass(add, x)
         return True
     return False
+
+
+def _behind_product(product: ir.Node, low: DType) -> bool:
+    """Multiply a product by the numbers that its operands are multiplied by, if both are."""
+    found = list[tuple[ir.Value, float]]()
+    is_product = (product.domain, product.op_type) == ("", "MatMul")
+    for value in product.inputs if is_product else ():
+        for x, held in either(_only_maker(value, "Mul")):
+            if x is not None and (factor := number(held)):
+                found.append((x, factor))
+                break
+    if len(found) < 2 or all(is_exact(factor, low) for _, factor in found):
+        return False
+    result = product.outputs[0]
+    muls = [value.producer() for value in product.inputs if value is not None]
+    set_inputs(product, *(x for x, _ in found))
+    for mul in muls:
+        remove(mul)
+    joined = ir.node("Mul", [result], name=f"{product.name}:factor")
+    joined.outputs[0].type, joined.outputs[0].shape = result.type, result.shape
+    product.graph.insert_after(product, joined)  # pyright: ignore[reportOptionalMemberAccess]
+    ir.convenience.replace_all_uses_with(result, joined.outputs[0], replace_graph_outputs=True)
+    joined.outputs[0].name, result.name = result.name, f"{result.name}:scaled"
+    number_ = stored(joined, found[0][1] * found[1][1], f"{joined.outputs[0].name}:number")
+    set_inputs(joined, result, number_)
+    return True
 
 
 def _exact_pair(ratio: float, low: DType) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 
 softmax((q k' + r) / c) of a network that rotates, gathers or adds up what it gets of its weights is
 computed with weights that are 1 / c of them: every value in between becomes 1 / c of what it was.
-So it may if all that reads such a value is linear in it, up to divisions by c, which go.
+So it may if all that reads such a value is linear in it, up to divisions by c, which go. A product
+with a number is a quotient by its reciprocal.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def scale_weights(model: ir.Model, low: DType) -> int:
     tensors = (value.const_value for value in model.graph.initializers.values())
     most = MOST_COPIED * sum(tensor.size for tensor in tensors if tensor is not None)
     for node in list(model.graph):
-        divisor = _divisor(node)
-        if node.graph is None or not divisor or _is_exact(1 / divisor, low):
+        index, divisor = _quotient(node) or (0, 0.0)
+        if node.graph is None or not divisor or is_exact(1 / divisor, low):
             continue
-        scaled = _Search(divisor).solved(_Scaled(), [node.inputs[0]])
+        scaled = _Search(divisor).solved(_Scaled(), [node.inputs[index]])
         if scaled is not None and _copied(scaled) <= most and _scale(scaled, divisor):
             found += len(scaled.quotients)
     return found
@@ -129,7 +130,7 @@ class _Search:
         self, scaled: _Scaled, node: ir.Node, index: int, pending: list[ir.Value | None]
     ) -> bool:
         """Tell whether what reads a value may be scaled with it, or divides it by the number."""
-        if index == 0 and _divisor(node) == self.divisor:
+        if _quotient(node) == (index, self.divisor):
             scaled.quotients.append(node)
             return not node.outputs[0].is_graph_output()
         if operator(node) in _SIZES:
@@ -200,7 +201,8 @@ def _scale(scaled: _Scaled, divisor: float) -> bool:
     for value in scaled.values:
         value.name = f"{value.name}:scaled"
     for quotient in scaled.quotients:
-        if (dividend := quotient.inputs[0]) is not None:
+        index, _ = _quotient(quotient) or (0, divisor)
+        if (dividend := quotient.inputs[index]) is not None:
             bypass(quotient, dividend)
     return True
 
@@ -230,10 +232,19 @@ def _numbers(value: ir.Value | None) -> Array | None:
     return numbers.transpose(maker.attributes.get_ints("perm", None))
 
 
-def _divisor(node: ir.Node) -> float | None:
-    """Return the number that a node divides by, if it divides by one."""
-    return number(node.inputs[1]) if operator(node) == "Div" else None
+def _quotient(node: ir.Node) -> tuple[int, float] | None:
+    """Return which input a node divides by a number, and the number, if it does."""
+    if operator(node) == "Div":
+        divisor = number(node.inputs[1])
+        return None if divisor is None else (0, divisor)
+    for index, factor in enumerate(
+        map(number, node.inputs[::-1]) if operator(node) == "Mul" else ()
+    ):
+        if factor:
+            return index, 1 / factor
+    return None
 
 
-def _is_exact(factor: float, low: DType) -> bool:
+def is_exact(factor: float, low: DType) -> bool:
+    """Tell whether a low type holds a number as float32 does."""
     return float(np.float32(factor).astype(low.numpy)) == float(np.float32(factor))

@@ -73,7 +73,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "move": ("Concat", "Pad", "Slice", "Split", "Tile", "Expand", "DepthToSpace", "SpaceToDepth"),
     "gather": ("Gather", "GatherElements", "GatherND"),
     "resize": ("Resize", "Upsample"),
-    "transpose": ("Transpose",),
+    "transpose": ("Transpose", "ChannelsFirst"),
     "recurrent": ("LSTM", "GRU", "RNN"),
 }
 """Family -> its operators."""

@@ -122,9 +122,12 @@ class RunningTime:
         by_node = np.array(table, np.int64)[np.array(self._flat.operator, np.int64)]
         for node, pattern in self._group_of.items():
             by_node[node] = codes[self._table.family(pattern)]
-        for node in (n for group in self.groups(self._table.one_type) for n in group):
-            if has(self._flat.called(node), Trait.MOVES):
-                by_node[node] = codes[ANY]
+        free = {n for group in self.groups(self._table.one_type) for n in group}
+        free = {node for node in free if has(self._flat.called(node), Trait.MOVES)}
+        by_node[[*free]] = codes[ANY]
+        for pattern in {p.name for p in LAYOUTS} & self._table.families.keys():
+            results = {group[-1] for group in self.groups([pattern])} - free
+            by_node[[*results]] = codes[self._table.family(pattern)]
         return by_node
 
     @cached_property
@@ -133,8 +136,14 @@ class RunningTime:
         found, flat = self._family.copy(), self._flat
         for node in flat.nodes_of(*_VIEWS):
             maker = flat.producer[flat.inputs_of(node)[0]]
-            found[node] = 0 if maker == ABSENT else found[maker]
+            if found[node] == self._any:
+                found[node] = 0 if maker == ABSENT else found[maker]
         return found
+
+    @property
+    def _any(self) -> int:
+        """The code of operators of no family."""
+        return self._families.index(ANY)
 
     def groups(self, names: Collection[str]) -> list[tuple[int, ...]]:
         """Return the nodes of the groups of these patterns."""

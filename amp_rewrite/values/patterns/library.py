@@ -261,15 +261,14 @@ PATTERNS: tuple[Pattern, ...] = (
 )
 """All patterns; one that contains another stands in front of it."""
 
+_CONVOLVED = Op("Reshape", Op("Conv", _X, Value("weights")))
 LAYOUTS: tuple[Pattern, ...] = (
     Pattern(
         "ChannelsLast",
-        Op(
-            "Transpose",
-            Op("Reshape", Op("Conv", _X, Value("weights"))),
-            holds=puts_channels_last,
-        ),
+        Op("Transpose", _CONVOLVED, holds=puts_channels_last),
         anchor="Transpose",
     ),
+    Pattern("ChannelsFirst", _CONVOLVED, anchor="Reshape"),
 )
-"""What changes the layout of an operator's result, which a runtime may leave to the operator."""
+"""Where the layout counts in which a runtime computes: channels last, it is a Transpose that costs
+nothing behind a convolution, and a Reshape that is one."""
