@@ -49,6 +49,9 @@ MOST_VALUES = 64
 MOST_TRIES = 256
 """How many ways to scale something are looked at for a number; products of two values have two."""
 
+MOST_TRIES_IN_ALL = 64 * MOST_TRIES
+"""How many for all numbers of a model: of models with tens of thousands of them the first ones."""
+
 MOST_COPIED = 0.05
 """What share of a model's constants is stored again at most, where something else reads them."""
 
@@ -86,14 +89,16 @@ def scale_weights(model: ir.Model, low: DType) -> int:
     Returns:
         How many quotients went.
     """
-    found = 0
+    found, tries = 0, MOST_TRIES_IN_ALL
     tensors = (value.const_value for value in model.graph.initializers.values())
     most = MOST_COPIED * sum(tensor.size for tensor in tensors if tensor is not None)
     for node in list(model.graph):
         index, divisor = _quotient(node) or (0, 0.0)
-        if node.graph is None or not divisor or is_exact(1 / divisor, low):
+        if node.graph is None or not divisor or is_exact(1 / divisor, low) or tries <= 0:
             continue
-        scaled = _Search(divisor).solved(_Scaled(), [node.inputs[index]])
+        search = _Search(divisor)
+        scaled = search.solved(_Scaled(), [node.inputs[index]])
+        tries -= MOST_TRIES - search.tries
         if scaled is not None and _copied(scaled) <= most and _scale(scaled, divisor):
             found += len(scaled.quotients)
     return found

@@ -106,6 +106,32 @@ def test_a_name_that_stays_means_the_same_numbers() -> None:
     assert [node.outputs[0].name for node in result.graph] == ["s", "y"]
 
 
+SCORES = "q = Relu(x) d = Mul(q, {}) h = Tanh(x) e = Mul({}, h) s = MatMul(d, e) y = Softmax(s)"
+
+
+def test_factors_of_both_operands_are_one_behind_their_product() -> None:
+    left, result = folded(SCORES.format("k", "l"))
+    assert left == ["Relu", "Tanh", "MatMul", "Mul", "Softmax"]
+    (held,) = (
+        v.const_value for v in result.graph.initializers.values() if ":number" in str(v.name)
+    )
+    assert held is not None
+    assert held.numpy() == pytest.approx(0.3 * -1.7)
+    outputs = [node.outputs[0].name for node in result.graph]
+    assert outputs == ["q", "h", "s:scaled", "s", "y"]
+
+
+@pytest.mark.parametrize("factors", [("three", "six"), ("k", "x")])
+def test_exact_factors_and_other_products_stay(factors: tuple[str, str]) -> None:
+    assert folded(SCORES.format(*factors))[0].count("Mul") == 2
+
+
+def test_scores_that_are_an_output_keep_their_name() -> None:
+    source = amp.load(model("d = Mul(x, k) e = Mul(l, x) y = MatMul(d, e)"))
+    assert fold_factors(source, BFLOAT16) == 1
+    assert [node.outputs[0].name for node in source.graph] == ["y:scaled", "y"]
+
+
 def test_only_the_opsets_that_have_it_get_a_hard_swish() -> None:
     old = model(f"c = Conv(x, w) {SPELLED}")
     old.opset_import[0].version = 13

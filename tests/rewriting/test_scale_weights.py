@@ -23,6 +23,7 @@ CONSTANTS = {
     "ten": 10.0,
     "eight": 8.0,
     "half": 0.5,
+    "third": 1 / 3,
     "at": np.array([0], np.int64),
     "four": np.array([4], np.int64),
     "eight_": np.array([8], np.int64),
@@ -71,13 +72,16 @@ def scaled(source: onnx.ModelProto) -> tuple[int, ir.Model]:
         "q = MatMul(x, w) i = Shape(q) r = Reshape(q, heads) e = Reshape(r, i) d = Div(e, ten) "
         "y = Tanh(d)",
         "q = MatMul(x, w) d = Div(q, ten) e = Div(q, ten) t = Tanh(d) s = Sin(e) y = Add(t, s)",
+        "q = MatMul(x, w) a = Add(b, q) d = Mul(a, third) y = Softmax(d)",
+        "q = MatMul(x, w) k = MatMul(x, v) t = Transpose<perm = [0, 2, 1]>(k) d = Mul(third, q) "
+        "e = Mul(t, third) m = MatMul(d, e) y = Softmax(m)",
     ],
-    ids=["softmax", "transposed", "gemm", "rotated", "shape", "two"],
+    ids=["softmax", "transposed", "gemm", "rotated", "shape", "two", "product", "both"],
 )
 def test_quotients_go_into_weights(nodes: str) -> None:
     found, result = scaled(model(nodes))
-    assert found == nodes.count("Div")
-    assert not [node for node in result.graph if node.op_type == "Div"]
+    assert found == nodes.count("Div") + nodes.count("third")
+    assert not [node for node in result.graph if node.op_type in ("Div", "Mul")] or "cos" in nodes
 
 
 @pytest.mark.parametrize(

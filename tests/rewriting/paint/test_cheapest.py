@@ -401,6 +401,63 @@ def test_a_rotary_embedding_that_is_one_operator_has_one_type(use: Any) -> None:
     assert (low.count("Mul"), low.count("Add")) == (2, 1)
 
 
+SHOWN = """g (float[4,4] x, float[4,4] w) => (float[2,8] y) <int64[2] s = {2, 8}> {
+b = MatMul(x, w) r = Reshape(b, s) y = Tanh(r) }"""
+
+
+def test_a_cast_behind_a_view_costs_what_it_does_behind_what_is_shown(use: Any) -> None:
+    def cast(producer: str, consumer: str, call: float) -> list[dict[str, Any]]:
+        ends = {"producer": producer, "consumer": consumer, "call": call}
+        return [{"to": type_, **ends} for type_ in ("float32", "float16")]
+
+    table, inputs = flat_table(product=(10, 6), elementwise=(2, 30)), cast("none", "product", 0)
+    use({**table, "casts": [*inputs, *cast("*", "*", 9)]})
+    assert low_operators(rewritten(SHOWN, target="fast")) == []
+    use({**table, "casts": [*inputs, *cast("product", "elementwise", 0), *cast("*", "*", 9)]})
+    assert low_operators(rewritten(SHOWN, target="fast")) == ["MatMul", "Reshape"]
+
+
+CONVOLVED = """g (float[1,4,2,2] x, float[4,4,1,1] k, float[4,4] w) => (float[1,4,4] y)
+<int64[3] s = {1, 4, 4}> { c = Conv(x, k) r = Reshape(c, s) """
+
+
+def test_what_a_convolution_computes_with_channels_last_is_moved_for_nothing(use: Any) -> None:
+    table = flat_table(product=(20, 6), softmax=(10, 14), move=(9, 1))
+    table["families"] = {"product": ["MatMul"], "softmax": ["Conv"], "move": ["Transpose"]}
+    model = CONVOLVED + "t = Transpose<perm = [0, 2, 1]>(r) y = MatMul(t, w) }"
+    use(table)
+    assert low_operators(rewritten(model, target="fast")) == ["Transpose", "MatMul"]
+    use({**table, "one_type": ["ChannelsLast"]})
+    assert low_operators(rewritten(model, target="fast")) == ["MatMul"]
+    other = model.replace("[0, 2, 1]", "[1, 0, 2]").replace("float[1,4,4] y", "float[4,1,4] y")
+    assert low_operators(rewritten(other, target="fast")) == ["Transpose", "MatMul"]
+
+
+def test_a_reshape_of_what_has_channels_last_is_a_transpose(use: Any) -> None:
+    table = flat_table(product=(20, 6), elementwise=(2, 30), move=(9, 1))
+    table["families"] = {"product": ["Conv"], "elementwise": ["Tanh"], "move": ["Transpose"]}
+    model = CONVOLVED + "y = Tanh(r) }"
+    use(table)
+    assert low_operators(rewritten(model, target="fast")) == ["Conv"]
+    use({**table, "families": {**table["families"], "move": ["Transpose", "ChannelsFirst"]}})
+    assert low_operators(rewritten(model, target="fast")) == ["Conv", "Reshape"]
+
+
+def test_what_is_rounded_between_its_steps_has_to_save_more(
+    use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cheapest, "LEAST_ROUNDING", 0.5)  # 10 a rounding; it saves 14 with casts
+    table = flat_table(product=(20, 2), softmax=(20, 8))
+    table["families"] = {"product": ["MatMul"], "softmax": ["LayerNormalization"]}
+    model = """g (float[4,4] x, float[4,4] w, float[4] s) => (float[4,4] y) {
+    a = MatMul(x, w) n = LayerNormalization(a, s) y = MatMul(n, w) }"""
+    use(table)
+    assert "LayerNormalization" in low_operators(rewritten(model, target="fast"))
+    stepwise = targets.Target("fast", "cuda", costs="fast", rounding="openvino_2026.4")
+    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS[:-1], stepwise))
+    assert low_operators(rewritten(model, target="fast")) == ["MatMul", "MatMul"]
+
+
 def test_what_stands_around_a_node_that_a_list_keeps_is_chosen_by_cost(use: Any) -> None:
     use(flat_table(product=(10, 6), elementwise=(8, 2)))
     lists, model = lists_of("float16"), CHAIN.replace("Relu", "Tanh")
