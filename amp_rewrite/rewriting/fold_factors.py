@@ -176,7 +176,7 @@ def _behind_product(product: ir.Node, low: DType) -> bool:
     set_inputs(product, *(x for x, _ in found))
     for mul in muls:
         remove(mul)
-    joined = ir.node("Mul", [result], name=f"{product.name}:factor")
+    joined = ir.node("Mul", [result], name=f"{result.name}:factor")
     joined.outputs[0].type, joined.outputs[0].shape = result.type, result.shape
     product.graph.insert_after(product, joined)  # pyright: ignore[reportOptionalMemberAccess]
     ir.convenience.replace_all_uses_with(result, joined.outputs[0], replace_graph_outputs=True)

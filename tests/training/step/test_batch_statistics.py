@@ -133,3 +133,26 @@ def test_steps_after_a_variance_overflowed_are_as_before() -> None:
         assert np.isinf(session.state_dict()["first.var"]).all()
         losses = [session.run(batch(2))["loss"] for _ in range(5)]
         assert np.all(np.diff(losses) < 0)
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_mean_that_the_model_gives_stays_one() -> None:
+    net = train_models.Net(0)
+    x = net.input("x", TensorProto.FLOAT, "N", 3, 6, 5)
+    t = net.input("t", TensorProto.INT64, "N")
+    norm = [net.full(f"norm.{part}", value, 3) for part, value in (("s", 1), ("b", 0))]
+    norm += [net.full(f"norm.{part}", value, 3) for part, value in (("m", 0), ("v", 1))]
+    y = net.op("BatchNormalization", x, *norm)
+    axes = net.constant("axes", np.array([0, 2, 3]))
+    mean = net.op("ReduceMean", x, axes, name="mean")
+    apart = net.op("Sub", x, mean)
+    variance = net.op("ReduceMean", net.op("Mul", apart, apart), axes, name="variance")
+    y = net.op("Add", net.op("Mul", y, variance), mean)
+    y = net.linear(net.op("Flatten", y, axis=1), "last", 90, 5)
+    net.loss(net.op("Identity", y, name="logits"), t, 5)
+    loss = amp.value(amp.load(net.model("means")), "loss")
+    with amp.TrainingSession(optimizers.GradientDescent(0.05).minimize(loss)) as session:
+        got = session.run(batch(0), ["mean", "variance"])
+    given = batch(0)["x"]
+    np.testing.assert_allclose(got["mean"].ravel(), given.mean((0, 2, 3)), rtol=1e-5)
+    np.testing.assert_allclose(got["variance"].ravel(), given.var((0, 2, 3)), rtol=1e-5)
