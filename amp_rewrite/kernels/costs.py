@@ -12,7 +12,7 @@ Its JSON, version 1; all times are microseconds:
      "joins": [{"producer": "product", "consumer": "elementwise",
                 "saves": {"float32": {"call": 1, "element": 1e-4}, "bfloat16": {...}}}]}
 
-`families` name operators as traits.py does, and groups of lists/fusions by their pattern.
+`families` name operators as traits.py does, and groups of lists/fusions and layouts by pattern.
 `with_products`, which may be left out, are patterns of values/patterns whose nodes are computed,
 and rounded, together with the products among them or the one in front; those of `one_type`, which
 may be left out as well, are one operator there if all of their nodes have one type. A row of

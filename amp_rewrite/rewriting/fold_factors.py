@@ -42,6 +42,9 @@ AROUND = ("Conv", "Div", "Mul")
 # operators: those whose constants go into weights.
 _LINEAR = ("Add", "Mul")
 
+_MOST = 2.0**16
+"""Factors of operands that are larger, or smaller than one by this, stay in front of products."""
+
 _HARD_SWISH = 14
 """The opset from which there is a HardSwish."""
 
@@ -171,6 +174,8 @@ def _behind_product(product: ir.Node, low: DType) -> bool:
                 break
     if len(found) < 2 or all(is_exact(factor, low) for _, factor in found):
         return False
+    if any(not 1 / _MOST <= abs(factor) <= _MOST for _, factor in found):
+        return False  # without them, the product may leave the range
     result = product.outputs[0]
     muls = [value.producer() for value in product.inputs if value is not None]
     set_inputs(product, *(x for x, _ in found))

@@ -242,9 +242,8 @@ def _quotient(node: ir.Node) -> tuple[int, float] | None:
     if operator(node) == "Div":
         divisor = number(node.inputs[1])
         return None if divisor is None else (0, divisor)
-    for index, factor in enumerate(
-        map(number, node.inputs[::-1]) if operator(node) == "Mul" else ()
-    ):
+    for index, other in ((0, 1), (1, 0)) if operator(node) == "Mul" else ():
+        factor = number(node.inputs[other])
         if factor:
             return index, 1 / factor
     return None

@@ -27,6 +27,7 @@ CONSTANTS = {
     "three": 3,
     "six": 6,
     "zero": 0,
+    "tiny": 1e-30,
 }
 SPELLED = "a = Add(c, three) d = Clip(a, zero, six) e = Mul(c, d) y = Div(e, six)"
 
@@ -121,7 +122,7 @@ def test_factors_of_both_operands_are_one_behind_their_product() -> None:
     assert outputs == ["q", "h", "s:scaled", "s", "y"]
 
 
-@pytest.mark.parametrize("factors", [("three", "six"), ("k", "x")])
+@pytest.mark.parametrize("factors", [("three", "six"), ("k", "x"), ("k", "tiny")])
 def test_exact_factors_and_other_products_stay(factors: tuple[str, str]) -> None:
     assert folded(SCORES.format(*factors))[0].count("Mul") == 2
 

@@ -12,6 +12,7 @@ from rewrite_text import parse
 import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.rewriting import scale_weights as scaling
 from amp_rewrite.rewriting.scale_weights import scale_weights
 
 SHAPE = (2, 5, 8)
@@ -124,3 +125,12 @@ def test_products_of_many_values_are_given_up_after_some_tries() -> None:
     pairs = "".join(f"a{i} = Relu(x) p{i + 1} = Mul(p{i}, a{i}) " for i in range(40))
     for text in (f"{nodes} d = Div(m40, ten)", f"p0 = Relu(x) {pairs} d = Div(p40, ten)"):
         assert scale_weights(amp.load(model(f"{text} y = Tanh(d)")), BFLOAT16) == 0
+
+
+def test_numbers_beyond_the_tries_of_a_whole_model_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = (
+        "q = MatMul(x, w) d = Div(q, ten) s = Tanh(d) k = MatMul(s, v) e = Mul(k, third) y = Sin(e)"
+    )
+    assert scale_weights(amp.load(model(nodes)), BFLOAT16) == 2
+    monkeypatch.setattr(scaling, "MOST_TRIES_IN_ALL", 1)
+    assert scale_weights(amp.load(model(nodes)), BFLOAT16) == 1
