@@ -1,0 +1,188 @@
+"""A model file loaded by ONNX Runtime in a process of its own, which may end with it.
+
+Some files end the process that loads them: ONNX Runtime 1.32.0 has a segmentation fault where it
+optimises a float16 MatMul of a transposed tensor beside a depthwise ConvTranspose. Whoever says that
+a file is good loads it here first, with the runtime's default optimisations, as its users do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnx_ir as ir
+
+from amp_rewrite.base.printable import printable
+from amp_rewrite.runtimes.model_source import model_source
+
+Outcome = Literal["loaded", "refused", "ended", "no kernel", "unknown"]
+"""What became of a file: the runtime loaded it, refused it, or ended with its process; its CPU
+provider lacks a kernel that other providers may have; or this installation cannot tell."""
+
+SECONDS = 600.0
+"""How long a file may take to load. One of 10 GiB takes less than a minute."""
+
+_LONGEST = 400
+"""Characters of a message that are told."""
+
+_LOAD = """
+import sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no memory dump beside the user's files
+except (ImportError, ValueError, OSError):
+    pass
+try:
+    import onnxruntime
+except ImportError:
+    sys.exit(4)
+print("onnxruntime", onnxruntime.__version__, flush=True)
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 4
+try:
+    onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+except Exception as error:
+    print(error)
+    sys.exit(3)
+"""
+_REFUSED, _MISSING = 3, 4
+"""The exit statuses of this program: the runtime refused the file; there is no runtime."""
+
+_WINDOWS_FAULT = 0xC0000000
+"""From here on the exit status of a process on Windows is a fault."""
+
+_LACKING = (
+    "is not a registered function/op",
+    "Unsupported model IR version",
+    "is under development and support for this is limited",
+    "Failed to allocate memory",
+    "bad_alloc",
+)
+"""What messages say where the installation lacks something, such as a library of operators."""
+
+_NO_KERNEL = "NOT_IMPLEMENTED"
+
+_PREAMBLE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : (?P<code>\w+) : (?:Load model from .*? failed:)?"
+    r"(?:\S*\.(?:cc|h):\d+ .*?\) (?=[A-Z[]))?"
+)
+"""What stands before the reason: a code, the file, and a place in the runtime's source."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What ONNX Runtime made of a model file.
+
+    Attributes:
+        outcome: What became of the file.
+        said: Why it was not loaded, in one line; "" if it was.
+    """
+
+    outcome: Outcome
+    said: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the file is at fault: no ONNX Runtime of this version loads it."""
+        return self.outcome in ("refused", "ended")
+
+
+def isolated_load(model: str | os.PathLike[str] | ir.Model, seconds: float = SECONDS) -> LoadResult:
+    """Load a model with ONNX Runtime's CPU provider in a process of its own.
+
+    It takes as long as a start of Python and of ONNX Runtime, 0.3 s, and the loading itself. The
+    weights of a file stay in the other process.
+
+    Args:
+        model: A file with its data files beside it, or a model in memory, which is written to a
+            temporary file for this.
+        seconds: How long it may take; after that nothing is known of the file.
+
+    Raises:
+        SaveError: A model in memory cannot be written to a temporary file.
+    """
+    if not isinstance(model, ir.Model):
+        return _load_file(os.path.abspath(os.fspath(model)), seconds)
+    with ExitStack() as files:
+        source = model_source(model, owner := _Owner())
+        if isinstance(source, str):
+            files.callback(lambda: owner)  # the file ends with it
+            return _load_file(source, seconds)
+        folder = files.enter_context(tempfile.TemporaryDirectory(prefix="amp_rewrite-"))
+        path = Path(folder, "model.onnx")
+        path.write_bytes(source)
+        return _load_file(str(path), seconds)
+
+
+class _Owner:
+    """What a temporary file belongs to."""
+
+
+def _load_file(path: str, seconds: float) -> LoadResult:
+    # -P: run in a checkout, a folder onnxruntime would stand before the installed package.
+    command = [sys.executable, "-P", "-c", _LOAD, path]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return LoadResult("unknown", f"ONNX Runtime did not load the file within {seconds:g} s")
+    except OSError as error:
+        return LoadResult("unknown", f"no process could be started: {error.strerror or error}")
+    return _result(done.returncode, done.stdout, path)
+
+
+def _result(status: int, told: str, path: str) -> LoadResult:
+    """Return what the exit status of the other process and what it printed mean."""
+    runtime, _, message = told.partition("\n")
+    if status == 0:
+        return LoadResult("loaded")
+    if status == _MISSING:
+        return LoadResult("unknown", "ONNX Runtime is not installed")
+    if status == _REFUSED:
+        return _refused(runtime, message, path)
+    ending = _ending(status)
+    if not runtime or ending is None:
+        found = f"it ended with status {status}"
+        return LoadResult("unknown", f"loading the file in a process of its own failed: {found}")
+    return LoadResult("ended", f"{runtime} ends with {ending} when it loads the file")
+
+
+def _refused(runtime: str, message: str, path: str) -> LoadResult:
+    found = _PREAMBLE.match(message)
+    reason = message[found.end() if found else 0 :].replace(path, "the file")
+    while inner := _PREAMBLE.match(reason):
+        reason = reason[inner.end() :]
+    said = printable(" ".join(reason.split())) or "no reason given"
+    line = f"{runtime} refuses the file: {said[:_LONGEST]}{'...' if len(said) > _LONGEST else ''}"
+    if any(words in message for words in _LACKING):
+        return LoadResult("unknown", line)
+    if found is not None and found["code"] == _NO_KERNEL:
+        return LoadResult("no kernel", line)
+    return LoadResult("refused", line)
+
+
+def _ending(status: int) -> str | None:
+    """Return by which fault of its own a process ended; None if it was not one.
+
+    SIGKILL comes from outside: the system ends what takes too much memory.
+    """
+    if status >= _WINDOWS_FAULT:
+        return f"status {status:#x}"
+    faults = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP")
+    name = next((n for n in faults if getattr(signal, n, None) == -status), None)
+    return "a segmentation fault (SIGSEGV)" if name == faults[0] else name
