@@ -13,6 +13,7 @@ import amp_rewrite as amp
 from amp_rewrite.runtimes.ort import isolated_load as module
 from amp_rewrite.runtimes.ort.isolated_load import isolated_load
 
+WHO = "ONNX Runtime"
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "plug.domain" : 1]>'
 
 
@@ -103,7 +104,7 @@ def test_what_the_runtime_said_is_told_in_one_line(
         (
             "import time; time.sleep(60)",
             "unknown",
-            "ONNX Runtime did not load the file within 0.3 s",
+            f"{WHO} did not load the file within 0.3 s",
         ),
     ],
 )
