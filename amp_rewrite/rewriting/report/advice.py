@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
+from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import FlatGraph
@@ -31,7 +33,8 @@ def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | No
 
     What is counted are the multiply-accumulates of allow-list operators of ai.onnx whose schema
     does not admit the low type at the model's opset but at a newer one, where the target has a
-    kernel; no painting tells whether all of them would become low.
+    kernel; no painting tells whether all of them would become low. Those that the model computes
+    in 16 bits already count as low, so that a second rewrite advises what the first one did.
 
     Returns:
         The opset, and the share that could be low then; None where that is not 1 % more than now.
@@ -39,8 +42,9 @@ def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | No
     needed = _needed_opsets(context)
     if not needed:
         return None
-    graph, total, low = context.type_graph, 0.0, 0.0
-    waiting: dict[int, float] = {}
+    graph, waiting = context.type_graph, dict[int, float]()
+    low = sum(multiply_accumulates(graph.flat, node) for node in _low_already(context))
+    total = low
     for node in dict.fromkeys(graph.nodes):
         entry = context.entry(node)
         if entry is None or entry.list is not ListName.ALLOW:
@@ -56,6 +60,18 @@ def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | No
     if not waiting or sum(waiting.values()) < _LEAST_GAIN * total:
         return None
     return OpsetAdvice(max(waiting), (low + sum(waiting.values())) / total)
+
+
+def _low_already(context: PaintContext) -> Iterator[int]:
+    """Yield the nodes of the allow list that the model itself computes in 16 bits."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    types = {tensor(dtype.number) for dtype in LOW.values()}
+    for node in range(flat.n_nodes):
+        outputs = flat.outputs_of(node)
+        if outputs and graph.types[outputs[0]] in types:
+            entry = context.entry(node)
+            if entry is not None and entry.list is ListName.ALLOW:
+                yield node
 
 
 def _needed_opsets(context: PaintContext) -> dict[int, int]:

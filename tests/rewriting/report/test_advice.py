@@ -8,6 +8,7 @@ import pytest
 from onnx import numpy_helper
 from rewrite_text import parse, rewritten
 
+import amp_rewrite as amp
 from amp_rewrite.rewriting.report.records import OpsetAdvice
 
 
@@ -56,3 +57,19 @@ def test_a_gain_below_one_per_cent_is_not_worth_an_opset() -> None:
 
 def test_a_target_without_a_kernel_gains_nothing() -> None:
     assert advice(model(18), "cpu") is None
+
+
+def test_a_second_rewrite_advises_no_opset_that_the_first_one_did_not() -> None:
+    small = model(18)
+    small.graph.initializer[1].CopyFrom(
+        numpy_helper.from_array(np.full((64, 6400), 0.1, np.float32), "w")
+    )
+    small.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 6400
+    first = rewritten(small, precision="bfloat16")
+    assert advice(amp.to_proto(first.model)) is None
+
+
+def test_what_is_low_already_counts_in_the_share_of_an_advised_opset() -> None:
+    first = rewritten(model(18), precision="bfloat16")
+    assert first.report.opset_advice == OpsetAdvice(22, 1.0)
+    assert advice(amp.to_proto(first.model)) == OpsetAdvice(22, 1.0)
