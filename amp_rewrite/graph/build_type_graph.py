@@ -35,7 +35,7 @@ def build_type_graph(
     """Return the type graph of a model.
 
     Args:
-        model: The model; not modified.
+        model: The model; not modified. Its Casts that change nothing become known as Identities.
         tie: Which variables a target ties together; none by default.
         types: The types of its values if they are known, as those of a function's body are.
         bases: The types whose variables are vertices: float32 where a model becomes lower, others
@@ -45,7 +45,9 @@ def build_type_graph(
         from amp_rewrite.graph.flat_model import FlatModel
 
         model = FlatModel.of(model)
-    types = infer(model) if types is None else types
+    if types is None:
+        types = infer(model)
+        model.settle_casts(types)
     calls, call = _Calls(model, types, tie, retypable(*bases)).of_all_nodes()
     graph = _with_vertices(model, types, calls, np.array(call, np.int64), bases)
     _add_ends(graph)

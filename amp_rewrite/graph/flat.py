@@ -46,6 +46,9 @@ class Operator(NamedTuple):
     overload: str = ""
 
 
+IDENTITY = Operator("", "Identity")
+
+
 class Attribute(NamedTuple):
     """One attribute of a node.
 
@@ -120,7 +123,7 @@ class FlatGraph(ABC):
         ir_version: The version of the file format.
         metadata_props: The model's metadata.
         functions: The model's functions by what calls them.
-        operators: The operators in use.
+        operators: The operators in use; nothing may call Cast, where all Casts are idle.
         bodies: The graphs; the main graph is the first.
         finished: The graphs inside nodes, each behind those inside it.
         operator: By node, the number of its operator.
@@ -136,6 +139,7 @@ class FlatGraph(ABC):
         home: By value, the graph that defines it.
         metadata: Node -> its metadata, of those that have some.
         bound: The values of the main graph that training_info binds; they keep their types.
+        idle_casts: The Casts to the type that they read. They are known as calls of Identity.
     """
 
     opsets: Mapping[str, int]
@@ -158,6 +162,7 @@ class FlatGraph(ABC):
     home: list[int] = field(default_factory=list[int])
     metadata: dict[int, Mapping[str, str]] = field(default_factory=dict[int, "Mapping[str, str]"])
     bound: frozenset[int] = frozenset()
+    idle_casts: list[int] = field(default_factory=list[int])
 
     @abstractmethod
     def attributes(self, node: int) -> Mapping[str, Attribute]:
@@ -205,6 +210,25 @@ class FlatGraph(ABC):
     def called(self, node: int) -> Operator:
         """Return what a node calls."""
         return self.operators[self.operator[node]]
+
+    def settle_casts(self, types: Sequence[str | None]) -> None:
+        """Know each Cast to the type that it reads as an Identity; `types` are by value.
+
+        Exporters write them by the hundred. Only what nodes call changes, not what was read.
+        """
+        idle = [n for n in self.nodes_of("Cast") if self._is_idle(n, types)]
+        if not idle:
+            return
+        if IDENTITY not in self.operators:
+            self.operators.append(IDENTITY)
+        identity = self.operators.index(IDENTITY)
+        for node in idle:
+            self.operator[node] = identity
+        self.idle_casts += idle
+
+    def _is_idle(self, node: int, types: Sequence[str | None]) -> bool:
+        (read,), (made,) = self.inputs_of(node), self.outputs_of(node)
+        return types[read] is not None and types[read] == types[made]
 
     def is_call(self, node: int) -> bool:
         """Tell whether a node calls a model-local function."""

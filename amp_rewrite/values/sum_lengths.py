@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amp_rewrite.graph.constants import is_repeated
-from amp_rewrite.graph.flat import ABSENT, FlatGraph, Tensor
+from amp_rewrite.graph.flat import ABSENT, IDENTITY, FlatGraph, Tensor
 from amp_rewrite.graph.traits import Trait, has
 
 Shape = Sequence[int | None]
@@ -30,12 +30,13 @@ def count_terms(flat: FlatGraph, node: int) -> int | None:
 def _shape(flat: FlatGraph, value: int) -> Shape | None:
     """Return the recorded shape of a value, a Constant's, or what ConstantOfShape is given.
 
-    That of a result of Cast is that of what it is a cast of; quantised weights have the shape of
-    what DequantizeLinear reads.
+    That of a result of Cast or Identity is that of what it reads; quantised weights have the shape
+    of what DequantizeLinear reads.
     """
     shape = flat.shape(value)
     while shape is None and (node := flat.producer[value]) != ABSENT:
-        if not has(flat.called(node), Trait.CASTS) or not flat.inputs_of(node):
+        called = flat.called(node)
+        if not (has(called, Trait.CASTS) or called == IDENTITY) or not flat.inputs_of(node):
             break
         value = flat.inputs_of(node)[0]
         shape = flat.shape(value)

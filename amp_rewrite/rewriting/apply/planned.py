@@ -69,7 +69,8 @@ def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[int, ...]:
     """Return the model's Casts that will cast the low type to itself.
 
     A Cast becomes one if what it reads turns low and it casts to the low type: either it always
-    did, or it was retargeted. Casts that were no-ops before are the model's own business.
+    did, or it was retargeted, or it changed nothing before. One that is a no-op either way is the
+    model's own business.
     """
     flat = type_graph.flat
     low_values = {*plan.retyped, *(v for v in plan.ends if flat.is_input(v))}
@@ -81,5 +82,9 @@ def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[int, ...]:
         casts_to_low = attribute_type(flat.attributes(node), "to") == low
         writes_low = output in low_values or (casts_to_low and not was_low)
         if (source in low_values or was_low) and writes_low and not flat.is_output(output):
+            found.append(node)
+    for node in flat.idle_casts:
+        output = flat.outputs_of(node)[0]
+        if output in low_values and not flat.is_output(output):
             found.append(node)
     return tuple(found)

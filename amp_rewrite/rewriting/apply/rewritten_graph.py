@@ -153,6 +153,9 @@ def retyped_attributes(
         names = typed_attributes(graph.kind_of(vertex))
         entries = [number_attribute(name, low.number) for name in names]
         found.setdefault(graph.nodes[vertex], []).extend(entries)
+    for node in flat.idle_casts:
+        if any(allowed[vertex] for vertex in graph.vertices_of(node)):
+            found[node] = [number_attribute("to", low.number)]
     for vertex, saturate in plan.fills.items():
         node = graph.nodes[vertex]
         given = flat.attributes(node).get("value")

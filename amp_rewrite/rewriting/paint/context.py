@@ -249,7 +249,8 @@ class PaintContext:
             codes = [_code(self.entry(node)) for node in range(flat.n_nodes)]
             return np.array(codes, np.int8)[graph.node]
         first = {operator: node for node, operator in reversed(list(enumerate(flat.operator)))}
-        codes = [_code(self.entry(first[i])) for i in range(len(flat.operators))]
+        entries = [self.entry(first[i]) if i in first else None for i in range(len(flat.operators))]
+        codes = [_code(entry) for entry in entries]
         return np.array(codes, np.int8)[np.array(flat.operator, np.int64)][graph.node]
 
     @cached_property
