@@ -214,7 +214,8 @@ class FlatGraph(ABC):
     def settle_casts(self, types: Sequence[str | None]) -> None:
         """Know each Cast to the type that it reads as an Identity; `types` are by value.
 
-        Exporters write them by the hundred. Only what nodes call changes, not what was read.
+        Exporters write them by the hundred. Only what nodes call changes, not what was read. One that
+        does nothing but make an output stays a Cast, which reads any type.
         """
         idle = [n for n in self.nodes_of("Cast") if self._is_idle(n, types)]
         if not idle:
@@ -228,7 +229,8 @@ class FlatGraph(ABC):
 
     def _is_idle(self, node: int, types: Sequence[str | None]) -> bool:
         (read,), (made,) = self.inputs_of(node), self.outputs_of(node)
-        return types[read] is not None and types[read] == types[made]
+        is_end = self.is_output(made) and not self.uses(made)
+        return types[read] is not None and types[read] == types[made] and not is_end
 
     def is_call(self, node: int) -> bool:
         """Tell whether a node calls a model-local function."""
