@@ -214,8 +214,8 @@ class FlatGraph(ABC):
     def settle_casts(self, types: Sequence[str | None]) -> None:
         """Know each Cast to the type that it reads as an Identity; `types` are by value.
 
-        Exporters write them by the hundred. Only what nodes call changes, not what was read. One that
-        does nothing but make an output stays a Cast, which reads any type.
+        Exporters write them by the hundred. Only what nodes call changes, not what was read. One
+        that does nothing but make an output stays a Cast, which reads any type.
         """
         idle = [n for n in self.nodes_of("Cast") if self._is_idle(n, types)]
         if not idle:
