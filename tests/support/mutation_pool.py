@@ -53,13 +53,26 @@ def outcomes(mutants: Iterable[tuple[str, int]], folder: Path) -> Iterator[Outco
     for name in {name for name, _ in mutants}:
         content = mutation_models.model(name).SerializeToString()
         (folder / f"{name}.onnx").write_bytes(content)
+    yield from outcomes_of(WORKER, mutants, folder)
+
+
+def outcomes_of(
+    program: Path, mutants: Iterable[tuple[str, int]], folder: Path
+) -> Iterator[Outcome]:
+    """Let a program do one thing after another, each of which has a name and a seed.
+
+    Args:
+        program: It takes the folder as its argument, and answers as mutation_worker.py does.
+        mutants: Pairs of a name and a seed.
+        folder: Where it finds models, and may write.
+    """
     worker: _Worker | None = None
     try:
         for name, seed in mutants:
             if worker is None or worker.count >= MUTANTS_PER_PROCESS:
                 if worker is not None:
                     worker.stop()
-                worker = _Worker(folder)
+                worker = _Worker(program, folder)
             outcome = worker.run(name, seed)
             yield outcome
             if outcome.outcome in ("died", "hangs"):
@@ -73,11 +86,11 @@ def outcomes(mutants: Iterable[tuple[str, int]], folder: Path) -> Iterator[Outco
 class _Worker:
     """One process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, program: Path, folder: Path) -> None:
         # Threads reserve address space, which is what the worker's memory is measured by.
         alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), str(folder)],
+            [sys.executable, str(program), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
