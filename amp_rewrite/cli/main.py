@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -53,10 +54,21 @@ def _options(
     del debug, version  # --debug is read from the arguments, for it matters outside of typer too
 
 
-def _show_warning(message: Warning | str, *place: Any) -> None:
-    """Print a warning as one line; where in the package it arose helps no user."""
-    del place
-    error_console().print(f"amp-rewrite: warning: {' '.join(str(message).split())}")
+def _warnings_once() -> Callable[..., None]:
+    """Return what prints a warning as one line, once: a command may read a model twice.
+
+    Where in the package it arose helps no user.
+    """
+    shown = set[str]()
+
+    def show(message: Warning | str, *place: Any) -> None:
+        del place
+        line = f"amp-rewrite: warning: {' '.join(str(message).split())}"
+        if line not in shown:
+            error_console().print(line)
+        shown.add(line)
+
+    return show
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -66,7 +78,7 @@ def main(arguments: list[str] | None = None) -> Any:
         arguments = sys.argv[1:]
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _warnings_once()
             app(arguments, prog_name="amp-rewrite")
     except StrictError as error:
         for line in error.shortcomings:

@@ -130,7 +130,7 @@ def _print(made: Repair, output: Path, *, written: bool) -> None:
     for line in made.to_text().splitlines():
         out.print(line)
     if written:
-        note = "" if made.changed else ", a copy"
+        note = "" if made.changed or made.raised.flat.mended.words() else ", a copy"
         out.print(f"wrote {shown(output)}{note}")
     else:
         out.print("nothing was written; --write-failed writes it all the same")

@@ -49,7 +49,12 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     given = unwrapped(source)
     with paused_gc():
         if isinstance(given, ir.Model):
-            copied = clone(given)
+            try:
+                copied = clone(given)
+            except GraphError:  # a message can be mended, and says better what is wrong
+                from amp_rewrite.graph.io.read_object import read_object
+
+                return read_model(read_object(given))
             check(copied)
             return copied
         return read_model(read_flat(given, base_dir))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from amp_rewrite.errors import AmpError, GraphError, LoadError, placed
+from amp_rewrite.errors import AmpError, AmpWarning, GraphError, LoadError, placed
 from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.mend_nodes import mend_nodes
 from amp_rewrite.graph.proto.number_model import number_model
+from amp_rewrite.graph.proto.scope import OrderError
 from amp_rewrite.graph.versions import check_versions
 
 _PROTOBUF_LIMIT = 1 << 31
@@ -34,7 +37,7 @@ def read_flat(
     """
     folder = None if base_dir is None else path_text(base_dir, LoadError)
     if isinstance(source, onnx.ModelProto):
-        return checked(source, ExternalFiles(folder), "model")
+        return checked(source, ExternalFiles(folder), "model", is_own=False)
     if isinstance(source, bytes):
         return checked(_parse(source, "model"), ExternalFiles(folder), "model")
     path = path_text(source, LoadError)
@@ -86,8 +89,13 @@ def _parse(content: bytes, where: str) -> onnx.ModelProto:
     return proto
 
 
-def checked(proto: onnx.ModelProto, files: ExternalFiles, where: str) -> FlatProto:
+def checked(
+    proto: onnx.ModelProto, files: ExternalFiles, where: str, *, is_own: bool = True
+) -> FlatProto:
     """Return the flat graph of a model; errors say which file they are about.
+
+    Nodes that are out of order, or stand there twice, are mended with a warning: in the message if
+    it `is_own`, else in a copy.
 
     Raises:
         LoadError: External data of the model are not usable.
@@ -96,12 +104,32 @@ def checked(proto: onnx.ModelProto, files: ExternalFiles, where: str) -> FlatPro
     """
     try:
         check_versions(proto)
-        flat = number_model(proto, files)
+        flat = _numbered(proto, files, where, is_own=is_own)
         admit(flat)
     except AmpError as error:
-        raise placed(error, f"{where}: {error.where}" if error.where else where) from error
+        kind = GraphError if isinstance(error, OrderError) else None
+        raise placed(error, f"{where}: {error.where}" if error.where else where, kind) from error
     except RecursionError as error:
         raise GraphError("the model is nested too deep", where=where) from error
+    return flat
+
+
+def _numbered(
+    proto: onnx.ModelProto, files: ExternalFiles, where: str, *, is_own: bool
+) -> FlatProto:
+    """Return the flat graph of a model whose nodes may be out of order."""
+    try:
+        return number_model(proto, files)
+    except OrderError:
+        if not is_own:
+            copied = onnx.ModelProto()
+            copied.CopyFrom(proto)
+            proto = copied
+        mended = mend_nodes(proto)
+        flat = number_model(proto, files)
+    flat.mended = mended
+    if mended.words():
+        warnings.warn(f"{where}: mended: {mended.words()}", AmpWarning, stacklevel=5)
     return flat
 
 

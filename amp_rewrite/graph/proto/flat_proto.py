@@ -12,6 +12,7 @@ from onnx import AttributeProto
 
 from amp_rewrite.graph.flat import NUMBERS_OF_CONSTANT, Attribute, FlatGraph, Tensor
 from amp_rewrite.graph.proto.external import ExternalFiles
+from amp_rewrite.graph.proto.mend_nodes import MendedNodes
 from amp_rewrite.graph.proto.messages import shape_of, text, type_string
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.streams import Stream
@@ -77,6 +78,7 @@ class FlatProto(FlatGraph):
         unused: Graph -> entries of value_info that name nothing in it.
         given: The nodes that had no name and were given one.
         external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.
+        mended: What was done to the nodes when the model was read; `proto` is the mended one.
     """
 
     proto: onnx.ModelProto = field(kw_only=True)
@@ -95,6 +97,7 @@ class FlatProto(FlatGraph):
     )
     given: set[int] = field(default_factory=set[int])
     external_attributes: bool = False
+    mended: MendedNodes = field(default_factory=MendedNodes)
 
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import onnx
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.proto.mend_nodes import names_needed
 
 Proto = onnx.GraphProto | onnx.FunctionProto
 
-_SORT = "sort the graph topologically, for example with onnx_ir's TopologicalSortPass"
+
+class OrderError(GraphError):
+    """Nodes stand in another order than they run in, or twice: `mend_nodes` may mend that."""
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Scope:
         if type(name) is not str:
             raise GraphError("a name is not UTF-8", where=self.place(), found=repr(name))
         if name in self.values:
-            raise GraphError(
+            raise OrderError(
                 f"value {name!r} has two producers",
                 where=self.place(),
                 expected="every value to be produced once",
@@ -121,11 +124,10 @@ def _wrong_order(scope: Scope, name: str, producer: int, place: str) -> GraphErr
             found=f"its producer {describe(nodes[producer], producer)} depends on this node",
             remedy="break the cycle",
         )
-    return GraphError(
+    return OrderError(
         f"the graph is not sorted: value {name!r} is used before it is made",
         where=place,
         found=f"it is made later by {describe(nodes[producer], producer)}",
-        remedy=_SORT,
     )
 
 
@@ -138,21 +140,9 @@ def _reaches(scope: Scope, source: int, target: int) -> bool:
         index = waiting.pop()
         if index == source:
             return True
-        for name in _names_used(nodes[index]):
+        for name in names_needed(nodes[index]):
             before = producers.get(name)
             if before is not None and before not in seen:
                 seen.add(before)
                 waiting.append(before)
     return False
-
-
-def _names_used(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node and the graphs inside it use."""
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        yield from current.input
-        for attribute in current.attribute:
-            waiting.extend(attribute.g.node)
-            for graph in attribute.graphs:
-                waiting.extend(graph.node)
