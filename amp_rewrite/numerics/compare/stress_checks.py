@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -20,14 +20,13 @@ from amp_rewrite.numerics.compare.distance import (
     OutputSize,
     is_float,
 )
-from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, in_bytes
+from amp_rewrite.numerics.compare.long_sequences import long_feeds
 from amp_rewrite.numerics.compare.stress_report import Departure, StressReport, StressResult
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_report import failure_of
 from amp_rewrite.numerics.compare.weights_alone import is_as_far
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
-from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, has_length
-from amp_rewrite.numerics.inputs.lengths import Dimensions, Growth, candidate_lengths
+from amp_rewrite.numerics.inputs.free_sizes import has_length
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs
 
@@ -115,8 +114,9 @@ class StressChecks:
         )
         outputs = _results(found)
         failures = [failure_of(output) for output in outputs if not output.ok]
+        base, counts = self.inputs.base, self.plausible.links.steps.counts
         changed = tuple(
-            _described(n, a) for n, a in feeds.items() if a is not self.inputs.base.get(n)
+            _described(n, a) for n, a in feeds.items() if a is not base.get(n) or n in counts
         )
         if failures and self._is_sensitive(feeds, expected, apart, outputs):
             why = "the original itself goes as far where its inputs are rounded"
@@ -194,7 +194,8 @@ class StressChecks:
 
     def _long_sequences(self) -> StressResult | None:
         """Compare on the longest sequence that memory, time and the original allow."""
-        grows = any(has_length(spec) for spec in self.plausible.specs.values())
+        steps = self.plausible.links.steps
+        grows = bool(steps) or any(has_length(spec) for spec in self.plausible.specs.values())
         inside = self.run.inside
         if not grows or inside is None:
             return None
@@ -202,7 +203,8 @@ class StressChecks:
             attempt = self.attempt
             if attempt is None:
                 attempt, _ = self.plausible.runnable(self.run.run_original)
-            feeds = long_feeds(self.run, inside, self.plausible, attempt, self._left / _RUNS)
+            seconds = self._left / _RUNS
+            feeds = long_feeds(self.run, inside, self.plausible, attempt, seconds, MEMORY_BYTES)
             return self._first_valid(LONG, feeds)
         except (DataError, RunError) as error:
             why = f"no sequence of two lengths can be made up: {error.found or error.what}"
@@ -265,52 +267,3 @@ def _described(name: str, array: Any) -> str:
     if not isinstance(array, np.ndarray) or not array.size or array.dtype.kind not in "iuf":
         return f"{name} {shape}"
     return f"{name} {shape} {array.min():.6g}..{array.max():.6g}"
-
-
-def long_feeds(
-    run: Verification,
-    inside: IntermediateComparer,
-    plausible: PlausibleInputs,
-    attempt: int,
-    seconds: float,
-) -> Iterator[Feeds]:
-    """Yield feeds of ever shorter sequences that two models can run on in the time given.
-
-    Args:
-        run: The models.
-        inside: The comparison of the values inside, which measures them.
-        plausible: Makes the feeds.
-        attempt: The attempt at sizes that runs.
-        seconds: What one run of both models may take.
-
-    Raises:
-        RunError: The original does not run on twice the length of that attempt.
-    """
-    short = FreeSizes(attempt).length
-    growth, per_byte = _measured(run, inside, plausible, attempt, short)
-    for length in candidate_lengths(run.before.model, above=short):
-        held = growth.nbytes(length)
-        if held <= MEMORY_BYTES and held * per_byte <= seconds:
-            yield plausible.feeds(FreeSizes(attempt, length))
-
-
-def _measured(
-    run: Verification,
-    inside: IntermediateComparer,
-    plausible: PlausibleInputs,
-    attempt: int,
-    short: int,
-) -> tuple[Growth, float]:
-    """Return how the values grow with the length, and the seconds that a byte of them costs."""
-    sizes: list[dict[str, Dimensions]] = []
-    seconds = 0.0
-    for length in (short, 2 * short):
-        feeds = plausible.feeds(FreeSizes(attempt, length))
-        start = time.perf_counter()
-        run.run_original(feeds)
-        run.run_rewritten(feeds)
-        seconds = time.perf_counter() - start
-        fed = {name: in_bytes(a) for name, a in feeds.items() if isinstance(a, np.ndarray)}
-        sizes.append({**fed, **inside.measured(partial(run.run_original, feeds))})
-    growth = Growth.between(short, sizes[0], 2 * short, sizes[1])
-    return growth, seconds / max(1.0, growth.nbytes(2 * short))

@@ -18,6 +18,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
+from amp_rewrite.numerics.compare.long_sequences import many_steps
 from amp_rewrite.numerics.compare.stress_checks import StressChecks
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
@@ -170,8 +171,11 @@ def verified(
         run.add(each, inside=intermediates)
     found = None
     if stress and not step_description(run.before.model):
-        inputs = StressInputs(first, _roles(run, plausible), seed)
         budget = _budget(time.perf_counter() - start) if stress_budget is None else stress_budget
+        base = first
+        if attempt is not None:
+            base = many_steps(run, plausible, attempt, first, budget)
+        inputs = StressInputs(base, _roles(run, plausible), seed)
         found = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
     return run.report(_origin(data, seed), inside=intermediates, stress=found)
 

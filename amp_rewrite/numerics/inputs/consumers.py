@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.graph.traverse import subgraphs
+
+_NUMBERS: Mapping[ir.AttributeType, type[np.generic]] = {
+    ir.AttributeType.FLOAT: np.float32,
+    ir.AttributeType.FLOATS: np.float32,
+    ir.AttributeType.INT: np.int64,
+    ir.AttributeType.INTS: np.int64,
+}
 
 Passes = Callable[[ir.Node, int], bool]
 """Tells whether the numbers of an input of a node go on in its outputs."""
@@ -62,9 +70,18 @@ def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
         return None
     producer = value.producer()
     if producer is not None and producer.op_type == "Constant" and producer.domain == "":
-        held = producer.attributes.get("value")
-        return None if held is None else held.as_tensor()
+        return next((t for a in producer.attributes.values() if (t := _held(a)) is not None), None)
     return value.const_value
+
+
+def _held(attribute: ir.Attr) -> ir.TensorProtocol | None:
+    """Return the numbers that an attribute of a Constant holds; None if it holds no numbers."""
+    if attribute.is_ref():
+        return None
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.as_tensor()
+    kind = _NUMBERS.get(attribute.type)
+    return None if kind is None else ir.tensor(np.array(attribute.value, kind))
 
 
 def _into_bodies(node: ir.Node, index: int) -> list[ir.Value]:

@@ -15,6 +15,9 @@ FREE_SIZES = (16, 1, 32, 64, 128, 256, 512, 576, 1024)
 ATTEMPTS = 2 * len(FREE_SIZES)
 """How many sizes there are to try."""
 
+FEWEST_STEPS = 16
+"""How many steps a made-up sequence has at least that a loop or a recurrent operator goes along."""
+
 IMAGE_CHANNELS = (1, 3, 4)
 
 _IMAGE_SIZES = (224, 64, 320, 256, 48, 512)
@@ -56,14 +59,15 @@ class FreeSizes:
         """
         self.cached, attempt = attempt >= ATTEMPTS, attempt % ATTEMPTS
         self.length = FREE_SIZES[attempt % len(FREE_SIZES)] if length is None else length
+        self.steps = max(self.length, FEWEST_STEPS)
         self._side = _IMAGE_SIZES[attempt % len(_IMAGE_SIZES)]
         self._inner = self.length if attempt < len(FREE_SIZES) else 1
         self._named: dict[str, int] = {}
 
-    def keep_length(self, dimension: int | str | None) -> None:
-        """Give a named dimension the length, though it is the first one of an input."""
+    def keep_length(self, dimension: int | str | None, length: int | None = None) -> None:
+        """Give a named dimension the length, or another one, though it is an input's first one."""
         if isinstance(dimension, str) and dimension and self._computed(dimension) is None:
-            self._named.setdefault(dimension, self.length)
+            self._named.setdefault(dimension, self.length if length is None else length)
 
     def shape_of(self, spec: FeedSpec) -> tuple[int, ...]:
         """Return the shape of an input."""

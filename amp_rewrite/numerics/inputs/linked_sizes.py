@@ -16,7 +16,8 @@ from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
 from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
-from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, is_float
+from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, image_sides, is_float
+from amp_rewrite.numerics.inputs.steps import Steps
 
 Shape = tuple[int, ...]
 
@@ -46,12 +47,14 @@ class LinkedSizes:
         caches: Input that is a cache -> the axis along which it grows.
         rows: Input of row numbers -> the inputs whose first axis they count.
         fixed: Input of row numbers -> how many rows there are, where that is declared.
+        steps: What says how many steps loops take.
     """
 
     specs: Mapping[str, FeedSpec]
     caches: Mapping[str, int]
     rows: Mapping[str, tuple[str, ...]]
     fixed: Mapping[str, int]
+    steps: Steps
 
     @staticmethod
     def of(model: ir.Model, specs: Mapping[str, FeedSpec]) -> LinkedSizes:
@@ -75,14 +78,20 @@ class LinkedSizes:
             sources = {name: None for table in tables for name in _sources(table, specs)}
             sources.pop(spec.name, None)
             rows |= {spec.name: tuple(sources)} if sources else {}
-        return LinkedSizes(specs, caches, rows, fixed)
+        return LinkedSizes(specs, caches, rows, fixed, Steps.of(model))
 
     def shapes(self, sizes: FreeSizes) -> dict[str, Shape]:
         """Return the shapes of the inputs, with masks that fit caches if the attempt says so."""
         counted = {name for names in self.rows.values() for name in names}
+        along = list(self._along())
+        for name, axis in along:
+            sizes.keep_length((self.specs[name].shape or ())[axis], sizes.steps)
         for name in counted:
             sizes.keep_length((self.specs[name].shape or (None,))[0])
         made = {name: sizes.shape_of(spec) for name, spec in self.specs.items()}
+        for name, axis in along:
+            if (self.specs[name].shape or ())[axis] is None:
+                made[name] = (*made[name][:axis], sizes.steps, *made[name][axis + 1 :])
         for name in counted:
             if (self.specs[name].shape or ())[:1] == (None,):
                 made[name] = (sizes.length, *made[name][1:])
@@ -92,6 +101,15 @@ class LinkedSizes:
                 if "mask" in name.lower() and spec.shape and not isinstance(spec.shape[-1], int):
                     made[name] = (*made[name][:-1], total)
         return made
+
+    def _along(self) -> Iterator[tuple[str, int]]:
+        """Yield the inputs that steps go along, and the axis; the sides of images are long."""
+        for name, axes in self.steps.axes.items():
+            spec = self.specs.get(name)
+            if spec is None or spec.shape is None:
+                continue
+            sides = image_sides(spec.shape) if is_float(spec) else ()
+            yield from ((name, axis) for axis in axes if axis not in sides)
 
     def limits(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
         """Return how many rows there are to choose from, for inputs of row numbers."""

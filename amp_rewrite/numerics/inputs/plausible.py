@@ -92,6 +92,8 @@ class PlausibleInputs:
             name: _feed(rng, spec, shapes[name], lengths, limits.get(name))
             for name, spec in self.specs.items()
         }
+        for name in self.links.steps.counts & made.keys():
+            made[name] = _with_steps(made[name], sizes.steps, limits.get(name))
         fitted = {n: _fitted(made[n], ends) for n, ends in self.ranges.items() if n in made}
         return {**made, **fitted}
 
@@ -182,6 +184,14 @@ def _array(
     if dtype.kind == "c":
         return rng.standard_normal(shape).astype(dtype)
     return np.full(shape, "a", object) if dtype.kind == "O" else np.zeros(shape, dtype)
+
+
+def _with_steps(values: Any, steps: int, limit: int | None) -> Any:
+    """Return a number of steps; floats with several elements are not one."""
+    if not isinstance(values, np.ndarray):
+        return values
+    is_count = values.dtype.kind in "iu" or (values.dtype.kind == "f" and values.size == 1)
+    return np.full_like(values, min(steps, limit or steps)) if is_count else values
 
 
 def _fitted(values: Any, ends: tuple[float, float]) -> Any:
