@@ -156,7 +156,6 @@ def _of_recurrence(node: ir.Node) -> Iterator[Place]:
     yield Place(node.inputs[0], node.attributes.get_int("layout", 0))
 
 
-# operators: what takes steps
 _STARTS: Mapping[str, Callable[[ir.Node], Iterator[Place]]] = {
     "Scan": _of_scan,
     "Loop": _of_loop,
@@ -166,6 +165,7 @@ _STARTS: Mapping[str, Callable[[ir.Node], Iterator[Place]]] = {
 }
 # operators: what the condition of a Loop is made of
 _COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
+# operators: and what is between that and the comparisons
 _LOGIC = frozenset({"And", "Or", "Not", "Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"})
 
 
@@ -200,5 +200,4 @@ def _out_of_loop(node: ir.Node, place: Place) -> Iterator[Place]:
         yield from _of_loop(node)
 
 
-# operators: those whose bodies say how many steps there are
 _ALONG: Mapping[str, Rule] = {**ALONG, "Scan": _out_of_scan, "Loop": _out_of_loop}
