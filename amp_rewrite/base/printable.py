@@ -62,3 +62,29 @@ def in_bytes(count: int) -> str:
 def counted(count: int, noun: str) -> str:
     """Return how many there are of something: "1 node", "2,000 nodes"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio as people say it, with two digits: "1.6 %", "0.0042 %", "over 1,000 %"."""
+    number = 100 * ratio
+    if not number <= _MOST_PERCENT:
+        return f"over {_MOST_PERCENT:,} %"
+    return f"{number:.0f} %" if number >= _THREE_DIGITS else f"{number:.2g} %"
+
+
+def share(part: float, digits: int = 2) -> str:
+    """Return a share of 1 in percent; only 1 is 100 % and only 0 is 0 %, whatever that takes.
+
+    Args:
+        part: From 0 to 1.
+        digits: Behind the point, at least: 0.99997 is "99.997 %".
+    """
+    text = f"{100 * part:.{digits}f}"
+    while digits < _MOST_DIGITS and float(text) in (0.0, 100.0) and part not in (0.0, 1.0):
+        digits += 1
+        text = f"{100 * part:.{digits}f}"
+    return f"{text} %"
+
+
+_MOST_PERCENT = 1000
+_MOST_DIGITS = 12

@@ -40,13 +40,15 @@ def verify(
         typer.Option(help="90s, 10m, 1h for them; default: twice what the rest took, 5 s to 60 s."),
     ] = None,
     rtol: Annotated[
-        float | None, typer.Option(help="Relative tolerance; default: 4 epsilon of the precision.")
+        float | None,
+        typer.Option(
+            help="Every element must be within this share of its output's largest magnitude; "
+            "default: an output as a whole must be within 4.5 % of its size."
+        ),
     ] = None,
     atol: Annotated[
         float | None,
-        typer.Option(
-            help="Absolute tolerance; default: 4 epsilon times the output's largest magnitude."
-        ),
+        typer.Option(help="Absolute tolerance of every element, beside --rtol."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of made-up inputs.")] = 0,
     provider: Annotated[

@@ -215,12 +215,7 @@ class _Job:
         return Conversion(result, report, calibration, tuning, run.shapes)
 
     def _verification(self, result: RewriteResult) -> Verification:
-        low = self.options.low
-        tolerances = (
-            Tolerances.of(low)
-            if self.rtol is None
-            else Tolerances(rtol=0.0, atol=self.rtol, scaled=True, strict=True)
-        )
+        tolerances = Tolerances.of(self.options.low, self.rtol)
         target = targets.find(result.options.chosen_target)
         before, after = TypedModel.of(self.model), TypedModel.of(result.model)
         return Verification(before, after, tolerances, target, threads=0, inside=True)

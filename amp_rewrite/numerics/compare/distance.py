@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.numerics.compare.slices import ALLOWED, Limits, SliceComparison, Slices
 from amp_rewrite.numerics.inputs.batches import Array
 
 COSINE = 0.999
@@ -19,44 +21,60 @@ DISTANCE = math.sqrt(2 * (1 - COSINE))
 """The largest |rewritten - original| / |original| if no tolerance is given: two vectors of one
 length that are that far apart have that cosine. Unlike the cosine it notices another length."""
 
+SLICE_DISTANCE = 0.1
+"""The same for the worst slice of many; the others lie on both sides of the whole."""
+
 AGREEMENT = 0.99
 """The smallest share of rows with the same largest element, or of equal integers, in that case."""
 
 
+Fault = Literal["", "shape", "lost", "distance", "classes", "slice", "elements"]
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """What one output may differ by: `atol + rtol * |original|`, element by element.
+    """What each element of an output may differ by: `rtol * largest + atol`.
 
     Attributes:
-        rtol: Relative tolerance.
-        atol: Absolute tolerance; in units of the output's largest magnitude if `scaled`.
-        scaled: Whether `atol` is relative to the largest magnitude of the output.
+        rtol: Tolerance relative to the largest magnitude of the output, or of a slice of another
+            scale: an output whose largest number is 1000 cannot be right to 0.004.
+        atol: Absolute tolerance.
         strict: Whether every element must be within: so if a tolerance was asked for. Otherwise
             an output as a whole must be within DISTANCE and AGREEMENT, because the worst of a
             million elements behind a hundred layers says little.
+        least: The size to which slices are held that are smaller: the smallest normal number of
+            the type.
     """
 
     rtol: float
     atol: float
-    scaled: bool
     strict: bool
+    least: float = 0.0
 
     @staticmethod
     def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
-        """Return the given tolerances, or those of a type where there are none.
-
-        A default atol is scaled: an output whose largest number is 1000 cannot be right to 0.004.
+        """Return the given tolerances, one that is not given being 0, or those of a type.
 
         Raises:
             OptionError: One is not a number of at least 0.
         """
+        least = low.smallest_normal
+        if rtol is None and atol is None:
+            return Tolerances(low.rtol, 0.0, strict=False, least=least)
         expected = "a number of at least 0"
         return Tolerances(
-            low.rtol if rtol is None else arguments.number("rtol", rtol, low=0, expected=expected),
-            low.atol if atol is None else arguments.number("atol", atol, low=0, expected=expected),
-            scaled=atol is None,
-            strict=rtol is not None or atol is not None,
+            0.0 if rtol is None else arguments.number("rtol", rtol, low=0, expected=expected),
+            0.0 if atol is None else arguments.number("atol", atol, low=0, expected=expected),
+            strict=True,
+            least=least,
         )
+
+    @property
+    def of_slices(self) -> Limits:
+        """What a slice may differ by."""
+        if self.strict:
+            return Limits(self.rtol, self.atol, self.least, strict=True)
+        return Limits(SLICE_DISTANCE, 0.0, self.least, strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +94,24 @@ class OutputComparison:
         within: The share of elements within the tolerance; NaN equals NaN, infinity itself.
         nan: How many elements are NaN in the rewritten model and finite in the original.
         inf: The same for infinities.
-        top1: The share of rows whose largest element is the same one; None unless the output looks
-            like class scores: floating-point, shape (rows, classes), at least two classes.
+        top1: The share of rows along the last axis whose largest element is the same one. Of an
+            output that is no table (rows, classes), elements that differ by less than the
+            relative tolerance count as one. None unless it is floating-point, with rows of at
+            least two elements.
         shape_differs: Whether a feed gave another shape.
         ok: Whether it holds; see Tolerances.
+        fault: What it fails by: its shape, finite numbers that it lost, its distance, the classes
+            of its rows, a slice, or single elements; "" if it holds.
         constant: The one number that all elements are in both models, if it is 0 or there are
             several elements: that they agree in it says nothing. None if they are not.
         apart: How many elements lie in rows that are masked whole; they count for nothing above
             but NaN and infinities.
         apart_error: The largest difference among these, relative to the largest magnitude of the
             original.
+        slice: The slice furthest beyond its own limit, or nearest to it; None where no axis has
+            slices of widely differing sizes.
+        as_original: It is beyond the tolerance, and so is the original itself where its inputs
+            move by one part in a million: it is judged against that.
     """
 
     name: str
@@ -105,6 +131,9 @@ class OutputComparison:
     constant: float | None = None
     apart: int = 0
     apart_error: float = 0.0
+    slice: SliceComparison | None = None
+    fault: Fault = ""
+    as_original: bool = False
 
     @property
     def compared(self) -> bool:
@@ -154,6 +183,8 @@ class Comparer:
     unequal: int = 0
     rows: int = 0
     same_rows: int = 0
+    is_table: bool = True
+    slices: Slices = field(default_factory=Slices)
     shape_differs: bool = False
     is_float: bool = False
     least: float = math.inf
@@ -189,7 +220,9 @@ class Comparer:
                 self._add_apart(a[apart], b[apart])
                 a, b = a[~apart], b[~apart]
             self.elements += a.size
-            self._add_floats(a, b, classes=a.ndim == 2 and apart is None)
+            self._add_floats(a, b, rank=np.ndim(original))
+            if apart is None:
+                self._add_classes(a, b)
         else:
             self.elements += a.size
             self._add_others(a, b)
@@ -201,12 +234,25 @@ class Comparer:
         for name in _MAXIMA:
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         self.least = min(self.least, other.least)
+        self.is_table &= other.is_table
+        self.slices.merge(other.slices)
         self.dtype = other.dtype or self.dtype
         self.products = [a + b for a, b in zip(self.products, other.products, strict=True)]
 
-    def result(self) -> OutputComparison:
-        """Return the comparison over all feeds so far."""
+    def result(self, yardsticks: Sequence[Comparer] | None = None) -> OutputComparison:
+        """Return the comparison over all feeds so far.
+
+        Args:
+            yardsticks: How far the same output moves by itself on the same feeds. Without any,
+                slices are not judged, for nobody knows which of them are noise, and classes in
+                tables alone.
+        """
         within = self.fitting / self.elements if self.elements else 1.0
+        noises = None if yardsticks is None else [y.slices for y in yardsticks]
+        worst = None if noises is None else self.slices.worst(self.tolerances.of_slices, noises)
+        fault = self._fault(yardsticks)
+        if not fault and worst is not None and not worst.ok:
+            fault = "slice"
         return OutputComparison(
             name=self.name,
             dtype=self.dtype,
@@ -219,28 +265,60 @@ class Comparer:
             within=within,
             nan=self.nan,
             inf=self.inf,
-            top1=self.same_rows / self.rows if self.rows else None,
+            top1=self.top1,
             shape_differs=self.shape_differs,
-            ok=not self.shape_differs and (self._holds() or self._fits()),
+            ok=not fault,
+            fault=fault,
             constant=self._constant(),
             apart=self.apart,
             apart_error=self._apart_error(),
+            slice=worst,
         )
+
+    @property
+    def top1(self) -> float | None:
+        """The share of rows with the same largest element, or None."""
+        return self.same_rows / self.rows if self.rows else None
+
+    @property
+    def norm(self) -> float:
+        """The Euclidean norm of the rewritten output."""
+        return math.sqrt(self.products[1])
 
     @property
     def size(self) -> OutputSize:
         """How large the original's output is."""
         return OutputSize(self.products[0] / self.finite if self.finite else 0.0, self.largest)
 
-    def _holds(self) -> bool:
-        """Tell whether the output as a whole is good enough, where no tolerance was given."""
-        if self.tolerances.strict or self.nan or self.inf or self.unequal:
-            return False
+    def _fault(self, yardsticks: Sequence[Comparer] | None) -> Fault:
+        """Return what the output as a whole fails by."""
+        if self.shape_differs:
+            return "shape"
+        if self._fits():
+            return ""
+        if self.nan or self.inf:
+            return "lost"
         distance = self._distance()
-        if distance is None:
-            return self.fitting >= AGREEMENT * self.elements
-        same_class = self.usual is not None or self.same_rows >= AGREEMENT * self.rows
-        return distance <= DISTANCE and same_class
+        if self.tolerances.strict or self.unequal or distance is None:
+            some = AGREEMENT if distance is None and not self.tolerances.strict else 1.0
+            return "" if not self.unequal and self.fitting >= some * self.elements else "elements"
+        if distance > DISTANCE:
+            return "distance"
+        return "" if self.usual is not None or self._agrees(yardsticks) else "classes"
+
+    def _agrees(self, yardsticks: Sequence[Comparer] | None) -> bool:
+        """Tell whether enough rows have the same largest element.
+
+        Rows that are no classes have near ties, of which the yardsticks swap as many.
+        """
+        if self.is_table or not self.rows:
+            return self.same_rows >= AGREEMENT * self.rows
+        if yardsticks is None:
+            return True
+        others = [1 - y.top1 for y in yardsticks if y.top1 is not None]
+        return 1 - self.same_rows / self.rows <= max(
+            1 - AGREEMENT, ALLOWED * max(others, default=0)
+        )
 
     def _fits(self) -> bool:
         """Tell whether every element is within the tolerance."""
@@ -273,28 +351,46 @@ class Comparer:
             self.apart_worst = max(self.apart_worst, float(np.abs(b - a).max()))
             self.apart_largest = max(self.apart_largest, float(np.abs(a).max()))
 
-    def _add_floats(self, a: Array, b: Array, *, classes: bool) -> None:
+    def _add_floats(self, a: Array, b: Array, *, rank: int) -> None:
         finite = self._add_lost(a, b)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         self.fitting += int(np.count_nonzero(same & ~finite))
         self.unequal += int(np.count_nonzero(~same & ~finite))
         both = finite & np.isfinite(b)
-        self._add_finite(a[both], b[both])
-        if classes and a.shape[1] > 1:
-            self.rows += a.shape[0]
-            known = ~(np.isnan(b) & finite).any(1)
-            self.same_rows += int(np.count_nonzero((a.argmax(1) == b.argmax(1)) & known))
+        if both.all():
+            difference = b - a
+            self.slices.add(a, difference, rank)
+            self._add_finite(a.ravel(), b.ravel(), difference.ravel())
+            return
+        known, other = np.where(both, a, 0.0), np.where(both, b, 0.0)
+        self.slices.add(known, other - known, rank)
+        self._add_finite(a[both], b[both], (other - known)[both])
 
-    def _add_finite(self, a: Array, b: Array) -> None:
+    def _add_classes(self, a: Array, b: Array) -> None:
+        """Count the rows along the last axis whose largest element is the same one."""
+        self.is_table &= a.ndim == 2
+        if not a.ndim or not a.size or a.shape[-1] < 2:
+            return
+        known = ~(np.isnan(b) & np.isfinite(a)).any(-1)
+        first, other = a.argmax(-1), b.argmax(-1)
+        same = first == other
+        if a.ndim != 2:
+            chosen = np.take_along_axis(a, other[..., None], -1)[..., 0]
+            near = self.tolerances.rtol * np.abs(a).max(-1)
+            same |= a.max(-1) - chosen <= near
+        self.rows += first.size
+        self.same_rows += int(np.count_nonzero(same & known))
+
+    def _add_finite(self, a: Array, b: Array, difference: Array) -> None:
         if not a.size:
             return
-        error, magnitude = np.abs(b - a), np.abs(a)
+        error, magnitude = np.abs(difference), np.abs(a)
         largest = float(magnitude.max())
         self.least, self.most = min(self.least, float(a.min())), max(self.most, float(a.max()))
         self.largest, self.finite = max(self.largest, largest), self.finite + a.size
         scale = largest if self.usual is None else max(largest, self.usual.largest)
-        atol = self.tolerances.atol * (scale if self.tolerances.scaled else 1.0)
-        self.fitting += int(np.count_nonzero(error <= atol + self.tolerances.rtol * magnitude))
+        limit = self.tolerances.atol + self.tolerances.rtol * scale
+        self.fitting += int(np.count_nonzero(error <= limit))
         worst = float(error.max())
         self.max_abs = max(self.max_abs, worst)
         nonzero = magnitude > 0

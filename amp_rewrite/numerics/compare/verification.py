@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.names import names_in
@@ -29,6 +29,7 @@ from amp_rewrite.numerics.compare.distance import (
 from amp_rewrite.numerics.compare.finite_feeds import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
+from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
@@ -51,6 +52,7 @@ class Verification:
         inside: The comparison of the values inside, or None if none of them can be fetched.
         seconds: How long the two models took on the last feed, their outputs alone.
         control: The same comparisons of what the rounded weights alone bring.
+        moves: The same of the original itself where its inputs move by one part in a million.
         weights_alone: Computes that.
         left_out: Feeds that do not count, with the reasons.
     """
@@ -98,6 +100,7 @@ class Verification:
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None
         self.control = {name: Comparer(name, self.tolerances) for name in names}
+        self.moves = {name: Comparer(name, self.tolerances) for name in names}
         self.weights_alone = WeightsAlone(before, after.model, threads)
         self._masked = MaskedRows(before.model, set(pairs.values()))
         self.left_out: list[str] = []
@@ -148,6 +151,8 @@ class Verification:
             comparer.merge(compared[name])
         for name, comparer in self.compare_control(feeds, expected, apart).items():
             self.control[name].merge(comparer)
+        for name, comparer in self._compare_moved(feeds, expected, apart).items():
+            self.moves[name].merge(comparer)
         if inside and self.inside is not None:
             self.inside.add(partial(self.run_original, feeds), partial(self.run_rewritten, feeds))
         if self.on_device is not None:
@@ -169,7 +174,7 @@ class Verification:
             A comparer for each output, and the rows of outputs that are masked whole.
         """
         compared = self.compared(expected, found, usual or {}, {})
-        holds = all(comparer.result().ok for comparer in compared.values())
+        holds = all(comparer.result([]).ok for comparer in compared.values())
         if holds and lost_in(expected, {}) is None:
             return compared, {}
         masked = self._masked.find(partial(self.run_original, feeds))
@@ -187,6 +192,18 @@ class Verification:
         """Compare what the rounded weights alone make of a feed; nothing if they do not run."""
         noisy = self.weights_alone.run(feeds, self.outputs)
         return {} if noisy is None else self.compared(expected, noisy, usual or {}, apart)
+
+    def _compare_moved(
+        self, feeds: Feeds, expected: Mapping[str, Any], apart: Mapping[str, Array]
+    ) -> dict[str, Comparer]:
+        """Compare the original with itself on moved inputs; nothing if none can be moved."""
+        made = moved(feeds, self.count)
+        if made is None:
+            return {}
+        try:
+            return self.compared(expected, self.run_original(made), {}, apart)
+        except AmpError:
+            return {}
 
     def compared(
         self,
@@ -216,7 +233,10 @@ class Verification:
             feeds=self.count - len(self.left_out),
             data=data,
             tolerances=self.tolerances,
-            outputs=_results(self.outputs),
+            outputs=tuple(
+                judged(found, self.control[name], self.moves[name], self.tolerances)
+                for name, found in self.outputs.items()
+            ),
             infinities=() if comparer is None else comparer.infinities(),
             growth=() if comparer is None else comparer.growth(self.low),
             device=None if self.on_device is None else self.on_device.report(),
@@ -225,6 +245,7 @@ class Verification:
             left_out=tuple(self.left_out),
             shapes=self.shapes,
             control=tuple(o for o in _results(self.control) if o.elements),
+            moves=tuple(o for o in _results(self.moves) if o.elements),
         )
 
 

@@ -71,10 +71,15 @@ def verify(
     emulated: rounded wherever it is low, on a CPU. It holds if every output does and no value
     inside becomes infinite or NaN that is finite in the original, even if the outputs do not show
     it. Feeds on which the original gives NaN or infinity do not count. With a tolerance every
-    element of an output must be within `atol + rtol * |original|`; without one an output holds if
-    its Euclidean distance is at most 4.5 % of its size (cosine 0.999) and, for class scores, 99 %
-    of the rows have the same top-1 class. Rows of attention that are masked whole must only stay
-    finite. What the rounded weights bring alone, computed in float32, is measured beside it.
+    element of an output must be within `rtol` times its largest magnitude plus `atol`; without one
+    an output holds if its Euclidean distance is at most 4.5 % of its size (cosine 0.999) and 99 %
+    of its rows along the last axis have the same top-1 class. Along an axis whose slices differ
+    widely in magnitude, such as boxes beside scores, each slice is compared with its own size, and
+    the worst one decides. Rows of attention that are masked whole must only stay finite.
+
+    Two yardsticks are measured beside it: what the rounded weights bring alone, computed in
+    float32, and how far the original itself moves where its inputs move by one part in a million.
+    An output for which that is beyond the tolerance holds if it is no more than twice as far off.
 
     Stress inputs are extremes of what the inputs of the model may be: late positions, long
     sequences, masked rows, bytes of images, zeros and the like. What an input is shows in what
@@ -86,10 +91,10 @@ def verify(
         rewritten: The model after; inputs and outputs of the same names, of any float type.
         data: One feed (input name -> array), several of them, .npz files (one feed each, one array
             per input) or folders of such files; None makes up plausible inputs.
-        rtol: Relative tolerance; without it the share of elements within is reported for that of
-            the lowest precision in the rewritten model.
-        atol: Absolute tolerance; without it that precision's, times the largest magnitude of the
-            output.
+        rtol: Tolerance relative to the largest magnitude of an output, or of a slice of another
+            scale. Without a tolerance the share of elements within four epsilon of the lowest
+            precision in the rewritten model is reported.
+        atol: Absolute tolerance, added to that.
         seed: For made-up inputs.
         stress: Try stress inputs too; None does so if there are no data. A training step gets
             none: where extremes overflow it, it is to skip, not to agree.

@@ -15,11 +15,17 @@ from rich.table import Table
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.html_table import HtmlTable, to_html
-from amp_rewrite.base.printable import one_line, printable
+from amp_rewrite.base.printable import counted, one_line, percent, printable, share
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.distance import (
+    AGREEMENT,
+    DISTANCE,
+    SLICE_DISTANCE,
+    OutputComparison,
+    Tolerances,
+)
 from amp_rewrite.numerics.compare.stress_report import StressReport
-from amp_rewrite.numerics.compare.weights_alone import is_as_far
+from amp_rewrite.numerics.compare.weights_alone import AS_FAR, is_as_far
 from amp_rewrite.rewriting.report.plain_console import printed
 
 VERSION = 1
@@ -27,8 +33,10 @@ VERSION = 1
 MADE_UP = "made-up inputs"
 """How `VerifyReport.data` begins where no data were given."""
 
+_SLICE = "slice"
 _OUTPUT_COLUMNS = (
-    *("output", "max abs", "max rel", "cosine", "distance", "within", "NaN", "Inf", "top-1", ""),
+    *("output", "max abs", "max rel", "cosine", "distance", _SLICE, "within", "NaN", "Inf"),
+    *("top-1", ""),
 )
 _NAME, _GAP = 12, 2
 """To how many characters names are folded in a table, and the spaces between columns."""
@@ -168,6 +176,8 @@ class VerifyReport:
         shapes: The shapes of the original's values for the first feed, by name; not in `to_dict`.
         control: How far the outputs are off that the model's rounded weights bring alone, computed
             in float32; empty if no weight is low, or the model does not run so.
+        moves: How far the original's outputs move in float32 where its inputs move by one part in a
+            million; empty if no input can be moved.
     """
 
     precision: str
@@ -182,6 +192,7 @@ class VerifyReport:
     inside: tuple[ValueDistance, ...] = ()
     left_out: tuple[str, ...] = ()
     control: tuple[OutputComparison, ...] = ()
+    moves: tuple[OutputComparison, ...] = ()
     target: str = targets.DEFAULT
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
@@ -211,7 +222,27 @@ class VerifyReport:
             return "does not hold"
         if self.compared and not self.has_outputs:
             return "holds on stress inputs; on the others nothing was compared"
-        return self.uncompared or "holds"
+        return self.uncompared or f"holds{self._on_what}{self._against_itself}"
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether no data were given."""
+        return self.data.startswith(MADE_UP)
+
+    @property
+    def _on_what(self) -> str:
+        """Say of made-up inputs that they are."""
+        if not self.is_made_up:
+            return ""
+        stress = self.stress is not None and any(r.outcome == "held" for r in self.stress.results)
+        return " on 1 made-up batch" + (" and on stress inputs" if stress else "")
+
+    @property
+    def _against_itself(self) -> str:
+        """Say where the original's own steadiness was the yardstick."""
+        names = [o.name for o in self.outputs if o.as_original]
+        kind = "output" if len(names) == 1 else "outputs"
+        return f", {kind} {', '.join(names)} no better than the original itself" if names else ""
 
     @property
     def compared(self) -> bool:
@@ -280,6 +311,34 @@ class VerifyReport:
         lines += () if self.stress is None else self.stress.failures
         return (*lines, *(() if self.device is None else self.device.failures))
 
+    @property
+    def header(self) -> str:
+        """What was compared, and on what."""
+        return (
+            f"{self.precision}, emulated for {self.target}, against the original: "
+            f"{counted(self.feeds, 'feed')} ({self.data})"
+        )
+
+    @property
+    def test(self) -> str:
+        """What decides: the test that each output has to pass."""
+        limits = self.tolerances
+        if limits.strict:
+            bounds = (
+                *((f"{limits.rtol:.3g} of the output's largest magnitude",) if limits.rtol else ()),
+                *((f"{limits.atol:.3g}",) if limits.atol or not limits.rtol else ()),
+            )
+            return (
+                f"an output passes if every element is within {' + '.join(bounds)}, a slice of "
+                "another scale within that of its own"
+            )
+        return (
+            f"an output passes if its distance is at most {percent(DISTANCE)} of its size, that of "
+            f"each slice of another scale at most {percent(SLICE_DISTANCE)} of the slice's, and "
+            f"{share(AGREEMENT, 0)} of its rows have the same top-1 class; within (elements off by "
+            f"at most {limits.rtol:.2g} of the largest magnitude) is for information"
+        )
+
     def notes(self) -> tuple[str, ...]:
         """Return what to know of the verdict besides failures, one line each.
 
@@ -291,6 +350,8 @@ class VerifyReport:
             *(_constant_line(o) for o in self.outputs if o.constant is not None),
             *(_apart_line(o) for o in self.outputs if o.apart),
             *((self.control_line,) if self.control else ()),
+            *((self.moves_line,) if self.moves else ()),
+            *(self._unsteady_line(o) for o in self.outputs if o.as_original),
         )
 
     @property
@@ -312,9 +373,33 @@ class VerifyReport:
             f"{self.worst:.2g}"
         )
 
+    @property
+    def moves_line(self) -> str:
+        """How far the original moves by itself, which no arithmetic mends."""
+        return (
+            "the original itself in float32, its inputs moved by one part in 1,000,000: off by at "
+            f"most {_worst(self.moves):.2g} of an output's largest magnitude"
+        )
+
+    def _unsteady_line(self, output: OutputComparison) -> str:
+        moves = next(other for other in self.moves if other.name == output.name)
+        return (
+            f"output {output.name} is beyond the tolerance, and so is the original itself where "
+            f"its inputs move by one part in 1,000,000 ({failure_of(moves)}): no arithmetic can be "
+            f"right to the tolerance, and up to {AS_FAR:g} times as far counts as right"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data; NaN and infinities are None."""
-        content = {"version": VERSION, "ok": self.ok, "failures": list(self.failures)}
+        content = {
+            "version": VERSION,
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "failures": list(self.failures),
+            "doubt": self.doubt,
+            "notes": list(self.notes()),
+            "test": self.test,
+        }
         fields = asdict(replace(self, shapes={}))
         del fields["shapes"]
         return content | _plain(fields)
@@ -335,12 +420,13 @@ class VerifyReport:
     def _repr_html_(self) -> str:
         """Return what notebooks show: the verdict, and the outputs and nodes that it is about."""
         lines = [
-            f"{self.precision}, emulated for {self.target}, against the original: "
-            f"{self.feeds} feeds ({self.data})",
+            self.header,
+            self.test,
             *self.notes(),
             *(f"failed: {failure}" for failure in self.failures),
+            *(() if self.doubt is None else (f"in doubt: {self.doubt}",)),
         ]
-        outputs = HtmlTable(_OUTPUT_COLUMNS, [_output_row(output) for output in self.outputs])
+        outputs = HtmlTable(*_output_table(self.outputs))
         growth = HtmlTable(_GROWTH_COLUMNS, [_growth_row(node) for node in self.growth])
         return to_html(self.verdict, lines, (outputs, growth))
 
@@ -354,19 +440,22 @@ def _plain(value: Any) -> Any:
 
 
 def failure_of(output: OutputComparison) -> str:
-    """Return why an output does not hold, in one line."""
-    if output.shape_differs:
-        return f"output {output.name} has another shape"
-    lost = output.inf + output.nan
-    if lost:
-        return f"output {output.name}: {lost} elements are infinite or NaN, finite in the original"
+    """Return why an output does not hold, in one line: by the test that it fails."""
+    name = f"output {output.name}"
+    if output.fault == "shape":
+        return f"{name} has another shape"
+    if output.fault == "lost":
+        lost = output.inf + output.nan
+        return f"{name}: {lost} elements are infinite or NaN, finite in the original"
+    if output.fault == "distance" and output.distance is not None:
+        return f"{name} is {output.distance:.2g} of its size away from the original"
+    if output.fault == "slice":
+        return f"{name}: {output.slice}"
+    if output.fault == "classes" and output.top1 is not None:
+        return f"{name}: only {share(output.top1, 1)} of the rows have the same top-1 class"
     outside = output.elements - round(output.within * output.elements)
-    if output.distance is not None and output.distance > DISTANCE:
-        return f"output {output.name} is {output.distance:.2g} of its size away from the original"
-    if output.top1 is not None and output.top1 < AGREEMENT:
-        return f"output {output.name}: only {output.top1:.1%} of the rows have the same top-1 class"
     return (
-        f"output {output.name}: {outside} of {output.elements} elements are out of tolerance, "
+        f"{name}: {outside} of {output.elements} elements are out of tolerance, "
         f"the worst is off by {output.max_abs:.3g}"
     )
 
@@ -395,14 +484,8 @@ def _far(output: OutputComparison) -> str:
 
 def print_verify(report: VerifyReport, console: Console) -> None:
     """Print a report on a console."""
-    limits = report.tolerances
-    unit = " of the largest magnitude" if limits.scaled else ""
-    plural = "" if report.feeds == 1 else "s"
-    console.print(
-        f"{report.precision}, emulated for {report.target}, against the original: {report.feeds} "
-        f"feed{plural} ({report.data}); within: rtol {limits.rtol:.3g}, "
-        f"atol {limits.atol:.3g}{unit}",
-    )
+    console.print(report.header)
+    console.print(report.test)
     _print_outputs(report.outputs, console)
     if report.growth:
         _print_table(_GROWTH_COLUMNS, [_growth_row(node) for node in report.growth], console)
@@ -438,7 +521,21 @@ def _print_excuses(device: DeviceComparison, console: Console) -> None:
 
 
 def _print_outputs(outputs: tuple[OutputComparison, ...], console: Console) -> None:
-    _print_table(_OUTPUT_COLUMNS, [_output_row(output) for output in outputs], console)
+    _print_table(*_output_table(outputs), console)
+
+
+def _output_table(
+    outputs: tuple[OutputComparison, ...],
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return columns and rows; there is a column for slices if an output has some."""
+    shown = [
+        index
+        for index, column in enumerate(_OUTPUT_COLUMNS)
+        if column != _SLICE or any(output.slice is not None for output in outputs)
+    ]
+    rows = [_output_row(output) for output in outputs]
+    columns = tuple(_OUTPUT_COLUMNS[index] for index in shown)
+    return columns, [tuple(row[index] for index in shown) for row in rows]
 
 
 def _output_row(o: OutputComparison) -> tuple[str, ...]:
@@ -448,10 +545,11 @@ def _output_row(o: OutputComparison) -> tuple[str, ...]:
         f"{o.max_rel:.3g}",
         "-" if o.cosine is None else f"{o.cosine:.6f}",
         "-" if o.distance is None else f"{o.distance:.2g}",
-        f"{o.within:.2%}",
+        "-" if o.slice is None else f"{o.slice.distance:.2g}",
+        share(o.within),
         str(o.nan),
         str(o.inf),
-        "-" if o.top1 is None else f"{o.top1:.1%}",
+        "-" if o.top1 is None else share(o.top1, 1),
         ("ok" if o.compared else "-") if o.ok else "failed",
     )
 

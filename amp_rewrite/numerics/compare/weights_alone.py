@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.added import origin
@@ -88,10 +90,21 @@ def _low_constants(graph: ir.Graph) -> Iterator[tuple[str, ir.TensorProtocol]]:
 
 
 def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> bool:
-    """Tell whether a constant can be what another one was before it was rounded."""
+    """Tell whether a constant can be what another one was before it was rounded.
+
+    One with other numbers is an error of the rewrite, which its control must not share.
+    """
     if before is None or after is None or before.dtype != FLOAT32.ir:
         return False
-    return tuple(before.shape) == tuple(after.shape)
+    low = dtypes.of(after.dtype.value)
+    if low is None or tuple(before.shape) != tuple(after.shape):
+        return False
+    given = before.numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        off = np.abs(after.numpy().astype(np.float32) - given)
+        limit = low.epsilon * np.abs(given) + 2 * low.smallest_subnormal
+        beyond = ~np.isfinite(given) | (np.abs(given) > low.max)
+        return bool(((off <= limit) | beyond).all())
 
 
 def is_as_far(output: OutputComparison, control: OutputComparison, limits: Tolerances) -> bool:

@@ -274,6 +274,7 @@ def test_the_report_is_the_same_twice_and_valid_json(monkeypatch: pytest.MonkeyP
         original, rewritten = pair(ROTARY)
         found = json.loads(verify(original, rewritten, stress_budget=60).to_json())
         found["stress"].pop("seconds")
+        found["notes"].pop(0)  # they begin with the same seconds
         return found
 
     first = content()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.errors import VerdictError
+from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
 from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.compare.verify_report import DeviceComparison, Infinity
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
 
@@ -247,6 +250,32 @@ def test_a_tolerance_that_was_asked_for_is_tuned_for_all_the_same() -> None:
     found = amp.convert(cancelling(), many(), rtol=1e-3)
     assert found.ok
     assert found.tuning is not None
+
+
+def test_nothing_is_in_doubt_where_something_else_fails_too() -> None:
+    """An overflow inside, a stress input or a device owes nothing to the rounded weights."""
+    report = verify(cancelling(), amp.rewrite(cancelling()).model, many())
+    assert report.doubt is not None
+    stressed = StressResult("zeros", ("x [4, 16] 0..0",), "failed", "y is far")
+    device = DeviceComparison(("CPUExecutionProvider",), (), error="no kernel", asked=True)
+    elsewhere: list[dict[str, Any]] = [
+        {"infinities": (Infinity("h", "n", "MatMul", inf=1, nan=0),)},
+        {"stress": StressReport((stressed,), 1.0, 5.0)},
+        {"device": device},
+    ]
+    for found in elsewhere:
+        assert replace(report, **found).doubt is None
+        assert "in doubt" not in replace(report, **found).to_text()
+
+
+def test_a_constant_with_other_numbers_is_no_rounded_weight() -> None:
+    """A weight that a rewrite halved would else excuse the half."""
+    half = amp.to_proto(amp.rewrite(product()).model)
+    (weight,) = half.graph.initializer
+    wrong_numbers = numpy_helper.to_array(weight) / 2
+    weight.CopyFrom(numpy_helper.from_array(wrong_numbers.astype(np.float16), weight.name))
+    report = verify(product(), half, batch())
+    assert (report.ok, report.control, report.doubt) == (False, (), None)
 
 
 def test_a_model_that_is_worse_than_its_weights_is_in_no_doubt() -> None:

@@ -1,6 +1,7 @@
 """verify: what holds, what does not, and what it says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.numerics.compare import intermediates
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
 from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
 
@@ -338,6 +340,45 @@ def test_the_command_says_it_with_its_exit_status(
     quiet = CliRunner().invoke(command(monkeypatch), [*names, "--quiet"])
     assert quiet.output == ""
     assert quiet.exit_code == status
+
+
+def test_a_relative_tolerance_is_one_of_the_largest_magnitude() -> None:
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    off = x.copy()
+    off[0] += 0.001  # of the largest magnitude, which is 1
+    for rtol, ok in ((1e-9, False), (0.0009, False), (0.0011, True)):
+        comparer = Comparer("y", Tolerances.of(FLOAT16, rtol=rtol))
+        comparer.add(x, off)
+        assert comparer.result().ok is ok
+    assert not verify(mlp(), low(mlp()), feeds(), rtol=1e-9).ok
+    assert verify(mlp(), low(mlp()), feeds(), rtol=1e-2).ok
+
+
+def test_what_is_printed_is_what_decides() -> None:
+    x = np.linspace(-1, 1, 40_000, dtype=np.float32)
+    off = x.copy()
+    off[0] = 1
+    tolerances = Tolerances.of(FLOAT16, rtol=1e-3)
+    comparer = Comparer("y", tolerances)
+    comparer.add(x, off)
+    outputs = (comparer.result(),)
+    report = VerifyReport("float16", 1, "x.npz", tolerances, outputs)
+    told = report.to_text(width=200)
+    assert not report.ok
+    assert "99.997 %" in told  # not 100.00 %
+    assert "every element is within 0.001 of the output's largest magnitude" in told
+    assert "1 of 40000 elements are out of tolerance" in told
+    assert replace(report, tolerances=Tolerances.of(FLOAT16)).test.startswith(
+        "an output passes if its distance is at most 4.5 % of its size"
+    )
+
+
+def test_a_verdict_on_made_up_inputs_says_so_in_every_form() -> None:
+    report = verify(mlp(), low(mlp()))
+    assert report.verdict == "holds on 1 made-up batch and on stress inputs"
+    assert report.to_text().rstrip().endswith(report.verdict)
+    assert report.to_dict()["verdict"] == report.verdict
+    assert verify(mlp(), low(mlp()), feeds()).verdict == "holds"
 
 
 @pytest.mark.parametrize("opset", [9, 12, 17])

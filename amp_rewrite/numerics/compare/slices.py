@@ -1,0 +1,300 @@
+"""Slices of an output, each against its own size.
+
+An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a position and a speed.
+One distance over all of it says nothing of the small ones. So along every axis whose slices differ
+widely in magnitude each slice is compared by itself. A slice of next to nothing is the rounding of
+larger numbers, in float32 as well: where a yardstick moves it as far, it is not at fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amp_rewrite.base.printable import percent
+from amp_rewrite.numerics.inputs.batches import Array
+
+WIDE = 8.0
+"""How many times as large as the smallest slice of an axis the largest one is that shows scales.
+
+Of a slice whose share of the norm is less, 4.5 % of the whole does not notice the half."""
+
+ALLOWED = 4.0
+"""How many times as far as a yardstick moves a slice it may be off.
+
+The norms of two noises of 32 numbers each differ by more once in 10,000 (F distribution), if one
+is twice the other: rounded weights bring about half of what rounded arithmetic does."""
+
+ENOUGH = 32
+"""Of how many numbers a slice has to consist for its noise to be compared with another noise."""
+
+ENOUGH_TOGETHER = 16
+"""The same for all small slices of an axis, taken together: there is one such sum an axis."""
+
+TINY = 64
+"""An output of at most that many elements is a state: each number counts by itself.
+
+The noise that a yardstick brings to a single number may be small by chance; that of the whole axis
+is taken for it."""
+
+LEAST = 1e-6
+"""What is smaller, relative to the largest magnitude of the output, is float32's own rounding."""
+
+_COUNT, _SQUARES, _FOURTHS, _ERRORS, _LARGEST, _WORST = range(6)
+"""The rows of an axis' sums: elements, original^2, original^4, difference^2, and the largest
+magnitudes of the original and of the difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a slice may differ by.
+
+    Attributes:
+        relative: Relative to its size.
+        absolute: Beside that.
+        least: Slices smaller than that are held to it.
+        strict: Whether every element must be within, relative to the slice's largest magnitude;
+            otherwise the distance counts, relative to its norm.
+    """
+
+    relative: float
+    absolute: float
+    least: float
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SliceComparison:
+    """One slice of an output, over all feeds.
+
+    Attributes:
+        axis: The axis that it is a slice along.
+        index: Its place there; None for all small slices of that axis together.
+        size: The root of the mean square of its elements, relative to that of the largest slice.
+        distance: How far it is off: |rewritten - original| / |original| (Euclidean), or, with a
+            tolerance, the largest difference relative to its largest magnitude.
+        limit: How far it may be off.
+    """
+
+    axis: int
+    index: int | None
+    size: float
+    distance: float
+    limit: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within its limit."""
+        return self.distance <= self.limit
+
+    def __str__(self) -> str:
+        """Return which slice is off, and how far."""
+        off, limit = percent(self.distance), percent(self.limit)
+        if self.index is None:
+            return (
+                f"the small slices of axis {self.axis} together are off by {off} of their own "
+                f"size, where at most {limit} pass"
+            )
+        return (
+            f"slice {self.index} of axis {self.axis}, {percent(self.size)} as large as the largest "
+            f"one, is off by {off} of its own size, where at most {limit} pass"
+        )
+
+
+@dataclass
+class Slices:
+    """Sums over the slices along each axis that differ widely in every feed.
+
+    Attributes:
+        axes: Axis, counted from the last one (-1) -> its sums, of shape (6, slices).
+        dropped: Axes whose slices were of like size in a feed, or of another number.
+        rank: The dimensions of the output.
+        tiny: Whether every feed's output has at most TINY elements.
+        largest: The largest magnitude of the original.
+    """
+
+    axes: dict[int, Array] = field(default_factory=dict[int, Array])
+    dropped: set[int] = field(default_factory=set[int])
+    rank: int = 0
+    tiny: bool = True
+    largest: float = 0.0
+
+    def add(self, original: Array, difference: Array, rank: int) -> None:
+        """Take one feed into account.
+
+        Args:
+            original: Float64; 0 where an element does not count.
+            difference: What was rewritten less that, of the same shape; 0 there as well.
+            rank: The dimensions of the output, of which the first ones may have been joined to one
+                that is of no interest: then `original` has fewer.
+        """
+        fed = Slices(rank=rank, tiny=original.size <= TINY)
+        if original.size:
+            fed.largest = float(np.abs(original).max())
+            joined = original.ndim < rank or original.ndim == 0
+            fed._measure(original, difference, range(1 if joined else 0, original.ndim))
+        self.merge(fed)
+
+    def _measure(self, original: Array, difference: Array, axes: range) -> None:
+        squares = np.square(original)
+        errors: Array | None = None
+        for axis in axes:
+            number = axis - original.ndim
+            others = tuple(other for other in range(original.ndim) if other != axis)
+            sums = squares.sum(others)
+            if not _differ_widely(sums) or _are_shares(original, axis):
+                self.dropped.add(number)
+                continue
+            errors = np.square(difference) if errors is None else errors
+            held = np.empty((6, sums.size))
+            held[_COUNT] = np.count_nonzero(original, others)
+            held[_SQUARES], held[_ERRORS] = sums, errors.sum(others)
+            held[_FOURTHS] = np.square(squares).sum(others)
+            held[_LARGEST] = np.sqrt(squares.max(others, initial=0.0))
+            held[_WORST] = np.sqrt(errors.max(others, initial=0.0))
+            self.axes[number] = held
+
+    def merge(self, other: Slices) -> None:
+        """Take what was seen of the same output elsewhere into account."""
+        if not other.rank:
+            return
+        first = not self.rank
+        self.dropped |= other.dropped
+        for axis in other.axes.keys() | self.axes.keys():
+            mine, more = self.axes.get(axis), other.axes.get(axis)
+            if first and more is not None:
+                self.axes[axis] = more.copy()
+            elif mine is not None and more is not None and mine.shape == more.shape:
+                mine[:_LARGEST] += more[:_LARGEST]
+                np.maximum(mine[_LARGEST:], more[_LARGEST:], out=mine[_LARGEST:])
+            else:
+                self.dropped.add(axis)
+        self.axes = {axis: sums for axis, sums in self.axes.items() if axis not in self.dropped}
+        self.rank = other.rank
+        self.tiny &= other.tiny
+        self.largest = max(self.largest, other.largest)
+
+    def worst(self, limits: Limits, yardsticks: Sequence[Slices] = ()) -> SliceComparison | None:
+        """Return the slice that is furthest beyond its limit, or nearest to it; None without one.
+
+        Args:
+            limits: What slices may differ by.
+            yardsticks: How far the slices of the same feeds move by themselves.
+        """
+        least = max(limits.least, LEAST * self.largest)
+        found: list[SliceComparison] = []
+        for axis, sums in self.axes.items():
+            noises = [y.axes[axis] for y in yardsticks if axis in y.axes]
+            noises = [n for n in noises if n.shape == sums.shape]
+            judged = _Axis(sums, noises, limits, least, tiny=self.tiny)
+            found += [SliceComparison(axis + self.rank, *each) for each in judged.worst()]
+        return max(found, key=lambda s: s.distance / s.limit if s.limit else math.inf, default=None)
+
+
+@dataclass
+class _Axis:
+    """The slices along one axis, and what yardsticks make of them."""
+
+    sums: Array
+    noises: list[Array]
+    limits: Limits
+    least: float
+    tiny: bool
+
+    def worst(self) -> list[tuple[int | None, float, float, float]]:
+        """Return the worst slice and all small ones together: index, size, distance, limit."""
+        sizes = _sizes(self.sums)
+        relative = sizes / sizes.max()
+        enough = _numbers(self.sums) >= ENOUGH
+        single = self.tiny & ~enough & (self.sums[_COUNT] > 0)
+        found: list[tuple[int | None, float, float, float]] = []
+        chosen = np.flatnonzero(enough | single)
+        if chosen.size:
+            off = self._distances(self.sums)
+            limit = np.maximum(self._limits(self.sums), self._allowed(self.sums, self.noises))
+            background = [_spread(noise, self.sums[_COUNT]) for noise in self.noises]
+            loose = np.maximum(limit, self._allowed(self.sums, background))
+            limit = np.where(single, loose, limit)
+            at = int(chosen[np.argmax(off[chosen] / np.maximum(limit[chosen], 1e-300))])
+            found.append((at, float(relative[at]), float(off[at]), float(limit[at])))
+        small = (relative * WIDE <= 1) & (self.sums[_COUNT] > 0)
+        if small.any():
+            found += self._together(small, float(relative[small].max()))
+        return found
+
+    def _together(
+        self, small: Array, largest: float
+    ) -> list[tuple[int | None, float, float, float]]:
+        """Return all small slices as one, if they are enough numbers."""
+        pool = _pooled(self.sums, small)
+        if _numbers(pool)[0] < ENOUGH_TOGETHER:
+            return []
+        noises = [_pooled(noise, small) for noise in self.noises]
+        limit = np.maximum(self._limits(pool), self._allowed(pool, noises))
+        index = int(np.flatnonzero(small)[0]) if np.count_nonzero(small) == 1 else None
+        return [(index, largest, float(self._distances(pool)[0]), float(limit[0]))]
+
+    def _distances(self, sums: Array) -> Array:
+        return self._errors(sums) / self._norms(sums)
+
+    def _limits(self, sums: Array) -> Array:
+        largest = np.maximum(sums[_LARGEST], self.least)
+        return self.limits.relative + self.limits.absolute / largest
+
+    def _allowed(self, sums: Array, noises: Sequence[Array]) -> Array:
+        """Return how far off the yardsticks let slices be, relative to their size."""
+        errors = [ALLOWED * self._errors(noise) / self._norms(sums) for noise in noises]
+        return np.max(errors, axis=0) if errors else np.zeros(sums.shape[1])
+
+    def _errors(self, sums: Array) -> Array:
+        return sums[_WORST] if self.limits.strict else np.sqrt(sums[_ERRORS])
+
+    def _norms(self, sums: Array) -> Array:
+        if self.limits.strict:
+            return np.maximum(sums[_LARGEST], self.least)
+        floor = self.least * np.sqrt(np.maximum(sums[_COUNT], 1))
+        return np.maximum(np.sqrt(sums[_SQUARES]), np.maximum(floor, np.finfo(np.float64).tiny))
+
+
+def _sizes(sums: Array) -> Array:
+    """Return the root of the mean square of each slice."""
+    return np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
+
+
+def _numbers(sums: Array) -> Array:
+    """Return of how many numbers of one size each norm consists: (sum a^2)^2 / sum a^4."""
+    return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
+
+
+def _pooled(sums: Array, chosen: Array) -> Array:
+    """Return the sums of several slices as those of one, of shape (6, 1)."""
+    some = sums[:, chosen]
+    return np.concatenate([some[:_LARGEST].sum(1), some[_LARGEST:].max(1)])[:, None]
+
+
+def _spread(noise: Array, counts: Array) -> Array:
+    """Return a noise as if it were of one level along the axis."""
+    spread = noise.copy()
+    spread[_ERRORS] = noise[_ERRORS].sum() / max(1.0, noise[_COUNT].sum()) * counts
+    spread[_WORST] = noise[_WORST].max()
+    return spread
+
+
+def _differ_widely(squares: Array) -> bool:
+    """Tell whether slices of one length differ widely, by the sums of their squares."""
+    some = squares[squares > 0]
+    return some.size > 1 and float(some.max()) >= WIDE**2 * float(some.min())
+
+
+def _are_shares(original: Array, axis: int) -> bool:
+    """Tell whether the elements along an axis are shares of 1: which is first is what counts."""
+    if original.min() < 0 or original.max() > 1 + _SHARE:
+        return False
+    return bool(np.abs(original.sum(axis) - 1).max() <= _SHARE)
+
+
+_SHARE = 1e-3
+"""By how much a sum of shares may differ from 1."""

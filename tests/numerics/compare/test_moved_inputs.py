@@ -1,0 +1,97 @@
+"""The third yardstick: how far the original moves by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from amp_rewrite.numerics.compare.moved_inputs import STEP, moved
+from amp_rewrite.numerics.compare.verify import verify
+
+HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
+
+
+def chaotic(steps: int, low: int = 1, last: str = "Identity(w)") -> onnx.ModelProto:
+    """Return the logistic map, `steps` times, with the first number in a low type."""
+    nodes = "".join(
+        f"r{i} = Sub(one, v{i}) q{i} = Mul(r{i}, v{i}) v{i + 1} = Mul(q{i}, k) "
+        for i in range(steps)
+    )
+    return onnx.parser.parse_model(
+        f"""{HEADER} g (float[400] x) => (float[400] y)
+          <float one = {{1}}, float k = {{3.99}}, float zero = {{0}}, float two = {{2}}> {{
+            h = Cast<to={low}>(x) v0 = Cast<to=1>(h) {nodes} w = Identity(v{steps}) y = {last} }}"""
+    )
+
+
+def numbers() -> dict[str, Any]:
+    return {"x": np.random.default_rng(0).uniform(0.1, 0.9, 400).astype(np.float32)}
+
+
+def test_what_no_arithmetic_can_hold_is_judged_against_the_original_itself() -> None:
+    report = verify(chaotic(50), chaotic(50, 10), numbers())
+    (output,), (moves,) = report.outputs, report.moves
+    assert output.distance is not None
+    assert moves.distance is not None
+    assert min(output.distance, moves.distance) > 0.3
+    assert (report.ok, output.as_original) == (True, True)
+    assert report.verdict == "holds, output y no better than the original itself"
+    told = report.to_text(width=400)
+    assert "its inputs moved by one part in 1,000,000: off by at most" in told
+    assert "no arithmetic can be right to the tolerance" in told
+    assert report.to_dict()["verdict"] == report.verdict
+
+
+@pytest.mark.parametrize("rtol", [None, 1e-3])
+@pytest.mark.parametrize("last", ["Mul(w, zero)", "Mul(w, two)"])
+def test_numbers_of_another_size_are_no_answer_either(last: str, rtol: float | None) -> None:
+    assert not verify(chaotic(50), chaotic(50, 10, last), numbers(), rtol=rtol).ok
+
+
+def test_a_steady_original_excuses_nothing() -> None:
+    report = verify(chaotic(9), chaotic(9, 10), numbers())
+    (moves,) = report.moves
+    assert (report.ok, moves.ok) == (False, True)
+    assert not report.outputs[0].as_original
+
+
+def test_what_rounds_a_number_to_one_of_256_is_judged_so() -> None:
+    """Near ties of a dynamic quantisation, behind which small differences are magnified."""
+    text = f"""{HEADER} g (float[8,32] x) => (float[8,32] y) <float big = {{%s}}> {{
+      h = Cast<to=%d>(x) v = Cast<to=1>(h) q, s, z = DynamicQuantizeLinear(v)
+      d = DequantizeLinear(q, s, z) e = Sub(d, v) f = Mul(e, big) y = Sin(f) }}"""
+    original, low = (onnx.parser.parse_model(text % ("3e6", t)) for t in (1, 10))
+    x = {"x": np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)}
+    report = verify(original, low, x)
+    assert (report.ok, report.outputs[0].as_original) == (True, True)
+
+
+def test_whole_numbers_lowest_numbers_and_other_types_stay() -> None:
+    feeds = {
+        "positions": np.arange(4, dtype=np.float32),
+        "mask": np.array([0.5, np.finfo(np.float32).min, -np.inf], np.float32),
+        "ids": np.arange(4),
+        "half": np.array([0.1], np.float16),
+        "items": [np.array([0.3], np.float32)],
+    }
+    made = moved(feeds)
+    assert made is not None
+    for name in ("positions", "ids", "half"):
+        assert made[name] is feeds[name]
+    assert np.array_equal(made["mask"][1:], feeds["mask"][1:])
+    assert abs(made["mask"][0] / 0.5 - 1) == pytest.approx(STEP, rel=0.1)
+    assert made["items"][0] != feeds["items"][0]
+    assert moved({"ids": np.arange(4)}) is None
+
+
+def test_models_without_numbers_to_move_have_no_such_yardstick() -> None:
+    text = f"{HEADER} g (int64[4] i) => (float[4,4] y) {{ y = Gather(t, i) }}"
+    model = onnx.parser.parse_model(text)
+    table = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(table, "t"))
+    report = verify(model, model, {"i": np.arange(4)})
+    assert (report.ok, report.moves) == (True, ())

@@ -1,0 +1,153 @@
+"""Outputs that hold several scales: the small ones count by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from amp_rewrite.numerics.compare.verify import verify
+
+HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
+RNG = np.random.default_rng
+
+WRONG = pytest.mark.parametrize("factor", [0.5, 0.0, -1.0, 2.0])
+
+HEADS = {
+    "channels first": "o = Concat<axis=1>(box, sc2)",
+    "channels last": "t = Concat<axis=1>(box, sc2) o = Transpose<perm=[0,2,1]>(t)",
+    "no batch": "t = Concat<axis=1>(box, sc2) o = Squeeze(t, zero)",
+    "a grid": "t = Concat<axis=1>(box, sc2) o = Reshape(t, grid)",
+}
+
+
+def detector(head: str, factor: float, *, low: bool = False) -> onnx.ModelProto:
+    """Return boxes of 0 to 640 and scores of 0 to 1, times `factor`, side by side."""
+    ends = ("Cast<to=10>(f)", "Cast<to=1>(o)") if low else ("Identity(f)", "Identity(o)")
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,64,100] f) => (float out)
+          <int64[1] zero = {{0}}, int64[4] grid = {{1,14,10,10}}> {{
+          f1 = {ends[0]} b = Conv<kernel_shape=[1]>(f1, Wb) c = Conv<kernel_shape=[1]>(f1, Wc)
+          bs = Sigmoid(b) box = Mul(bs, s640) sc = Sigmoid(c) sc2 = Mul(sc, k)
+          {HEADS[head]} out = {ends[1]} }}"""
+    )
+    rng, kind = RNG(0), np.float16 if low else np.float32
+    weights = {
+        "Wb": rng.standard_normal((4, 64, 1)) / 8,
+        "Wc": rng.standard_normal((10, 64, 1)) / 8,
+        "s640": np.array(640.0),
+        "k": np.array(factor),
+    }
+    for name, weight in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(weight.astype(kind), name))
+    return model
+
+
+def images(count: int = 2) -> list[dict[str, Any]]:
+    rng = RNG(1)
+    return [{"f": rng.standard_normal((1, 64, 100)).astype(np.float32)} for _ in range(count)]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_right_scores_beside_boxes_hold(head: str) -> None:
+    report = verify(detector(head, 1.0), detector(head, 1.0, low=True), images())
+    assert report.ok
+    assert report.outputs[0].slice is not None
+    assert report.outputs[0].slice.distance < 0.01
+
+
+@pytest.mark.parametrize("head", HEADS)
+@WRONG
+def test_wrong_scores_beside_boxes_do_not(head: str, factor: float) -> None:
+    report = verify(detector(head, 1.0), detector(head, factor, low=True), images())
+    (output,) = report.outputs
+    assert not report.ok
+    assert report.doubt is None
+    assert output.distance is not None
+    assert output.distance < 0.01  # what one distance over all of it says
+    assert "of its own size, where at most" in report.failures[0]
+
+
+def test_wrong_scores_fail_without_data_and_with_a_tolerance() -> None:
+    original, half = detector("no batch", 1.0), detector("no batch", 0.5, low=True)
+    assert not verify(original, half, stress=False).ok
+    assert not verify(original, half, images(), rtol=0.05).ok
+    assert verify(original, detector("no batch", 1.0, low=True), images(), rtol=0.05).ok
+
+
+def state(gain: float) -> onnx.ModelProto:
+    """Return a Kalman filter's update of a place of 1000 and a speed of 1."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[2] s, float[1] z) => (float[2] out) <int64[1] first = {{0}}> {{
+          p = MatMul(F, s) place = Gather(p, first) r = Sub(z, place)
+          c = MatMul(K, r) out = Add(p, c) }}"""
+    )
+    weights = {"F": [[1.0, 0.1], [0.0, 1.0]], "K": [[0.3], [gain]]}
+    for name, weight in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(weight, np.float32), name))
+    return model
+
+
+def test_the_speed_beside_a_place_counts() -> None:
+    data = [{"s": np.array([1000, 1.1], np.float32), "z": np.array([1001.3], np.float32)}]
+    assert verify(state(0.4), state(0.4), data).ok
+    report = verify(state(0.4), state(4.0), data)
+    assert not report.ok
+    assert "slice 1 of axis 0" in report.failures[0]
+
+
+def dense(text: str, low: int, outputs: int = 16, seed: int = 0) -> onnx.ModelProto:
+    """Return a layer of rounded weights, computed in a low type."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[n,64] x) => (float y) <float off = {{-3}}, float tiny = {{1e-3}}> {{
+          l = Cast<to={low}>(x) v = Cast<to={low}>(w)
+          m = MatMul(l, v) h = Cast<to=1>(m) {text} }}"""
+    )
+    weight = RNG(seed).standard_normal((64, outputs)).astype(np.float32) / 8
+    if low != 1:
+        kept = numpy_helper.from_array(weight.astype(np.float16), "w")
+        if low == 16:
+            kept = onnx.helper.make_tensor("w", 16, weight.shape, weight.ravel())
+        model.graph.initializer.append(kept)
+    else:
+        model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    return model
+
+
+LEFT_ALONE = {
+    "logits": ("y = Identity(h)", 1),
+    "logits of many rows": ("y = Identity(h)", 50),
+    "probabilities": ("b = Mul(h, off) y = Softmax(b)", 4),
+    "features that are mostly dead": ("s = Add(h, off) y = Relu(s)", 40),
+    "differences of what is almost the same": (
+        "s = Mul(h, tiny) d = Add(s, off) y = Sub(d, off)",
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_ALONE)
+@pytest.mark.parametrize("low", [10, 16])
+def test_numbers_that_are_small_by_chance_fail_no_good_model(kind: str, low: int) -> None:
+    text, rows = LEFT_ALONE[kind]
+    for seed in range(4):
+        x = RNG(seed).standard_normal((rows, 64)).astype(np.float32)
+        original, rewritten = dense(text, 1, seed=seed), dense(text, low, seed=seed)
+        report = verify(original, rewritten, {"x": x}, intermediates=False)
+        assert report.outputs[0].slice is None or report.outputs[0].slice.ok
+
+
+def test_the_top_class_counts_whatever_the_rank() -> None:
+    text = f"""{HEADER} g (float[2,5,10] x) => (float[2,5,10] y) <float[10] b = {{%s}}> {{
+      y = Add(x, b) }}"""
+    zeros, high = ",".join(["0"] * 10), ",".join(["0"] * 9 + ["0.3"])
+    original, other = (onnx.parser.parse_model(text % b) for b in (zeros, high))
+    x = 10 + 0.1 * RNG(0).random((2, 5, 10)).astype(np.float32)
+    report = verify(original, other, {"x": x})
+    assert report.outputs[0].top1 is not None
+    assert report.outputs[0].top1 < 0.5
+    assert "of the rows have the same top-1 class" in report.failures[0]
+    assert verify(original, original, {"x": x}).outputs[0].top1 == 1.0
