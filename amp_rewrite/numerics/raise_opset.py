@@ -103,7 +103,8 @@ def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> Ra
     folded = load(raised.model)
     count = fold_factors(folded, low)
     try:
-        same = count > 0 and _compare(raised.model, folded, seed) is None
+        valid = checker_error(folded) is None or checker_error(raised.model) is not None
+        same = count > 0 and valid and _compare(raised.model, folded, seed) is None
     except GraphError:
         same = False
     return replace(raised, model=folded, folded=count) if same else raised

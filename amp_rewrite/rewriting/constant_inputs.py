@@ -65,8 +65,12 @@ def set_inputs(node: ir.Node, *inputs: ir.Value | None) -> None:
 
 
 def replace(node: ir.Node, value: ir.Value) -> None:
-    """Let what reads a node's result read a value instead, which takes its name; remove it."""
+    """Let what reads a node's result read a value instead, which takes its place; remove it.
+
+    The value has the name, the type and the shape that the result had: a graph output needs them.
+    """
     old = node.outputs[0]
+    value.type, value.shape = old.type or value.type, old.shape or value.shape
     ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
     name, old.name = old.name, f"{old.name}:folded"
     value.name = name

@@ -138,3 +138,10 @@ def test_only_the_opsets_that_have_it_get_a_hard_swish() -> None:
     old.opset_import[0].version = 13
     loaded = amp.load(old)
     assert fold_factors(loaded, BFLOAT16) == 0
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add"])
+def test_an_output_that_a_convolution_gives_instead_keeps_type_and_shape(op: str) -> None:
+    _, result = folded(f"c = Conv(x, w) y = {op}(c, k)")
+    onnx.checker.check_model(amp.to_proto(result), full_check=True)
+    assert result.graph.outputs[0].shape == amp.load(model("y = Relu(x)")).graph.outputs[0].shape

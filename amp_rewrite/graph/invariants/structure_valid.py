@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-import onnx.checker
-import onnx.shape_inference
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.invariants.checker import checker_fault
 from amp_rewrite.graph.invariants.violation import AnyGraph, Violation, graphs, place, scope_of
 from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.traverse import named_subgraphs
@@ -23,16 +22,7 @@ _FIRST_IR_WITH_FREE_INITIALIZERS = 4
 
 def checker_error(model: ir.Model) -> str | None:
     """Return what onnx's checker says against a model, large weights aside; None for nothing."""
-    try:
-        onnx.checker.check_model(slim_proto(model), full_check=True)
-    except (
-        onnx.checker.ValidationError,
-        onnx.shape_inference.InferenceError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        return " ".join(str(error).split()) or type(error).__name__
-    return None
+    return checker_fault(slim_proto(model).SerializeToString())
 
 
 def check_checker(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:

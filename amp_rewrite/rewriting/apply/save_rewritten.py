@@ -12,6 +12,7 @@ from google.protobuf.message import EncodeError
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.invariants.checker import refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
     Inline,
@@ -26,14 +27,12 @@ from amp_rewrite.graph.io.model_files import (
 )
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.proto.messages import copy_text, props, text, varint
-from amp_rewrite.rewriting.apply.rewiring import Read
+from amp_rewrite.graph.proto.messages import copy_text, props, text
+from amp_rewrite.rewriting.apply.checked import fault_of, fault_of_source, serialized
 from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted, without_data
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
-
-_NODE = varint(onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number << 3 | 2)
 
 
 def can_save(flat: FlatProto) -> bool:
@@ -63,6 +62,7 @@ def save_rewritten(
     no-ops, and `metadata` are added or replaced. An existing file is replaced in one step.
 
     Raises:
+        InvariantError: onnx's checker refuses the result, but not the model as it was read.
         SaveError: It cannot be written; no new file is left behind.
         LoadError: External data of the model have become unreadable.
     """
@@ -77,7 +77,14 @@ def save_rewritten(
     def parts(places: Sequence[Place]) -> Parts:
         left = iter(places)
         placed = [[_placed(w, left) for w in body] for body in weights]
-        return _parts(flat, graph, header(flat, plan, metadata), placed)
+        head = header(flat, plan, metadata).SerializeToString(deterministic=True)
+        made = list(graph.nodes(MAIN, placed))
+        nodes = serialized(message for message, _ in made)
+        rest = graph.without_nodes(MAIN, [read for _, outputs in made for read in outputs])
+        if not plan.is_empty:
+            of_source = partial(fault_of_source, flat, type_graph, head)
+            refuse_faults(fault_of(head, nodes, rest, placed[MAIN]), of_source, output)
+        return _parts(head, nodes, rest, placed[MAIN])
 
     try:
         replace_model(output, external, parts, Meter(sum(sizes), progress), sources)
@@ -97,23 +104,12 @@ def _placed(weight: Weight, places: Iterator[Place]) -> Weight:
     return Weight(message, weight.stream)
 
 
-def _parts(
-    flat: FlatProto,
-    graph: RewrittenGraph,
-    rest_of_model: onnx.ModelProto,
-    weights: Sequence[Sequence[Weight]],
-) -> Parts:
-    body, made = bytearray(), list[Read]()
-    for message, outputs in graph.nodes(MAIN, weights):
-        node = message.SerializeToString(deterministic=True)
-        body += _NODE + varint(len(node)) + node
-        made += outputs
-    rest = graph.without_nodes(MAIN, made)
-    external = [w for w in weights[MAIN] if source_file(w.stream) is not None]
+def _parts(head: bytes, nodes: bytes, rest: onnx.GraphProto, weights: Sequence[Weight]) -> Parts:
+    external = [w for w in weights if source_file(w.stream) is not None]
     rest.initializer.extend(weight.message for weight in external)
-    body += rest.SerializeToString(deterministic=True)
-    kept = [_inline(weight) for weight in weights[MAIN] if source_file(weight.stream) is None]
-    return Parts(rest_of_model.SerializeToString(deterministic=True), bytes(body), kept)
+    body = nodes + rest.SerializeToString(deterministic=True)
+    kept = [_inline(weight) for weight in weights if source_file(weight.stream) is None]
+    return Parts(head, body, kept)
 
 
 def _inline(weight: Weight) -> Inline:
