@@ -44,8 +44,8 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.numerics.raise_opset import raise_opset as raise_opset
     from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
     from amp_rewrite.numerics.ranges.calibrate import calibrate as calibrate
-    from amp_rewrite.numerics.repair import Repair as Repair
     from amp_rewrite.numerics.repair import repair as repair
+    from amp_rewrite.numerics.repair_report import Repair as Repair
     from amp_rewrite.numerics.safety_check import check as check
     from amp_rewrite.numerics.safety_report import SafetyReport as SafetyReport
     from amp_rewrite.numerics.search.localise import localise as localise

@@ -17,6 +17,7 @@ import tensorrt_judge
 from chromium import find_chromium, missing
 from hypothesis import find, settings
 from hypothesis.strategies import booleans
+from loaded_here import loaded_here
 from resources import give_back, has_amx, memory, peak_memory
 from tools_installed import REQUIRED
 
@@ -72,6 +73,19 @@ def _nothing_is_set_for_the_process() -> Iterator[None]:
     global_state.reset()
     yield
     global_state.reset()
+
+
+@pytest.fixture(autouse=True)
+def _files_are_loaded_in_this_process(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Load files without a process for each, unless a test is marked `own_process`.
+
+    The start of one takes half a second, and most tests that check or repair a file are not about
+    files that end it.
+    """
+    if request.node.get_closest_marker("own_process") is None:
+        monkeypatch.setattr("amp_rewrite.runtimes.ort.isolated_load._run_apart", loaded_here)
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,8 @@ def check(
     """Tell whether MODEL, in 16 bits, is safe in the types that it has.
 
     First what a run shows, emulated in the arithmetic of the target, against the model's own
-    float32 form; then what the rules fear. Exit status 3 means that it is not safe. Of a float32
+    float32 form; then what the rules flag. Exit status 3 means that it is not safe,
+    or that nobody knows. Of a float32
     model it is said what a conversion to --precision would have to keep. Of a folder every model in
     16 bits is asked, and whether connected inputs and outputs have one type.
     """

@@ -12,11 +12,14 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.cli.streams import shown
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, VerdictError
+from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.io.model_files import check_output_path
+from amp_rewrite.numerics.compare.verify_report import MADE_UP
 from amp_rewrite.numerics.folders import repair_folder
-from amp_rewrite.numerics.repair import KeepIO, Repair
+from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
+from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.rewriting.plan.options import RewriteOptions, Weights
 from amp_rewrite.rewriting.report.write_text import write_text
 
@@ -62,10 +65,12 @@ def repair(
     """Raise to float32 what is dangerous in MODEL, which is in 16 bits, and no more.
 
     All else stays byte for byte. With --data or --verify the result, emulated, is compared with the
-    model's own float32 form, and written only if it holds. Of a folder every model in 16 bits is
+    model's own float32 form, and written only if it passes. Before it takes its place, ONNX Runtime
+    loads it in a process of its own; what does not load is not written. Exit status 3 means that it
+    was not written, or that a danger stays. Of a folder every model in 16 bits is
     repaired, all else copied, and OUTPUT is a new folder.
     """
-    _check_verdict(data, rtol, verify=verify, write_failed=write_failed)
+    _check_verdict(data, rtol, verify=verify)
     if model.is_dir():
         refuse_for_folder(model, output, report, {"--data": data, "--html": html})
         with progress_bar("repairing", quiet=quiet) as progress:
@@ -80,7 +85,7 @@ def repair(
                 write_failed=write_failed,
                 progress=progress,
             )
-        finish_folder(of_folder, report, quiet=quiet)
+        finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
         return
     check_output_path(model, output)
     common.check_reports((model, output), report, html)
@@ -96,9 +101,8 @@ def repair(
             budget=common.seconds(budget),
             progress=progress,
         )
-        written = made.ok or write_failed
-        if written:
-            made.save(output, write_failed=write_failed, progress=progress)
+        refused = _saved(made, output, progress, write_failed=write_failed)
+        written = refused is None and (made.passes or write_failed)
         if html is not None:
             from amp_rewrite.page.low_model import write_repair_page  # loaded for the page alone
 
@@ -108,25 +112,45 @@ def repair(
         write_text(report, made.to_json())
     if not quiet:
         common.say_target(options, made.target, common.console())
-        _print(made, output, written=written)
-    if not made.ok:
-        raise typer.Exit(common.FAILED)
+        _print(made, output, refused, written=written)
+    if refused is not None and quiet:
+        common.error_console().print(f"amp-rewrite: {refused}")
+    if refused is not None or not made.ok:
+        raise typer.Exit(_status(made, refused))
 
 
-def _check_verdict(
-    data: list[Path] | None, rtol: float | None, *, verify: bool, write_failed: bool
-) -> None:
+def _saved(
+    made: Repair, output: Path, progress: Writing, *, write_failed: bool
+) -> VerdictError | None:
+    """Write the result if it passes; return the error if ONNX Runtime does not load it."""
+    if not (made.passes or write_failed):
+        return None
+    try:
+        made.save(output, write_failed=write_failed, progress=progress)
+    except VerdictError as error:
+        return error
+    return None
+
+
+def _status(made: Repair, refused: VerdictError | None) -> int:
+    """Return the exit status: data showed that it fails, or it is unsafe as far as is known."""
+    asked = made.verification is not None and not made.verification.data.startswith(MADE_UP)
+    return common.FAILED if refused is None and asked and not made.passes else common.NOT_STRICT
+
+
+def _check_verdict(data: list[Path] | None, rtol: float | None, *, verify: bool) -> None:
     """Refuse what is said about a verdict where there is none."""
-    if (rtol is not None or write_failed) and not (data or verify):
+    if rtol is not None and not (data or verify):
         raise OptionError(
-            f"{'--rtol' if rtol is not None else '--write-failed'} is about a verdict, and nothing "
-            "is verified",
+            "--rtol is about a verdict, and nothing is verified",
             remedy="give --data or --verify as well",
         )
 
 
-def _print(made: Repair, output: Path, *, written: bool) -> None:
+def _print(made: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:
     out = common.console()
+    if refused is not None:
+        out.print(f"does not load: {refused.found}")
     for line in made.to_text().splitlines():
         out.print(line)
     if written:

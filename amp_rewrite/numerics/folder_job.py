@@ -47,7 +47,7 @@ class Done:
     lines: tuple[str, ...]
     report: Mapping[str, Any]
     ends: Ends
-    save: Callable[[str], None] | None = None
+    save: Callable[[str], object] | None = None
 
 
 One = Callable[[Path, RewriteOptions, Progress], Done]

@@ -7,6 +7,7 @@ folder appears whole, or not at all.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
@@ -137,7 +138,7 @@ def repair_folder(
             (*made.lines(), *verdict),
             made.to_dict(),
             Ends.of(made.raised.flat, made.raised.plan),
-            (lambda path: made.save(path, write_failed=True)) if made.ok or write_failed else None,
+            partial(made.save, write_failed=write_failed) if made.passes or write_failed else None,
         )
 
     chosen = replace(changed(options, **changes), inline_functions=True)

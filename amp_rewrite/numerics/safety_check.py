@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,6 +15,7 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
+from amp_rewrite.rewriting.dangers import dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import (
     Changes,
@@ -21,13 +23,7 @@ from amp_rewrite.rewriting.plan.options import (
     changed,
     with_option_names,
 )
-from amp_rewrite.rewriting.raise_dangers import (
-    dangers,
-    form_of,
-    low_of,
-    odd_types,
-    other_low,
-)
+from amp_rewrite.rewriting.raise_dangers import form_of, low_of, other_low
 from amp_rewrite.rewriting.read_source import read_source
 
 if TYPE_CHECKING:
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
     from amp_rewrite.numerics.compare.verify_report import VerifyReport
     from amp_rewrite.numerics.inputs.batches import Data
     from amp_rewrite.rewriting.widen import WideForm
+    from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
 Progress = Callable[[str], None]
 
@@ -84,8 +81,9 @@ def check(
     flat = mended.flat
     odd = odd_types(mended.odd)
     low = low_of(flat)
+    loading = _loaded(model) if run else None
     if low is None:
-        found = _of_float32(flat, for_model(chosen, flat))
+        found = replace(_of_float32(flat, for_model(chosen, flat)), is_run=run, loading=loading)
         return replace(found, computes=found.precision, dangers=odd) if odd else found
     chosen = for_model(replace(chosen, precision=low.name), flat)
     form = form_of(flat, low)
@@ -95,8 +93,16 @@ def check(
         given = form.given_model
         ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
         shown = compared(form, given, data, chosen, **ways)
-    found = _report(result, low, low.name, shown)
-    return replace(found, dangers=(*odd, *found.dangers), unjudged=other_low(flat, low))
+    found = _of_low(form, result, low, shown)
+    unjudged, every = other_low(flat, low), (*odd, *found.dangers)
+    return replace(found, dangers=every, unjudged=unjudged, is_run=run, loading=loading)
+
+
+def _loaded(model: Source) -> LoadResult | None:
+    """Return what ONNX Runtime makes of a file; None of what is none."""
+    from amp_rewrite.runtimes.ort.isolated_load import isolated_load
+
+    return isolated_load(os.fsdecode(model)) if isinstance(model, str | os.PathLike) else None
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
@@ -135,14 +141,18 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
     """Say of a model without low types what a conversion would have to keep."""
     from amp_rewrite.graph.io.read import read_model
 
-    return _report(rewrite(read_model(flat), options), options.low, FLOAT32.name, None)
+    result = rewrite(read_model(flat), options)
+    target = options.chosen_target
+    found = dangers(result.context, result.painting, target)
+    return SafetyReport(options.precision, target, FLOAT32.name, 0, found, None, result)
 
 
-def _report(
-    result: RewriteResult, low: DType, computes: str, shown: VerifyReport | None
+def _of_low(
+    form: WideForm, result: RewriteResult, low: DType, shown: VerifyReport | None
 ) -> SafetyReport:
     context, target = result.context, result.options.chosen_target
     given, graph = context.given, context.type_graph
     nodes = 0 if given is None else len(np.unique(graph.node[given]))
-    found = dangers(context, result.painting, target)
-    return SafetyReport(low.name, target, computes, nodes, found, shown, result)
+    found = form_dangers(form, result.painting, context, target, wide_ends=False)
+    every = (*found.raised, *found.stay)
+    return SafetyReport(low.name, target, low.name, nodes, every, shown, result)

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from amp_rewrite import targets
 from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.rewriting.api import RewriteResult
-from amp_rewrite.rewriting.raise_dangers import Danger
+from amp_rewrite.rewriting.dangers import Danger
 from amp_rewrite.rewriting.report.plain_console import printed
+from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,12 +39,15 @@ class SafetyReport:
         target: For which target.
         computes: "float32" for a model with no 16-bit type, else `precision`.
         nodes: How many nodes compute in 16 bits.
-        dangers: What the rules fear, in execution order. Of a float32 model: what a conversion has
+        dangers: What the rules flag, in execution order. Of a float32 model: what a conversion has
             to keep float32.
         run: What a run showed: the model, emulated, against its own float32 form; None if none was
             asked for, or there is nothing low to run.
         result: The float32 form with what the rules leave of the painting, for the page; of a
             float32 model, its conversion.
+        is_run: Whether the model was to be run; False asks the rules alone.
+        loading: What ONNX Runtime made of the file, in a process of its own; None if the model is
+            not run, or came as an object.
         unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
             nodes have it; of those nothing is said.
     """
@@ -54,6 +59,8 @@ class SafetyReport:
     dangers: tuple[Danger, ...]
     run: VerifyReport | None
     result: RewriteResult = field(repr=False, compare=False)
+    is_run: bool = True
+    loading: LoadResult | None = None
     unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
@@ -62,13 +69,39 @@ class SafetyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the model is safe as it is: a float32 model always is."""
-        return self.computes == FLOAT32.name or not (self.dangers or self.failures)
+        """Whether nothing speaks against the model as it is, and it was judged.
+
+        A float32 model is if ONNX Runtime loads it.
+        """
+        if self.refused is not None:
+            return False
+        return self.computes == FLOAT32.name or not (
+            self.dangers or self.failures or self.unrun is not None
+        )
+
+    @property
+    def refused(self) -> str | None:
+        """Why ONNX Runtime does not load the file, in one line, if that counts for the target."""
+        if self.loading is None or not self.loading.fails(targets.find(self.target)):
+            return None
+        return self.loading.said
+
+    @property
+    def unrun(self) -> str | None:
+        """Why a run showed nothing, as the float32 form is not finite either; None if it did."""
+        return None if self.run is None else self.run.uncompared
+
+    @property
+    def doubt(self) -> str | None:
+        """Why what a run showed may lie in the weights alone, not in the arithmetic; or None."""
+        return None if self.run is None else self.run.doubt
 
     @property
     def failures(self) -> tuple[str, ...]:
         """What the run showed to go wrong, one line each."""
-        return () if self.run is None else self.run.failures
+        if self.run is None:
+            return ()
+        return tuple(line for line in self.run.failures if line != self.unrun)
 
     @property
     def roots(self) -> tuple[Danger, ...]:
@@ -78,24 +111,36 @@ class SafetyReport:
 
     @property
     def verdict(self) -> str:
-        """Whether it is safe, in one line."""
-        if self.computes == FLOAT32.name:
-            if not self.dangers:
-                return "safe: the model computes in float32"
-            count = counted(len(self.dangers), "node")
-            return (
-                f"safe: the model computes in float32; in {self.precision} {count} would be "
-                "dangerous"
-            )
-        if self.failures:
-            return f"wrong in {self.precision}: {self.failures[0]}"
+        """Whether it is safe, in one line; it begins with what ONNX Runtime says if it refuses."""
+        found = self._of_float32() if self.computes == FLOAT32.name else self._of_low()
+        return found if self.refused is None else f"{self.refused}; {found}"
+
+    def _of_float32(self) -> str:
+        is_safe = self.refused is None and self.is_run
+        found = f"{'safe: ' if is_safe else ''}the model computes in float32"
         if self.dangers:
+            count = counted(len(self.dangers), "node")
+            found += f"; in {self.precision} {count} would be dangerous"
+        return found if self.is_run else f"{found}; not run"
+
+    def _of_low(self) -> str:
+        where = f"in {self.precision} for {self.target}"
+        if self.failures:
+            doubt = "" if self.doubt is None else f"; in doubt: {self.doubt}"
+            return f"wrong in {self.precision}: {self.failures[0]}{doubt}"
+        if self.dangers:
+            unsure = "" if self.unrun is None else f"; not judged by a run: {self.unrun}"
             return (
                 f"dangerous in {self.precision}: {counted(len(self.roots), 'node')}, and "
-                f"{len(self.dangers) - len(self.roots)} that follow"
+                f"{len(self.dangers) - len(self.roots)} that follow{unsure}"
             )
-        seen = "" if self.run is None else f"; {self.run.verdict} on {self.run.data}"
-        return f"safe in {self.precision} for {self.target}{seen}"
+        if self.unrun is not None:
+            return f"not judged {where}: the rules found nothing, and {self.unrun}"
+        if self.run is None:
+            return f"the rules found nothing {where}; not run"
+        if self.refused is not None:
+            return f"the rules found nothing {where}"
+        return f"safe {where}; {self.run.verdict} on {self.run.data}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -110,6 +155,8 @@ class SafetyReport:
             "dangers": [asdict(danger) for danger in self.dangers],
             "failures": list(self.failures),
             "run": None if self.run is None else self.run.to_dict(),
+            "is_run": self.is_run,
+            "loading": None if self.loading is None else asdict(self.loading),
             "unjudged": dict(self.unjudged),
         }
 
@@ -129,7 +176,7 @@ class SafetyReport:
 
 
 def print_safety(report: SafetyReport, console: Console) -> None:
-    """Print what a run showed, what the rules fear, and the verdict."""
+    """Print what a run showed, what the rules flag, and the verdict."""
     where = f"{counted(report.nodes, 'node')} in {report.precision}, target {report.target}"
     if report.computes == FLOAT32.name:
         where = f"no node in 16 bits; asked about {report.precision}, target {report.target}"
@@ -146,10 +193,12 @@ def print_safety(report: SafetyReport, console: Console) -> None:
             console.print(line)
         for failure in report.failures:
             console.print(f"  shown: {failure}")
-        for line in report.run.left_out:
-            console.print(f"  left out, for the float32 form is not finite either: {line}")
+        for line in report.run.notes():
+            console.print(f"  {line}")
     for line in danger_lines(report.dangers, report.precision):
-        console.print(f"  feared: {line}")
+        console.print(f"  flagged: {line}")
+    if report.loading is not None and report.loading.said:
+        console.print(report.loading.said)
     console.print(report.verdict, style="green" if report.ok else "red")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.repair import Repair
+from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.numerics.safety_report import SafetyReport, danger_lines
 from amp_rewrite.page.evidence import Evidence, Judgement, measured, shapes_of
 from amp_rewrite.page.render import write_page

@@ -1,4 +1,4 @@
-"""What of a model in 16 bits is dangerous by the rules, and the model with that in float32.
+"""A model in 16 bits with what is dangerous by the rules in float32.
 
 The model is read as its float32 form with the painting that somebody chose (`wide_form`), and that
 painting loses what the rules of a rewrite would not have made low. What it loses is raised in the
@@ -7,69 +7,28 @@ model as it came: the rest stays byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
-from amp_rewrite.dtypes import LOW, DType, dtype_name
+from amp_rewrite.dtypes import LOW, DType
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.dataflow import vertices_in
-from amp_rewrite.graph.elements import element
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.apply.planned import noop_casts
-from amp_rewrite.rewriting.mend import Mended, Odd
+from amp_rewrite.rewriting.mend import Mended
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.plan.casts import plan_casts
+from amp_rewrite.rewriting.plan.given_notes import given_notes
 from amp_rewrite.rewriting.plan.raising import (
     float_types,
     raised,
     raising_context,
     vertices_called,
 )
-from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.raised_check import check_raised
 from amp_rewrite.rewriting.widen import Raised, WideForm, wide_form
-
-DANGERS = frozenset(
-    {
-        Reason.COUNT,
-        Reason.DEMAND,
-        Reason.DENY_LIST,
-        Reason.DOWNSTREAM_OF_DENY,
-        Reason.SQUARE,
-        Reason.CONSTANT_OVERFLOW,
-        Reason.CONSTANT_UNDERFLOW,
-        Reason.LONG_SUM,
-        Reason.MASK,
-        Reason.UNBOUNDED_SUM,
-        Reason.CERTAIN_OVERFLOW,
-        Reason.LIKELY_OVERFLOW,
-    }
-)
-"""The reasons for float32 that are about right and wrong, not about speed, kernels or rules."""
-
-
-@dataclass(frozen=True)
-class Danger:
-    """A node that computes in a low type, and should not.
-
-    Attributes:
-        node: Its name.
-        op: Its operator.
-        variables: The type variables that are low.
-        reason: Why: a word of painting.md.
-        words: The same in words.
-        detail: What is known of this node, or "".
-        because: The node from which the danger comes, or "" where it begins.
-    """
-
-    node: str
-    op: str
-    variables: tuple[str, ...]
-    reason: str
-    words: str
-    detail: str
-    because: str
 
 
 def low_of(flat: FlatProto) -> DType | None:
@@ -82,28 +41,6 @@ def other_low(flat: FlatProto, low: DType) -> dict[str, int]:
     """Return each 16-bit type of a model but one -> how many results of nodes have it."""
     counts = float_types(flat).items()
     return {d.name: n for d, n in counts if d.name in LOW and d is not low}
-
-
-DECLARED, READS = "declared-type", "mixed-types"
-"""The reasons of dangers that are about the file, not about numbers."""
-
-
-def odd_types(found: Iterable[Odd]) -> tuple[Danger, ...]:
-    """Return a danger for each thing whose types were at odds."""
-    return tuple(
-        Danger(odd.name, odd.op, (), reason, f"{words}, so that runtimes refuse the file", more, "")
-        for odd in found
-        for reason, words, more in [_told(odd)]
-    )
-
-
-def _told(odd: Odd) -> tuple[str, str, str]:
-    """Return the reason, the same in words, and what is known of the place."""
-    if odd.value:
-        told = f"{odd.value} is {' or '.join(odd.types)}" if odd.types else ""
-        return DECLARED, "is declared with a type that it has not", told
-    given = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
-    return READS, f"is given {given} where its operator takes one type", ""
 
 
 def form_of(flat: FlatProto, low: DType) -> WideForm:
@@ -120,36 +57,6 @@ def form_of(flat: FlatProto, low: DType) -> WideForm:
             remedy="raise_opset moves an old model to a newer opset",
         )
     return form
-
-
-def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Danger, ...]:
-    """Return what a painting keeps float32 because of a danger, in execution order."""
-    found: dict[tuple[str, str], Danger] = {}
-    for danger in _dangers(context, painting, target):
-        first = found.setdefault((danger.node, danger.reason), danger)
-        if first is not danger:
-            both = (*first.variables, *danger.variables)
-            found[danger.node, danger.reason] = replace(first, variables=both)
-    return tuple(found.values())
-
-
-def _dangers(context: PaintContext, painting: Painting, target: str) -> Iterator[Danger]:
-    graph, flat = context.type_graph, context.type_graph.flat
-    concerned = ~painting.allow if context.given is None else context.given & ~painting.allow
-    for vertex in vertices_in(concerned):
-        mark = painting.marks.get(vertex)
-        if mark is None or mark.reason not in DANGERS:
-            continue
-        node = graph.nodes[vertex]
-        yield Danger(
-            flat.node_names[node],
-            flat.called(node).op_type,
-            graph.kind_of(vertex).variables,
-            mark.reason.value,
-            plain_phrase(mark.reason.value, context.low.name, target),
-            mark.detail or "",
-            "" if mark.because is None else graph.node_name(mark.because),
-        )
 
 
 def repaired(
@@ -171,13 +78,19 @@ def repaired(
         weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
             are stored, behind a Cast.
         mended: What was at odds in the file.
+
+    Raises:
+        InvariantError: Something that was to be raised is not: a defect of this package.
     """
     flat, low = form.given, form.context.type_graph.bases
     ends = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
     made = raising_context(flat, low, ends=ends, converts_weights=weights == "convert")
-    vertices = set(_lost(form, painting, context))
+    known = vertices_called(made.type_graph)
+    vertices = {known[lost] for lost in lost_in(form, painting, context, wide_ends=wide_ends)}
     plan = plan_casts(made, raised(made, sorted(vertices)))
-    return Raised(flat, made, plan, noop_casts(made.type_graph, plan), mended)
+    result = Raised(flat, made, plan, noop_casts(made.type_graph, plan), mended)
+    check_raised(result)
+    return result
 
 
 def nothing_raised(mended: Mended, low: DType) -> Raised:
@@ -186,13 +99,50 @@ def nothing_raised(mended: Mended, low: DType) -> Raised:
     return Raised(mended.flat, context, plan_casts(context, raised(context, ())), (), mended)
 
 
-def _lost(form: WideForm, painting: Painting, context: PaintContext) -> Iterable[int]:
-    """Yield the vertices of the model as it came that are low and are to be no more."""
+Variable = tuple[int, str]
+"""A node of the model as it came, and one of its type variables."""
+
+
+def lost_in(
+    form: WideForm, painting: Painting, context: PaintContext, *, wide_ends: bool
+) -> set[Variable]:
+    """Return what is low in the model as it came and is to be no more.
+
+    Not a Cast to what stays low whatever becomes of the Cast: an output that keeps its type, and
+    nodes that do. Another Cast in front of that would change nothing.
+    """
     if context.given is None:
-        return
-    graph, known = context.type_graph, vertices_called(form.context.type_graph)
+        return set()
+    graph, notes = context.type_graph, given_notes(context.type_graph.flat)
+    known = vertices_called(form.context.type_graph)
+    found: set[Variable] = set()
     for vertex in vertices_in(context.given & ~painting.allow):
-        node = form.origins[graph.nodes[vertex]]
-        for variable in graph.kind_of(vertex).variables:
-            if node != ABSENT and (node, variable) in known:
-                yield known[node, variable]
+        node = notes[graph.nodes[vertex]].node
+        names = ((node, variable) for variable in graph.kind_of(vertex).variables)
+        found |= {name for name in names if node != ABSENT and name in known}
+    return found if wide_ends else found - _idle(form, found)
+
+
+def _idle(form: WideForm, lost: AbstractSet[Variable]) -> set[Variable]:
+    """Return the Casts among what is lost whose result nothing reads that becomes float32."""
+    graph, flat = form.context.type_graph, form.given
+    known = vertices_called(graph)
+    raised_vertices = {known[name] for name in lost}
+    found: set[Variable] = set()
+    for node, variable in sorted(lost, reverse=True):
+        if flat.called(node)[:2] != ("", "Cast"):
+            continue
+        (source,), (value,) = flat.inputs_of(node), flat.outputs_of(node)
+        was_low = graph.is_retyped(source) and graph.source[source] in raised_vertices
+        readers = {*graph.readers(value), *_receivers(graph, value)}
+        if not was_low and readers.isdisjoint(raised_vertices):
+            found.add((node, variable))
+            raised_vertices.discard(known[node, variable])
+    return found
+
+
+def _receivers(graph: TypeGraph, value: int) -> Iterator[int]:
+    """Yield the vertices of owners that receive a value as the output of a subgraph."""
+    for number, vertices in graph.sinks.items():
+        ends = zip(graph.flat.bodies[number].outputs, vertices, strict=True)
+        yield from (vertex for end, vertex in ends if end == value)

@@ -25,6 +25,7 @@ from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
 from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
+from amp_rewrite.rewriting.plan.given_notes import GivenNote
 from amp_rewrite.rewriting.plan.options import Names, RewriteOptions
 from amp_rewrite.rewriting.plan.raising import (
     computes_in_float32,
@@ -214,21 +215,21 @@ def wide_form(flat: FlatProto, bases: Sequence[DType], *, noted: bool = False) -
 
 
 def _note(form: WideForm, vertices: Sequence[int]) -> None:
-    """Note in every node which of its type variables were low.
+    """Note in every node which one it was, and which of its type variables were low.
 
     A Cast that the float32 form needed at an input or output is one of these, too.
     """
     graph = form.context.type_graph
-    low: dict[int, list[str]] = {}
+    low: dict[int, list[str]] = {ABSENT: ["T1", "T2"]}
     for vertex in vertices:
         low.setdefault(graph.nodes[vertex], []).extend(graph.kind_of(vertex).variables)
     for node, origin in enumerate(form.origins):
-        variables = ["T1", "T2"] if origin == ABSENT else low.get(origin)
-        if variables:
+        if origin in low:
+            text = GivenNote(origin, frozenset(low[origin])).text()
             message = form.flat.nodes[node]
-            message.metadata_props.add(key=GIVEN_KEY, value=" ".join(variables))
+            message.metadata_props.add(key=GIVEN_KEY, value=text)
             known = form.flat.metadata.get(node, {})
-            form.flat.metadata[node] = {**known, GIVEN_KEY: " ".join(variables)}
+            form.flat.metadata[node] = {**known, GIVEN_KEY: text}
 
 
 def single_precision(flat: FlatProto, low: DType) -> FlatProto | None:

@@ -34,7 +34,7 @@ def test_a_dangerous_model_is_told_with_status_3(
     report = model.with_name("report.json")
     assert run("check", model, "--no-run", "--report", report) == NOT_STRICT
     out = capsys.readouterr().out
-    assert "feared: Pow" in out
+    assert "flagged: Pow" in out
     assert "dangerous in float16" in out
     assert json.loads(report.read_text())["ok"] is False
 

@@ -9,8 +9,9 @@ import low_models
 import numpy as np
 import onnx
 import pytest
+from rewrite_text import parse
 
-from amp_rewrite.cli.common import DONE, FAILED, WRONG_USAGE
+from amp_rewrite.cli.common import DONE, FAILED, NOT_STRICT, WRONG_USAGE
 from amp_rewrite.cli.main import main
 
 
@@ -45,11 +46,52 @@ def test_with_data_it_is_repaired_and_a_second_time_nothing_changes(
     assert again.read_bytes() == fixed.read_bytes()
 
 
-def test_what_does_not_hold_is_not_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fixed = model.with_name("fixed.onnx")
-    assert run("repair", model, "-o", fixed, "--verify") == FAILED
+def test_what_fails_is_not_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fixed, data = model.with_name("fixed.onnx"), model.with_name("batch.npz")
+    words = ("repair", model, "-o", fixed, "--rtol", 1e-9, "--budget", "1s")
+    assert run(*words, "--data", data) == FAILED
     assert "nothing was written" in capsys.readouterr().out
+    assert run(*words, "--verify") == NOT_STRICT
+    out = capsys.readouterr().out
+    assert "unsafe: give --data" in out
+    assert "nothing was written" in out
     assert not fixed.exists()
+
+
+def test_a_file_that_ends_the_runtime_is_not_written_and_that_is_said_first(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "amp_rewrite.runtimes.ort.isolated_load._run_apart",
+        lambda path, seconds: (-11, "onnxruntime 1.2\n"),
+    )
+    fixed = model.with_name("fixed.onnx")
+    assert run("repair", model, "-o", fixed) == NOT_STRICT
+    said = "does not load: onnxruntime 1.2 ends with a segmentation fault (SIGSEGV)"
+    assert capsys.readouterr().out.startswith(said)
+    assert not fixed.exists()
+    assert run("repair", model, "-o", fixed, "--write-failed") == DONE
+    assert fixed.exists()
+
+
+def test_an_output_that_keeps_its_type_stays_a_danger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "g (float16[N,64] x, float16[64,64] w, int64[1] k) => (float16[N,1] y, float16[N,64] z) {"
+        " v, i = TopK(x, k) f = Cast<to = 1>(i) y = Cast<to = 10>(f) z = MatMul(x, w) }"
+    )
+    model, fixed, again = (tmp_path / n for n in ("low.onnx", "fixed.onnx", "again.onnx"))
+    onnx.save(parse(text), model)
+    assert run("repair", model, "-o", fixed) == NOT_STRICT
+    out = capsys.readouterr().out
+    assert "stays: output y holds counts" in out
+    assert "raised: TopK" in out
+    assert "raised: Cast" not in out
+    assert run("repair", fixed, "-o", again) == NOT_STRICT
+    assert "nothing changed" in capsys.readouterr().out
+    assert again.read_bytes() == fixed.read_bytes()
+    assert run("repair", model, "-o", fixed, "--keep-io", "float32") == DONE
 
 
 def test_what_is_about_a_verdict_needs_one(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

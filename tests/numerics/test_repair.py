@@ -10,6 +10,7 @@ import low_models
 import onnx
 import onnx_ir as ir
 import pytest
+from rewrite_text import parse
 from thinned import every
 
 import amp_rewrite as amp
@@ -85,15 +86,63 @@ def test_the_result_is_the_same_from_a_file_and_is_written_whole(tmp_path: Path)
     ]
 
 
-def test_a_result_that_does_not_hold_is_not_written(tmp_path: Path) -> None:
+def test_a_result_that_fails_is_not_written(tmp_path: Path) -> None:
     target = tmp_path / "fixed.onnx"
-    made = amp.repair(low_models.gemma_decoder(), verify=True, stress=False)
+    made = amp.repair(low_models.t5_encoder(), verify=True, stress=False, rtol=1e-9)
     assert not made.ok
+    assert made.verdict is not None
+    assert made.verdict.startswith("unsafe: give --data; ")
     with pytest.raises(VerdictError):
         made.save(target)
     assert not target.exists()
     made.save(target, write_failed=True)
     assert target.exists()
+
+
+def test_what_made_up_inputs_show_is_raised_as_what_data_show_is() -> None:
+    unseen = amp.repair(low_models.gemma_decoder())
+    seen = amp.repair(low_models.gemma_decoder(), verify=True, stress=False)
+    assert seen.ok, seen.verdict
+    assert seen.measured
+    assert not set(seen.measured) & {danger.node for danger in seen.dangers}
+    assert any(line.startswith("raised by made-up inputs: ") for line in seen.lines())
+    assert seen.nodes_raised > unseen.nodes_raised
+
+
+@pytest.mark.parametrize("target", ["cuda", "webgpu", "cpu"])
+@pytest.mark.parametrize("name", ["whisper", "twice_masked"])
+def test_a_repaired_normalization_stays_one_that_the_runtime_has_a_kernel_for(
+    name: str, target: str, tmp_path: Path
+) -> None:
+    made = amp.repair(low_models.MODELS[name](), target=target)
+    assert made.changed
+    assert made.save(tmp_path / "fixed.onnx").outcome == "loaded"
+
+
+def test_a_file_that_does_not_load_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "amp_rewrite.runtimes.ort.isolated_load._run_apart",
+        lambda path, seconds: (-11, "onnxruntime 1.2\n"),
+    )
+    target = tmp_path / "fixed.onnx"
+    made = amp.repair(low_models.t5_encoder())
+    with pytest.raises(VerdictError, match="onnxruntime 1.2 ends with a segmentation fault"):
+        made.save(target)
+    assert list(tmp_path.iterdir()) == []
+    assert made.save(target, write_failed=True).outcome == "ended"
+    assert target.exists()
+
+
+def test_a_model_that_the_rules_alone_were_asked_about_is_not_called_safe() -> None:
+    model = parse("g (float16[N,4] x) => (float16[N,4] y) { y = Relu(x) }")
+    asked = amp.repair(model)
+    assert asked.headline == (
+        "nothing changed: the rules found nothing in float16 for cuda; not run"
+    )
+    run = amp.repair(model, verify=True)
+    assert run.headline == "nothing changed: the model is safe in float16 for cuda"
 
 
 def test_a_float32_model_has_nothing_to_repair() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx
+import pytest
 from rewrite_text import lines, parse
 
 import amp_rewrite as amp
+from amp_rewrite.errors import InvariantError
+from amp_rewrite.rewriting.raised_check import check_raised
 
 NORM = (
     "g (float16[N,64] x, float16[64,64] w) => (float16[N,64] y) <int64[1] axes = {1}> {"
@@ -99,3 +104,70 @@ def test_who_demands_an_angle_is_raised_with_it_so_that_no_cast_rounds_it() -> N
         " s_fp16 = Cast<to = 10>(s) y = Mul(x, s_fp16) }"
     )
     assert lines(graph_of(made)) == lines(after.graph)
+
+
+def types_of(made: amp.Repair, op: str) -> list[int]:
+    """Return the element types of the outputs of the operators of a kind."""
+    model = onnx.shape_inference.infer_shapes(amp.to_proto(made.model))
+    known = {v.name: v.type.tensor_type.elem_type for v in model.graph.value_info}
+    return [known[n.output[0]] for n in model.graph.node if n.op_type == op]
+
+
+TWO_TYPES = (
+    "g (float16[N,8] x, bfloat16[8,8] w) => (float16[N,8] y) {"
+    " u = Relu(x) h = Cast<to = 16>(u) m = MatMul(h, w) r = Exp(m) s = MatMul(r, w)"
+    " y = Cast<to = 10>(s) }",
+    "g (float[N,8] x, float16[8,8] w, bfloat16[8,8] v) => (float[N,8] y) {"
+    " a = Cast<to = 10>(x) m = MatMul(a, w) c = Cast<to = 1>(m) d = Cast<to = 16>(c)"
+    " e = MatMul(d, v) f = Exp(e) g = MatMul(f, v) y = Cast<to = 1>(g) }",
+    "g (float16[N,8] x, bfloat16[8,8] w) => (bfloat16[N,8] y) {"
+    " a = Relu(x) b = Relu(a) h = Cast<to = 16>(b) m = MatMul(h, w) r = Exp(m) s = MatMul(r, w)"
+    " t = Exp(s) y = MatMul(t, w) }",
+)
+
+
+@pytest.mark.parametrize("text", TWO_TYPES)
+def test_of_two_types_of_16_bits_what_is_said_to_be_raised_is(text: str) -> None:
+    made = repaired(text, target="cuda")
+    assert {d.op for d in made.dangers} == {"Exp"}
+    assert set(types_of(made, "Exp")) == {1}
+    assert 1 not in types_of(made, "MatMul")
+    assert {d.node for d in made.dangers} <= {n.name for n in made.model.graph}
+
+
+def test_a_cast_to_what_stays_low_is_not_raised_again_and_again() -> None:
+    made = repaired(
+        "g (int64[N,8] x, float16[8,8] w) => (float16[N,8] y, float16[N,8] z) {"
+        " h = Cast<to = 10>(x) y = MatMul(h, w) z = Add(h, h) }"
+    )
+    assert [(d.node, d.op) for d in made.stay] == [("z", "output")]
+    assert not made.ok
+    assert all(d.op != "output" for d in made.dangers)
+    wide = repaired(
+        "g (int64[N,8] x, float16[8,8] w) => (float16[N,8] y, float16[N,8] z) {"
+        " h = Cast<to = 10>(x) y = MatMul(h, w) z = Add(h, h) }",
+        keep_io="float32",
+    )
+    assert wide.ok
+    assert wide.stay == ()
+
+
+def test_a_sum_that_is_given_out_in_16_bits_is_named_as_the_output() -> None:
+    made = repaired(
+        "g (float16[N,8] x, float16[8,8] w) => (float16[N,8] y) <int64 a = {1}> {"
+        " h = MatMul(x, w) y = CumSum(h, a) }"
+    )
+    assert [d.op for d in made.dangers] == ["CumSum"]
+    assert [(d.node, d.op, d.reason) for d in made.stay] == [("y", "output", "unbounded-sum")]
+    found = amp.check(made.model, run=False, target="schema")
+    assert [(d.node, d.op) for d in found.dangers] == [("y", "output")]
+
+
+def test_what_a_plan_says_is_raised_is_looked_for_in_the_rewritten_model() -> None:
+    raised = amp.repair(parse(NORM), target="schema").raised
+    check_raised(raised)
+    claimed = tuple(range(len(raised.context.type_graph)))
+    with pytest.raises(
+        InvariantError, match=r"node 'MatMul_0' \(MatMul\).*found tensor\(float16\)"
+    ):
+        check_raised(replace(raised, plan=replace(raised.plan, vertices=claimed)))

@@ -16,13 +16,14 @@ class Replacement:
 
     Attributes:
         file: Where to write.
+        path: The temporary name.
     """
 
     def __init__(self, folder: str, name: str) -> None:
         """Create the temporary file in `folder`, for a file that will be called like `name`."""
         self._folder = folder
-        self._path = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self.path = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         self.file: IO[bytes] = open(descriptor, "wb", buffering=1 << 16)  # noqa: SIM115
 
     def commit(self, name: str) -> None:
@@ -32,13 +33,13 @@ class Replacement:
         with suppress(FileNotFoundError):
             os.fchmod(self.file.fileno(), stat.S_IMODE(os.stat(target).st_mode))
         os.fsync(self.file.fileno())
-        os.replace(self._path, target)
+        os.replace(self.path, target)
         _sync_folder(self._folder)
 
     @property
     def committed(self) -> bool:
         """Whether the file has been put in place, even if making that durable failed."""
-        return not os.path.lexists(self._path)
+        return not os.path.lexists(self.path)
 
     def __enter__(self) -> Self:
         """Return the replacement."""
@@ -51,7 +52,7 @@ class Replacement:
                 self.file.close()
         finally:
             with suppress(FileNotFoundError):
-                os.unlink(self._path)
+                os.unlink(self.path)
 
 
 def _sync_folder(folder: str) -> None:

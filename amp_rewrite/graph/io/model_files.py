@@ -18,6 +18,7 @@ import onnx
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target, one_at_a_time
+from amp_rewrite.graph.io.judged_file import judge_file
 from amp_rewrite.graph.io.shared_data import shared_data
 from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
 from amp_rewrite.graph.proto.messages import varint
@@ -228,6 +229,7 @@ def replace_model(
 
     Raises:
         SaveError: The target cannot be replaced, or is one of `sources`.
+        AmpError: Whoever judges new files refuses it; no new file is left behind.
         OSError: Writing fails; no new file is left behind.
         ValueError: The model is too large for a protobuf message.
     """
@@ -247,6 +249,8 @@ def replace_model(
                 if not os.path.lexists(new_file):
                     on_failure.callback(_remove_unless_used, new_file, model_file)
                 data_file.commit(data_name)
+            model_file.file.flush()
+            judge_file(model_file.path)
             model_file.commit(name)
             _remove_stale(_old_files(folder, name), data_name, sources)
 

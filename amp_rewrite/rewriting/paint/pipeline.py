@@ -103,6 +103,7 @@ KEEPING: tuple[PaintPass, ...] = (
 mark a vertex wins."""
 HARMED: tuple[PaintPass, ...] = (KeepDemands(), KeepLongSums())
 JUDGING: tuple[PaintPass, ...] = (
+    KeepGroups(),
     KeepInRange(),
     KeepSums(),
     KeepQuotients(),
@@ -204,7 +205,8 @@ def keep_given(context: PaintContext) -> Painting:
     """Return the colors that were given, without what is denied or excluded.
 
     No operator is painted that was not, and none is dropped because it gains nothing. Nothing is
-    denied inside a group that is low as a whole and that the target computes as one operator.
+    denied inside a group that is low as a whole and that the target computes as one operator, nor
+    in the tail that a normalization with a low input has no kernel without.
     """
     if context.given is None:
         return SpreadDeny().run(context, Painting.blank(context.type_graph))
@@ -216,6 +218,7 @@ def keep_given(context: PaintContext) -> Painting:
         if not fused.tail and context.fuses(fused, low, low) and given[[*fused.results]].all()
     )
     fused = dict.fromkeys((v for v in whole if given[v]), mark)
+    fused |= {v: joined for v, joined in context.joined.items() if given[v]}
     painting = SpreadDeny().run(context, Painting.blank(context.type_graph).with_marks(fused))
     return painting.with_marks(dict.fromkeys(vertices_in(given & ~painting.deny), mark))
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
-
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.flat import Array, FlatGraph
-from amp_rewrite.graph.keys import GIVEN_KEY
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import costs as cost_tables
 from amp_rewrite.kernels import fusions, rounding_table
@@ -24,6 +21,7 @@ from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.paint.weighing import Weighing
+from amp_rewrite.rewriting.plan.given_notes import given_mask
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.values.patterns import scaled_products
@@ -61,20 +59,6 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         given=given_mask(type_graph),
         values=ValueFacts(type_graph, options.low, inputs, variables),
     )
-
-
-def given_mask(type_graph: TypeGraph) -> Array | None:
-    """Return a mask of the vertices that nodes note to have been low, or None if none does."""
-    metadata = type_graph.flat.metadata.items()
-    noted = {node: set(m[GIVEN_KEY].split()) for node, m in metadata if GIVEN_KEY in m}
-    if not noted:
-        return None
-    nodes = type_graph.nodes
-    found = (
-        not noted.get(node, set()).isdisjoint(type_graph.kind_of(vertex).variables)
-        for vertex, node in enumerate(nodes)
-    )
-    return np.fromiter(found, np.bool_, len(nodes))
 
 
 def lists_of(options: RewriteOptions) -> OpLists:

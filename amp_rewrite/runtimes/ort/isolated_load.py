@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from amp_rewrite.base.printable import printable
 from amp_rewrite.runtimes.model_source import model_source
+from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target
 
 Outcome = Literal["loaded", "refused", "ended", "no kernel", "unknown"]
 """What became of a file: the runtime loaded it, refused it, or ended with its process; its CPU
@@ -94,6 +95,19 @@ class LoadResult:
         """Whether the file is at fault: no ONNX Runtime of this version loads it."""
         return self.outcome in ("refused", "ended")
 
+    def fails(self, target: Target) -> bool:
+        """Tell whether it speaks against a file for a target.
+
+        A kernel that the CPU provider lacks does for the CPU alone, and what ends ONNX Runtime does
+        not for engines beside it.
+        """
+        parts = target.parts or (target,)
+        if self.outcome == "no kernel":
+            return any(part.provider == CPU for part in parts)
+        if self.outcome == "ended":
+            return any(part.kernels not in (OPENVINO, TENSORRT) for part in parts)
+        return self.failed
+
 
 def isolated_load(model: str | os.PathLike[str] | ir.Model, seconds: float = SECONDS) -> LoadResult:
     """Load a model with ONNX Runtime's CPU provider in a process of its own.
@@ -127,23 +141,29 @@ class _Owner:
 
 
 def _load_file(path: str, seconds: float) -> LoadResult:
-    # -P: run in a checkout, a folder onnxruntime would stand before the installed package.
-    command = [sys.executable, "-P", "-c", _LOAD, path]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=seconds,
-        )
+        status, told = _run_apart(path, seconds)
     except subprocess.TimeoutExpired:
         return LoadResult("unknown", f"ONNX Runtime did not load the file within {seconds:g} s")
     except OSError as error:
         return LoadResult("unknown", f"no process could be started: {error.strerror or error}")
-    return _result(done.returncode, done.stdout, path)
+    return _result(status, told, path)
+
+
+def _run_apart(path: str, seconds: float) -> tuple[int, str]:
+    """Return the exit status of a process that loads a file, and what it printed."""
+    # -P: run in a checkout, a folder onnxruntime would stand before the installed package.
+    command = [sys.executable, "-P", "-c", _LOAD, path]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+        timeout=seconds,
+    )
+    return done.returncode, done.stdout
 
 
 def _result(status: int, told: str, path: str) -> LoadResult:

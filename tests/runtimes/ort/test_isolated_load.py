@@ -13,6 +13,8 @@ import amp_rewrite as amp
 from amp_rewrite.runtimes.ort import isolated_load as module
 from amp_rewrite.runtimes.ort.isolated_load import isolated_load
 
+pytestmark = pytest.mark.own_process
+
 WHO = "ONNX Runtime"
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "plug.domain" : 1]>'
 

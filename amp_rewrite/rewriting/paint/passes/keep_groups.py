@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.flat import Array
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import FusedGroup
@@ -36,12 +37,23 @@ class KeepGroups:
     name: ClassVar[str] = "keep-groups"
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the groups in one type."""
+        """Return the painting with the groups in one type.
+
+        Of a painting that was given, those alone that have lost something of it: the others are as
+        somebody chose.
+        """
         marks: Marks = {}
         for fused in context.groups:
+            if context.given is not None and not _has_lost(context.given, painting, fused):
+                continue
             judge = _Judge(context, painting, fused)
             marks |= judge.marks()
         return painting.with_marks(marks)
+
+
+def _has_lost(given: Array, painting: Painting, fused: FusedGroup) -> bool:
+    """Tell whether something of a group was low and is to be no more."""
+    return any(given[v] and not painting.is_allow(v) for v in (*fused.core, *fused.tail))
 
 
 @dataclass(frozen=True)
@@ -134,9 +146,13 @@ class _Judge:
         return () if self.fused.fusion.behind_cast or stays_low else makers
 
     def _may_become_low(self, vertices: Iterable[int]) -> bool:
-        """Tell whether the target fuses the low group, and can run its nodes alone as well."""
+        """Tell whether the target fuses the low group, and can run its nodes alone as well.
+
+        In a painting that was given nothing becomes low that was not.
+        """
         context, low = self.context, self.context.low
-        can = context.processable, context.supported
+        can = (context.processable, context.supported)
+        can += () if context.given is None else (context.given,)
         return context.fuses(self.fused, low, low) and all(
             mask[v] for v in vertices for mask in can
         )

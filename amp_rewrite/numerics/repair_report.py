@@ -1,0 +1,225 @@
+"""What `repair` made and found: the repaired model, what was raised in it and why, the verdict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from amp_rewrite.base import arguments
+from amp_rewrite.base.html_table import HtmlTable, to_html
+from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import VerdictError
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.io.judged_file import judged_by
+from amp_rewrite.graph.io.model_files import Path
+from amp_rewrite.graph.io.model_files import Progress as Writing
+from amp_rewrite.numerics.compare.verify_report import MADE_UP
+from amp_rewrite.numerics.load_judge import LoadJudge
+from amp_rewrite.numerics.safety_report import danger_lines
+from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.dangers import Danger
+from amp_rewrite.rewriting.widen import Raised
+from amp_rewrite.runtimes.ort.isolated_load import LoadResult
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from amp_rewrite.numerics.compare.verify_report import VerifyReport
+
+VERSION = 1
+"""Version of the JSON form: keys may be added, never renamed."""
+
+_NAMED = 5
+"""How many measured nodes the text names; JSON names all of them."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A repaired model, what was raised to float32 in it, and why.
+
+    Attributes:
+        precision: The 16-bit type that the model computes in.
+        target: For which target it was repaired.
+        raised: The model, and what was changed in it.
+        dangers: What the rules found and is gone, in execution order.
+        stay: What the rules found of inputs and outputs that keep their 16-bit type.
+        measured: The nodes that a run showed to need float32 besides.
+        shown_by: What was run: "data", or made-up inputs.
+        nodes: How many nodes computed in 16 bits before.
+        share: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
+        verification: How far the result is from the float32 form; None if it was not verified.
+        result: The float32 form with the painting that is left, for the page.
+    """
+
+    precision: str
+    target: str
+    raised: Raised
+    dangers: tuple[Danger, ...]
+    stay: tuple[Danger, ...]
+    measured: tuple[str, ...]
+    shown_by: str
+    nodes: int
+    share: float
+    verification: VerifyReport | None
+    result: RewriteResult = field(repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.headline)
+
+    @property
+    def model(self) -> ir.Model:
+        """The repaired model."""
+        return self.raised.model
+
+    @property
+    def changed(self) -> bool:
+        """Whether it differs from the one that was given."""
+        return self.raised.changed
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing speaks against it: no danger stays, and it passes, or nobody asked."""
+        return self.passes and not self.stay
+
+    @property
+    def passes(self) -> bool:
+        """Whether it passed, or was not verified: then it is written."""
+        return self.verification is None or self.verification.ok
+
+    @cached_property
+    def nodes_raised(self) -> int:
+        """How many nodes compute in float32 that did not."""
+        graph = self.raised.context.type_graph
+        return len({graph.nodes[vertex] for vertex in self.raised.plan.vertices})
+
+    @property
+    def casts(self) -> int:
+        """How many Casts were added."""
+        planned = sum(1 for cast in self.raised.plan.casts if cast.existing == ABSENT)
+        return planned + self.raised.mended.casts
+
+    @cached_property
+    def bytes_of_weights(self) -> int:
+        """How many bytes weights take that are stored as float32 now, beyond what they took."""
+        base = self.raised.context.type_graph.base
+        wide = FLOAT32.numpy.itemsize
+        return sum(
+            w.tensor.size * (wide - (0 if w.keep_float32 else base(w.value).numpy.itemsize))
+            for w in self.raised.plan.weights
+        )
+
+    @property
+    def headline(self) -> str:
+        """What was raised and what that costs, in one line."""
+        if not self.changed:
+            return f"nothing changed{self._why_unchanged()}"
+        count = len(self.raised.mended.odd)
+        mended = f"; {counted(count, 'contradiction')} of types mended" if count else ""
+        stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
+        return (
+            f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
+            f"({self.share:.1%} of the arithmetic); {counted(self.casts, 'cast')} added, "
+            f"{len(self.raised.removed)} removed{stored}{mended}"
+        )
+
+    def _why_unchanged(self) -> str:
+        """Return what is known of a model of which nothing was raised; "" if it fails."""
+        where = f"in {self.precision} for {self.target}"
+        if self.stay:
+            return f": what is dangerous {where} are inputs and outputs that keep their type"
+        if self.verification is None:
+            return f": the rules found nothing {where}; not run"
+        return f": the model is safe {where}" if self.passes else ""
+
+    @property
+    def verdict(self) -> str | None:
+        """Whether the result passes against the float32 form, in one line; None if nobody asked."""
+        if self.verification is None:
+            return None
+        report = self.verification
+        first = f": {report.failures[0]}" if report.failures else ""
+        found = f"{report.verdict} on {counted(report.feeds, 'feed')} ({report.data}){first}"
+        if self.passes or not report.data.startswith(MADE_UP):
+            return found
+        return f"unsafe: give --data; {found}"
+
+    def save(
+        self, path: Path, *, write_failed: bool = False, progress: Writing | None = None
+    ) -> LoadResult:
+        """Write the repaired model if it passes, or was not verified, and ONNX Runtime loads it.
+
+        It is loaded in a process of its own, under a temporary name, before it takes its place.
+
+        Args:
+            path: The model file; external data go to a file next to it.
+            write_failed: Write it even if it fails, or does not load.
+            progress: Called every few MiB.
+
+        Returns:
+            What ONNX Runtime made of the file.
+
+        Raises:
+            VerdictError: It fails, or does not load; nothing was written.
+            SaveError: It cannot be written; no new file is left behind.
+        """
+        insists = arguments.switch("write_failed", write_failed)
+        if not (insists or self.passes):
+            failures = () if self.verification is None else self.verification.failures
+            raise VerdictError(failures, self)
+        judge = LoadJudge(self, self.target, insists=insists)
+        with judged_by(judge):
+            self.raised.save(path, progress=progress)
+        return judge.result
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what was raised and why, a line for each kind of danger, and what stays."""
+        found = [f"raised: {line}" for line in danger_lines(self.dangers, self.precision)]
+        if self.measured:
+            names = ", ".join(self.measured[:_NAMED])
+            more = len(self.measured) - _NAMED
+            rest = f" and {more} more" if more > 0 else ""
+            found.append(f"raised by {self.shown_by}: {names}{rest}")
+        found += [
+            f"stays: {line}; --keep-io float32 raises it"
+            for line in danger_lines(self.stay, self.precision)
+        ]
+        return tuple(found)
+
+    def to_text(self) -> str:
+        """Return the report as lines."""
+        verdict = () if self.verdict is None else (self.verdict,)
+        return "\n".join((self.headline, *self.lines(), *verdict))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, version 1."""
+        return {
+            "version": VERSION,
+            "changed": self.changed,
+            "ok": self.ok,
+            "precision": self.precision,
+            "target": self.target,
+            "nodes": self.nodes,
+            "nodes_raised": self.nodes_raised,
+            "arithmetic_raised": self.share,
+            "casts_added": self.casts,
+            "casts_removed": len(self.raised.removed),
+            "weight_bytes_added": self.bytes_of_weights,
+            "dangers": [asdict(danger) for danger in self.dangers],
+            "stay": [asdict(danger) for danger in self.stay],
+            "measured": list(self.measured),
+            "verification": None if self.verification is None else self.verification.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what was raised and why."""
+        rows = [(d.node, d.op, d.words, d.detail) for d in self.dangers]
+        table = HtmlTable(("raised", "operator", f"in {self.precision} it", "more"), rows)
+        return to_html(self.headline, () if self.verdict is None else (self.verdict,), (table,))

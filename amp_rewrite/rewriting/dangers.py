@@ -1,0 +1,221 @@
+"""What of a model in 16 bits is dangerous by the rules, and where.
+
+A danger is told of what users know: a node of their file, or an input or output of it. The float32
+form that the rules look at has Casts besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from amp_rewrite.dtypes import dtype_name
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.elements import element
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.rewriting.mend import Odd
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.plan.given_notes import given_notes
+from amp_rewrite.rewriting.raise_dangers import lost_in
+from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.widen import WideForm
+
+DANGERS = frozenset(
+    {
+        Reason.COUNT,
+        Reason.DEMAND,
+        Reason.DENY_LIST,
+        Reason.DOWNSTREAM_OF_DENY,
+        Reason.SQUARE,
+        Reason.CONSTANT_OVERFLOW,
+        Reason.CONSTANT_UNDERFLOW,
+        Reason.LONG_SUM,
+        Reason.MASK,
+        Reason.UNBOUNDED_SUM,
+        Reason.CERTAIN_OVERFLOW,
+        Reason.LIKELY_OVERFLOW,
+    }
+)
+"""The reasons for float32 that are about right and wrong, not about speed, kernels or rules."""
+
+
+@dataclass(frozen=True)
+class Danger:
+    """A node that computes in a low type, and should not.
+
+    Attributes:
+        node: Its name.
+        op: Its operator.
+        variables: The type variables that are low.
+        reason: Why: a word of painting.md.
+        words: The same in words.
+        detail: What is known of this node, or "".
+        because: The node from which the danger comes, or "" where it begins.
+    """
+
+    node: str
+    op: str
+    variables: tuple[str, ...]
+    reason: str
+    words: str
+    detail: str
+    because: str
+
+
+DECLARED, READS = "declared-type", "mixed-types"
+"""The reasons of dangers that are about the file, not about numbers."""
+
+
+def odd_types(found: Iterable[Odd]) -> tuple[Danger, ...]:
+    """Return a danger for each thing whose types were at odds."""
+    return tuple(
+        Danger(odd.name, odd.op, (), reason, f"{words}, so that runtimes refuse the file", more, "")
+        for odd in found
+        for reason, words, more in [_told_of(odd)]
+    )
+
+
+def _told_of(odd: Odd) -> tuple[str, str, str]:
+    """Return the reason, the same in words, and what is known of the place."""
+    if odd.value:
+        told = f"{odd.value} is {' or '.join(odd.types)}" if odd.types else ""
+        return DECLARED, "is declared with a type that it has not", told
+    given = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
+    return READS, f"is given {given} where its operator takes one type", ""
+
+
+def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Danger, ...]:
+    """Return what a painting keeps float32 because of a danger, in execution order."""
+    graph = context.type_graph
+    places = {v: _place(graph, v) for v in _kept(context, painting)}
+    return _grouped(_told(context, painting, target, v, places) for v in places)
+
+
+class FormDangers(NamedTuple):
+    """The dangers of a model in 16 bits, by what `repaired` can do about them.
+
+    Attributes:
+        raised: Those that are gone when it is repaired, in execution order.
+        stay: Those of inputs and outputs that keep their 16-bit type.
+    """
+
+    raised: tuple[Danger, ...]
+    stay: tuple[Danger, ...]
+
+
+def form_dangers(
+    form: WideForm, painting: Painting, context: PaintContext, target: str, *, wide_ends: bool
+) -> FormDangers:
+    """Return the dangers of a model in 16 bits, named as its nodes, inputs and outputs.
+
+    Args:
+        form: The model and its float32 form.
+        painting: The painting of the latter.
+        context: What it knew.
+        target: For which target.
+        wide_ends: Whether inputs and outputs become float32 where the model is repaired.
+    """
+    graph, given = context.type_graph, form.given
+    lost = {node for node, _ in lost_in(form, painting, context, wide_ends=wide_ends)}
+    notes = given_notes(graph.flat)
+    places: dict[int, tuple[str, str]] = {}
+    stay: set[int] = set()
+    for vertex in vertices_in(_concerned(context, painting)):
+        note = notes.get(graph.nodes[vertex])
+        if note is None:
+            continue
+        if note.node in lost:
+            places[vertex] = _place_of(graph, vertex, given, note.node)
+            continue
+        places[vertex] = _end_of(graph, vertex) or _place_of(graph, vertex, given, note.node)
+        mark = painting.marks.get(vertex)
+        is_echo = places[vertex][1] == _INPUT and mark is not None and mark.because is not None
+        if is_echo:  # what is demanded of it is met inside, by the Cast that reads it
+            del places[vertex]
+        elif not wide_ends:
+            stay.add(vertex)
+    kept = [v for v in _kept(context, painting) if v in places]
+    told = {v: _told(context, painting, target, v, places) for v in kept}
+    return FormDangers(
+        _grouped(danger for v, danger in told.items() if v not in stay),
+        _grouped(danger for v, danger in told.items() if v in stay),
+    )
+
+
+_INPUT, _OUTPUT = "input", "output"
+
+
+def _end_of(graph: TypeGraph, vertex: int) -> tuple[str, str] | None:
+    """Return the input or output of the model that a Cast stands at, through further Casts."""
+    flat, node = graph.flat, graph.nodes[vertex]
+    if flat.called(node)[:2] != ("", "Cast"):
+        return None
+    source = flat.inputs_of(node)[0]
+    while True:
+        value = flat.outputs_of(node)[0]
+        if value in flat.main.outputs:
+            return flat.value_names[value], _OUTPUT
+        readers = flat.readers(value)
+        if len(readers) != 1 or flat.called(readers[0])[:2] != ("", "Cast"):
+            break
+        node = readers[0]
+    return (flat.value_names[source], _INPUT) if source in flat.main.inputs else None
+
+
+def _place_of(graph: TypeGraph, vertex: int, given: FlatGraph, node: int) -> tuple[str, str]:
+    """Return the name and the operator of a node as the model came, or of a Cast of the form."""
+    if node == ABSENT:
+        return _place(graph, vertex)
+    return given.node_names[node], given.called(node).op_type
+
+
+def _place(graph: TypeGraph, vertex: int) -> tuple[str, str]:
+    """Return the name and the operator of the node of a vertex."""
+    return graph.node_name(vertex), graph.operator_of(vertex).op_type
+
+
+def _concerned(context: PaintContext, painting: Painting) -> Array:
+    """Return a mask of the vertices that a model has low, or would, and that are to be no more."""
+    return ~painting.allow if context.given is None else context.given & ~painting.allow
+
+
+def _kept(context: PaintContext, painting: Painting) -> Iterator[int]:
+    """Yield those of them that are so because of a danger."""
+    for vertex in vertices_in(_concerned(context, painting)):
+        mark = painting.marks.get(vertex)
+        if mark is not None and mark.reason in DANGERS:
+            yield vertex
+
+
+def _told(
+    context: PaintContext,
+    painting: Painting,
+    target: str,
+    vertex: int,
+    places: Mapping[int, tuple[str, str]],
+) -> Danger:
+    graph, mark = context.type_graph, painting.marks[vertex]
+    name, op = places[vertex]
+    source = mark.because
+    return Danger(
+        name,
+        op,
+        graph.kind_of(vertex).variables,
+        mark.reason.value,
+        plain_phrase(mark.reason.value, context.low.name, target),
+        mark.detail or "",
+        "" if source is None else places.get(source, _place(graph, source))[0],
+    )
+
+
+def _grouped(found: Iterable[Danger]) -> tuple[Danger, ...]:
+    """Return one danger for all variables of a place that are so for one reason."""
+    groups: dict[tuple[str, str, str], Danger] = {}
+    for danger in found:
+        first = groups.setdefault((danger.node, danger.op, danger.reason), danger)
+        if first is not danger:
+            both = tuple(dict.fromkeys((*first.variables, *danger.variables)))
+            groups[danger.node, danger.op, danger.reason] = replace(first, variables=both)
+    return tuple(groups.values())
