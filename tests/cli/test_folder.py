@@ -82,7 +82,7 @@ def test_check_and_repair_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
             "--deny-op says nothing of a float32 form",
         ),
         (("convert", "IN", "-o", "OUT", "--keep-io", "nobody"), "--keep-io names nothing"),
-        (("repair", "IN", "-o", "OUT", "--write-failed"), "--write-failed is about a verdict"),
+        (("repair", "IN", "-o", "OUT", "--rtol", "1"), "--rtol is about a verdict"),
         (("repair", "IN", "-o", "OUT"), "there is nothing to repair"),
     ],
 )

@@ -17,7 +17,7 @@ _JUDGE: ContextVar[Judge | None] = ContextVar("judge", default=None)
 
 
 @contextmanager
-def judged_by(judge: Judge) -> Generator[None]:
+def judged_by(judge: Judge | None) -> Generator[None]:
     """Have every model file that is saved in the block judged before it takes its place."""
     before = _JUDGE.set(judge)
     try:
@@ -30,4 +30,5 @@ def judge_file(path: str) -> None:
     """Have a complete file judged if somebody wants to; raises what the judge does."""
     judge = _JUDGE.get()
     if judge is not None:
-        judge(path)
+        with judged_by(None):  # what the judge saves is its own business
+            judge(path)
