@@ -11,7 +11,7 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.numerics.compare.slices import ALLOWED, Limits, SliceComparison, Slices
+from amp_rewrite.numerics.compare.slices import ALLOWED, Limits, SliceComparison, Slices, are_shares
 from amp_rewrite.numerics.inputs.batches import Array
 
 COSINE = 0.999
@@ -95,9 +95,10 @@ class OutputComparison:
         nan: How many elements are NaN in the rewritten model and finite in the original.
         inf: The same for infinities.
         top1: The share of rows along the last axis whose largest element is the same one. Of an
-            output that is no table (rows, classes), elements that differ by less than the
-            relative tolerance count as one. None unless it is floating-point, with rows of at
-            least two elements.
+            output that is no table (rows, classes), elements count as one that differ by less than
+            the relative tolerance, or than DISTANCE times what the largest is above the row's mean.
+            None unless it is floating-point, with rows of at least two elements, and where it holds
+            probabilities that do not add up to 1.
         shape_differs: Whether a feed gave another shape.
         ok: Whether it holds; see Tolerances.
         fault: What it fails by: its shape, finite numbers that it lost, its distance, the classes
@@ -371,13 +372,16 @@ class Comparer:
         self.is_table &= a.ndim == 2
         if not a.ndim or not a.size or a.shape[-1] < 2:
             return
+        if a.ndim != 2 and a.min() >= 0 and a.max() <= 1 and not are_shares(a, a.ndim - 1):
+            return  # probabilities that do not add up to 1 are each of its own
         known = ~(np.isnan(b) & np.isfinite(a)).any(-1)
         first, other = a.argmax(-1), b.argmax(-1)
         same = first == other
         if a.ndim != 2:
             chosen = np.take_along_axis(a, other[..., None], -1)[..., 0]
-            near = self.tolerances.rtol * np.abs(a).max(-1)
-            same |= a.max(-1) - chosen <= near
+            most = a.max(-1)
+            near = self.tolerances.rtol * float(np.abs(a).max())
+            same |= most - chosen <= np.maximum(near, DISTANCE * (most - a.mean(-1)))
         self.rows += first.size
         self.same_rows += int(np.count_nonzero(same & known))
 

@@ -2,7 +2,8 @@
 
 Where all scores of a row carry the fill of a mask, Softmax shares its weight out as the rounding of
 that fill decides, in float32 as in any other type. That happens to padding on the left of causal
-attention, and to whole sequences that are padded.
+attention, and to whole sequences that are padded. Where attention is one operator, its masks say
+which rows these are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
+from amp_rewrite.numerics.compare.fused_masks import FusedAttention, fused_attention
 from amp_rewrite.numerics.inputs.batches import Array
 
 MASKED = -5000.0
@@ -24,6 +26,9 @@ _MOST = 4
 
 _LAST = -1
 
+_CACHE = 4
+"""The dimensions of a cache of keys or values."""
+
 Fetch = Callable[[Collection[str]], Mapping[str, Any]]
 """Names of values of the original -> the values, for one feed."""
 
@@ -32,19 +37,32 @@ class MaskedRows:
     """Finds the rows of a model's outputs that belong to rows of attention without any score."""
 
     def __init__(self, model: ir.Model, known: Collection[str]) -> None:
-        """Find the scores of the first layers of attention among the `known` values of a model."""
-        found: dict[str, int] = {}
+        """Find the first layers of attention of a model, spelled out or as one operator.
+
+        `known` are the floats inside that can be fetched. Beside these `names` must be.
+        """
+        spelled: dict[str, int] = {}
+        fused: list[FusedAttention] = []
         for node in model.graph:
             if operator(node) == "Softmax" and node.inputs[0] is not None:
                 name = node.inputs[0].name or ""
-                if name in known and len(found) < _MOST:
-                    found.setdefault(name, node.attributes.get_int("axis", _LAST))
-        self._axes = found
+                if name in known and len(spelled) < _MOST:
+                    spelled.setdefault(name, node.attributes.get_int("axis", _LAST))
+            elif len(fused) < _MOST:
+                fused += fused_attention(node)
+        self._axes, self._fused = spelled, fused
+
+    @property
+    def names(self) -> list[str]:
+        """The inputs of attention operators that say what is masked."""
+        return list(dict.fromkeys(name for layer in self._fused for name in layer.names))
 
     def find(self, fetch: Fetch) -> tuple[Array, ...]:
         """Return, for each layer, which of its rows (N, L), or (L), have no score in any head."""
-        values = fetch(list(self._axes)) if self._axes else {}
+        wanted = [*self._axes, *self.names]
+        values = fetch(wanted) if wanted else {}
         rows = [_without_scores(values[name], axis) for name, axis in self._axes.items()]
+        rows += [layer.masked(values, MASKED) for layer in self._fused]
         return tuple(found for found in rows if found is not None and found.any())
 
 
@@ -52,18 +70,24 @@ def rows_of(output: Any, masked: tuple[Array, ...]) -> Array | None:
     """Return which rows of an output are masked whole, by its first axes; None if none is.
 
     Args:
-        output: The output, of shape (N, L, ...), (N * L, ...), (L, ...) with N of 1, or (N, ...),
-            of which a row is masked if all its L are.
+        output: The output, of shape (N, L, ...), (N * L, ...), (L, ...) with N of 1, (N, H, L, D),
+            as caches are, or (N, ...), of which a row is masked if all its L are.
         masked: What `MaskedRows.find` returns.
     """
     shape = np.shape(output)
     for rows in masked:
         whole: Array = np.asarray(rows.all(_LAST))
-        for candidate in (rows, rows.reshape(-1), whole):
+        for candidate in (rows, rows.reshape(-1), *_in_heads(rows, shape), whole):
             leading = candidate.ndim
             if leading and shape[:leading] == candidate.shape and candidate.any():
                 return candidate
     return None
+
+
+def _in_heads(rows: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """Return rows (N, L) as those of every head, if an output is a cache (N, H, L, D)."""
+    is_cache = len(shape) == _CACHE and rows.ndim == 2 and rows.shape == (shape[0], shape[2])
+    return (np.broadcast_to(rows[:, None, :], shape[:3]),) if is_cache else ()
 
 
 def _without_scores(scores: Any, axis: int) -> Array | None:

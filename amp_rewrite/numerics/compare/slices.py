@@ -145,7 +145,7 @@ class Slices:
             number = axis - original.ndim
             others = tuple(other for other in range(original.ndim) if other != axis)
             sums = squares.sum(others)
-            if not _differ_widely(sums) or _are_shares(original, axis):
+            if not _differ_widely(sums) or are_shares(original, axis):
                 self.dropped.add(number)
                 continue
             errors = np.square(difference) if errors is None else errors
@@ -289,7 +289,7 @@ def _differ_widely(squares: Array) -> bool:
     return some.size > 1 and float(some.max()) >= WIDE**2 * float(some.min())
 
 
-def _are_shares(original: Array, axis: int) -> bool:
+def are_shares(original: Array, axis: int) -> bool:
     """Tell whether the elements along an axis are shares of 1: which is first is what counts."""
     if original.min() < 0 or original.max() > 1 + _SHARE:
         return False

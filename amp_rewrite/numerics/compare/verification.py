@@ -85,7 +85,9 @@ class Verification:
         self.outputs = {name: Comparer(name, self.tolerances) for name in names}
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
-        self.original = Evaluator(before, outputs=[*names, *pairs.values()], threads=threads)
+        self._masked = MaskedRows(before.model, set(pairs.values()))
+        read = [*names, *pairs.values(), *self._masked.names]
+        self.original = Evaluator(before, outputs=read, threads=threads)
         fetched = [*names, *pairs]
         emulated = _raised_for_sums(after, fetched, target, self.low)
         self.rewritten = Evaluator(
@@ -102,7 +104,6 @@ class Verification:
         self.control = {name: Comparer(name, self.tolerances) for name in names}
         self.moves = {name: Comparer(name, self.tolerances) for name in names}
         self.weights_alone = WeightsAlone(before, after.model, threads)
-        self._masked = MaskedRows(before.model, set(pairs.values()))
         self.left_out: list[str] = []
         self.count = 0
         self.seconds = 0.0

@@ -151,3 +151,10 @@ def test_the_top_class_counts_whatever_the_rank() -> None:
     assert report.outputs[0].top1 < 0.5
     assert "of the rows have the same top-1 class" in report.failures[0]
     assert verify(original, original, {"x": x}).outputs[0].top1 == 1.0
+
+
+def test_probabilities_that_are_each_of_their_own_have_no_top_class() -> None:
+    original = onnx.parser.parse_model(
+        f"{HEADER} g (float[1,20,88] x) => (float[1,20,88] y) {{ y = Sigmoid(x) }}"
+    )
+    assert verify(original, original).outputs[0].top1 is None
