@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import DataError, RunError
 from amp_rewrite.numerics.compare.distance import (
     DISTANCE,
@@ -28,7 +29,7 @@ from amp_rewrite.numerics.compare.weights_alone import is_as_far
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.inputs.free_sizes import has_length
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
-from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs
+from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs, root_mean_square
 
 LONG = "long sequences"
 """The kind that other feeds are made for; all others change the numbers of one."""
@@ -40,12 +41,13 @@ _SENSITIVE = 2.0
 """How many times as far as the original moves with its inputs a rewritten model may be off."""
 
 _SCALES = {
+    "unnormalised numbers": "large constants",
     "normalised image": "image 0..255",
     "image 0..255": "normalised image",
     "sound -1..1": "sound of 16 bits",
     "sound of 16 bits": "sound -1..1",
 }
-"""One signal in two scales: both are made where the model does not show which is its own."""
+"""An input in two scales: both are made where the model does not show which is its own."""
 
 MEMORY_BYTES = 1 << 29
 """What the values of the original may take together; those of the emulation take about twice that.
@@ -245,15 +247,12 @@ def _moved(rng: np.random.Generator, array: Any, usual: Any, step: float) -> Any
     """
     if not isinstance(array, np.ndarray) or not is_float(array):
         return array
-    size = np.where(array == 0, _size(usual), np.abs(array))
-    return (array + step * size * rng.choice([-1.0, 1.0], array.shape)).astype(array.dtype)
-
-
-def _size(usual: Any) -> float:
-    """Return the root of the mean square of what an input usually holds."""
-    numbers = np.asarray(usual if isinstance(usual, np.ndarray) else 0.0, np.float64)
-    finite = numbers[np.isfinite(numbers)]
-    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+    mean = root_mean_square(usual) if isinstance(usual, np.ndarray) else 0.0
+    size = np.where(array == 0, mean, np.abs(array))
+    moved = array + step * size * rng.choice([-1.0, 1.0], array.shape)
+    # The fill of a mask is the lowest number there is: it is not moved to infinity.
+    most = np.finfo(array.dtype).max if array.dtype.kind == "f" else FLOAT32.max
+    return np.where(np.isfinite(array), np.clip(moved, -most, most), array).astype(array.dtype)
 
 
 def _has_nan(values: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import targets
@@ -16,7 +17,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.step_metadata import step_description
-from amp_rewrite.numerics.compare.distance import Tolerances
+from amp_rewrite.numerics.compare.distance import Tolerances, is_float
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
 from amp_rewrite.numerics.compare.long_sequences import many_steps
 from amp_rewrite.numerics.compare.stress_checks import StressChecks
@@ -26,7 +27,8 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.inputs.input_roles import InputRole, roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
-from amp_rewrite.numerics.inputs.stress_inputs import StressInputs
+from amp_rewrite.numerics.inputs.scalings import Scaling
+from amp_rewrite.numerics.inputs.stress_inputs import StressInputs, root_mean_square
 from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges as parsed_ranges
@@ -180,15 +182,24 @@ def verified(
         base = first
         if attempt is not None:
             base = many_steps(run, plausible, attempt, first, budget)
-        inputs = StressInputs(base, _roles(run, plausible), seed)
+        inputs = StressInputs(base, _roles(run, plausible, base, data is None), seed)
         found = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
     return run.report(_origin(data, seed), inside=intermediates, stress=found)
 
 
-def _roles(run: Verification, plausible: PlausibleInputs) -> dict[str, InputRole]:
-    """Return the roles of the inputs, with the ranges that the user gave them."""
+def _roles(
+    run: Verification, plausible: PlausibleInputs, feeds: Feeds, made_up: bool
+) -> dict[str, InputRole]:
+    """Return the roles of inputs, with the ranges that the user gave, and scales that are known."""
     roles = roles_of(run.before.model, plausible.specs, plausible.limits)
-    return {name: replace(role, range=plausible.ranges.get(name)) for name, role in roles.items()}
+    for name, role in roles.items():
+        given, scaling = feeds.get(name), None
+        if isinstance(given, np.ndarray) and is_float(given):
+            scaling = plausible.scaling(name, given.shape)
+            if scaling is None and not made_up:
+                scaling = Scaling(np.zeros(()), np.array(root_mean_square(given)))
+        roles[name] = replace(role, range=plausible.ranges.get(name), scaling=scaling)
+    return roles
 
 
 def _feeds(

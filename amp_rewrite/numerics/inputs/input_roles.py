@@ -19,6 +19,7 @@ from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
 from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
 from amp_rewrite.numerics.inputs.free_sizes import IMAGE_CHANNELS, is_float
+from amp_rewrite.numerics.inputs.scalings import Scaling
 
 
 class Role(StrEnum):
@@ -58,6 +59,7 @@ class InputRole:
         added: For masks: whether it is added to scores, so that 0 lets everything through.
         scale: For images: whether the model normalises bytes or numbers from 0 to 1 itself.
         range: The least and the greatest number that it holds, if the user said so.
+        scaling: In which numbers it comes, where the model or data show it.
     """
 
     role: Role
@@ -65,6 +67,7 @@ class InputRole:
     added: bool = False
     scale: Scale = Scale.UNKNOWN
     range: tuple[float, float] | None = None
+    scaling: Scaling | None = None
 
 
 # operators: what makes an input what it is; each is a form that exporters write

@@ -14,10 +14,8 @@ from amp_rewrite import dtypes
 from amp_rewrite.errors import DataError, OptionError, RunError
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.rounding import to_low
-from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, feed_specs
 from amp_rewrite.numerics.inputs.batches import Array
-from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
 from amp_rewrite.numerics.inputs.free_sizes import (
     IMAGE_CHANNELS,
     FreeSizes,
@@ -25,7 +23,10 @@ from amp_rewrite.numerics.inputs.free_sizes import (
     image_sides,
     is_float,
 )
+from amp_rewrite.numerics.inputs.index_limits import index_limits
 from amp_rewrite.numerics.inputs.linked_sizes import LinkedSizes
+from amp_rewrite.numerics.inputs.scalings import Scaling, scalings_of
+from amp_rewrite.numerics.inputs.tables import Table, tables_of
 
 _SAMPLE_RATE = 16000
 _SMALL = 2  # exclusive bound of integers that no table bounds: ids that every vocabulary has
@@ -46,6 +47,8 @@ class PlausibleInputs:
         ranges: The least and the greatest number of inputs, as the user says.
         seed: Where random numbers begin.
         links: What inputs take from each other.
+        scalings: In which numbers inputs come that the model normalises.
+        tables: What inputs are compared with row by row.
     """
 
     specs: Mapping[str, FeedSpec]
@@ -53,6 +56,8 @@ class PlausibleInputs:
     ranges: Mapping[str, tuple[float, float]]
     seed: int
     links: LinkedSizes
+    scalings: Mapping[str, Scaling]
+    tables: Mapping[str, Table]
 
     @staticmethod
     def of(
@@ -76,8 +81,15 @@ class PlausibleInputs:
                     found=repr(name),
                     expected=" or ".join(map(repr, specs)) or "a model with inputs",
                 )
+        own = {n for n, s in wanted.items() if is_float(s) and s.is_tensor and not _is_mask(n)}
         return PlausibleInputs(
-            wanted, index_limits(model), ranges or {}, seed, LinkedSizes.of(model, wanted)
+            wanted,
+            index_limits(model),
+            ranges or {},
+            seed,
+            LinkedSizes.of(model, wanted),
+            {name: found for name, found in scalings_of(model).items() if name in own},
+            {name: found for name, found in tables_of(model).items() if name in own},
         )
 
     def feeds(self, sizes: FreeSizes) -> dict[str, Any]:
@@ -94,8 +106,25 @@ class PlausibleInputs:
         }
         for name in self.links.steps.counts & made.keys():
             made[name] = _with_steps(made[name], sizes.steps, limits.get(name))
+        own = {*self.scalings, *self.tables} - self.ranges.keys()
+        made |= {name: self._in_scale(name, made[name]) for name in own}
         fitted = {n: _fitted(made[n], ends) for n, ends in self.ranges.items() if n in made}
         return {**made, **fitted}
+
+    def scaling(self, name: str, shape: tuple[int, ...]) -> Scaling | None:
+        """Return in which numbers an input of a shape comes, as far as the model tells."""
+        table = self.tables.get(name)
+        found = None if table is None else table.scaling(shape)
+        return self.scalings.get(name) if found is None else found
+
+    def _in_scale(self, name: str, normal: Array) -> Array:
+        """Return what an input is in the numbers that the model is made for."""
+        table, scaling = self.tables.get(name), self.scalings.get(name)
+        rng = np.random.default_rng((self.seed, 1))
+        found = None if table is None else table.near(rng, normal.shape)
+        if found is None and scaling is not None:
+            found = scaling.at(normal, normal.shape)
+        return normal if found is None else typed(found.astype(np.float32), normal.dtype)
 
     def without_signs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Return feeds whose floats are not negative, but for those of which the range is known."""
@@ -211,8 +240,12 @@ def typed(values: Array, dtype: np.dtype[Any]) -> Array:
     return values.astype(dtype) if low is None else to_low(values, low)
 
 
+def _is_mask(name: str) -> bool:
+    return "mask" in name.lower()
+
+
 def _floats(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
-    if "mask" in name.lower():
+    if _is_mask(name):
         return np.ones(shape, np.float32)
     if not shape:
         return np.array(1, np.float32)
@@ -262,56 +295,3 @@ def _named_integers(sizes: Lengths) -> Iterator[tuple[str, int]]:
     yield "total_sequence_length", sizes.total
     yield "seqlens_k", sizes.total - 1  # the last place, as GroupQueryAttention counts
     yield r"(^|[_\W])len(gth)?s?($|[_\W])", sizes.free
-
-
-# operators: places of inputs, which no trait has
-_TABLES: Mapping[str, Mapping[int, int]] = {
-    "Gather": {1: 0},
-    "RotaryEmbedding": {3: 1},
-    "com.microsoft::RotaryEmbedding": {1: 2},
-    "com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4, 8: 3},
-}
-"""Operator -> which of its inputs are indices, and which input is the table of each."""
-
-
-def index_limits(model: ir.Model) -> dict[str, int]:
-    """Return, for inputs that index constant tables or become one-hot, the smallest size."""
-    consumers = Consumers(model)
-    limits: dict[str, int] = {}
-    for value in model.graph.inputs:
-        sizes = [size for node, i in consumers.uses(value, moves) for size in _sizes(node, i)]
-        if sizes:
-            limits[value.name or ""] = min(sizes)
-    return limits
-
-
-def _sizes(node: ir.Node, index: int) -> Iterator[int]:
-    """Yield how many rows an input of a node chooses from, if it is known to choose."""
-    kind = operator(node)
-    if kind == "Equal":
-        classes = _counted(constant(node.inputs[1 - index]))
-    elif kind == "OneHot" and index == 0:
-        depth = constant(node.inputs[1])
-        classes = None if depth is None else int(depth.numpy().reshape(-1)[0])
-    else:
-        classes = _rows(node, _TABLES.get(kind, {}).get(index))
-    if classes:
-        yield classes
-
-
-def _rows(node: ir.Node, place: int | None) -> int | None:
-    """Return the number of rows of the table among a node's inputs."""
-    table = None if place is None or place >= len(node.inputs) else constant(node.inputs[place])
-    if table is None or not table.shape.rank():
-        return None
-    axis = node.attributes.get_int("axis", 0) if operator(node) == "Gather" else 0
-    size = table.shape[axis]
-    return size if isinstance(size, int) else None
-
-
-def _counted(tensor: ir.TensorProtocol | None) -> int | None:
-    """Return n if a constant is 0, 1, ... n - 1: what is compared with that becomes one-hot."""
-    if tensor is None or tensor.size < 2 or np.dtype(tensor.dtype.numpy()).kind not in "iu":
-        return None
-    numbers = tensor.numpy().reshape(-1)
-    return tensor.size if np.array_equal(numbers, np.arange(tensor.size)) else None

@@ -25,8 +25,11 @@ LATEST = (100_000, 32_768, 8_192, 4_096, 2_048, 1_024, 512, 128)
 LATEST_TIME = 1000
 """The last step of a diffusion, where a time is fed as a float."""
 
-LARGE = 100.0
-"""What unnormalised features may be: percentages, temperatures."""
+LARGE = 3.0
+"""How many deviations from their mean large numbers are."""
+
+UNNORMALISED = 100.0
+"""What features may be of which nothing tells the scale: percentages, temperatures."""
 
 _FLOATS = (Role.DATA, Role.STATE, Role.IMAGE, Role.SOUND)
 _MEAN, _DEVIATION = 0.45, 0.225  # of the channels of ImageNet, about
@@ -146,7 +149,10 @@ def _repeated(array: Array, role: InputRole, rng: np.random.Generator) -> Array 
     del rng
     if role.role is Role.IDS:
         return np.full(array.shape, (role.limit or 2) // 2)
-    return np.ones(array.shape) if role.role in _FLOATS else None
+    if role.role not in _FLOATS:
+        return None
+    usual = None if role.scaling is None else role.scaling.at(1.0, array.shape)
+    return np.ones(array.shape) if usual is None else usual
 
 
 def _zeros(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
@@ -155,8 +161,25 @@ def _zeros(array: Array, role: InputRole, rng: np.random.Generator) -> Array | N
 
 
 def _large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    """Take what is large in the scale of the input; where nothing tells it, what it holds does."""
     del rng
-    return np.full(array.shape, LARGE) if role.role is Role.DATA else None
+    if role.role is not Role.DATA:
+        return None
+    found = None if role.scaling is None else role.scaling.at(LARGE, array.shape)
+    return np.full(array.shape, LARGE * root_mean_square(array)) if found is None else found
+
+
+def _unnormalised(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+    del rng
+    is_known = role.role is not Role.DATA or role.scaling is not None or role.range is not None
+    return None if is_known else np.full(array.shape, UNNORMALISED)
+
+
+def root_mean_square(values: Array) -> float:
+    """Return the root of the mean square of the finite numbers; 0 if there are none."""
+    numbers = values.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
 
 
 def _bytes_image(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
@@ -212,6 +235,7 @@ KINDS: Mapping[str, tuple[Change, ...]] = {
     "sound -1..1": (partial(_tone, 1.0),),
     "sound of 16 bits": (partial(_tone, _LOUDEST),),
     "large constants": (_large,),
+    "unnormalised numbers": (_unnormalised,),
     "ends of the range": (_ends_of_range,),
 }
 """Name -> what changes an input of a role; of several, the first that the model runs on counts."""

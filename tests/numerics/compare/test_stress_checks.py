@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ HIDDEN = """g (float[1,4] x) => (float[1,4] y) {{
 
 
 def test_an_infinity_inside_fails_even_if_the_outputs_absorb_it() -> None:
-    original, rewritten = pair(HIDDEN, weights=numbers(16, 300))
+    original, rewritten = pair(HIDDEN, weights=numbers(16, 30000))
     report = verify(original, rewritten)
     found = result(report, "large constants")
     assert verify(original, rewritten, stress=False).ok
@@ -119,6 +120,57 @@ def test_an_infinity_inside_fails_even_if_the_outputs_absorb_it() -> None:
     assert "though the outputs do not show it" in found.why
     assert found.first is not None
     assert found.first.value == "m"
+
+
+def test_hundreds_are_doubted_where_nothing_tells_the_scale() -> None:
+    original, rewritten = pair(HIDDEN, weights=numbers(16, 300))
+    report = verify(original, rewritten)
+    assert report.ok
+    assert result(report, "large constants").outcome == "held"
+    assert result(report, "unnormalised numbers").outcome == "doubtful"
+    assert "doubtful: on unnormalised numbers (x [1, 4] 100..100)" in report.to_text(width=1000)
+    data = verify(original, rewritten, {"x": np.full((1, 4), 90, np.float32)}, stress=True)
+    assert result(data, "large constants").outcome == "failed"
+    assert not any(r.name == "unnormalised numbers" for r in data.stress.results)  # pyright: ignore
+
+
+FLOW = """g (float[n,2] x) => (float[n,2] y) {{
+  w = Constant <value = float[2,2] {{0.5, 0, 0.5, 0}}> () h = MatMul(x, w) r = Relu(h)
+  e = Exp(r) c = Cast <to = {type}> (e) d = Cast <to = {type}> (x) m = Mul(c, d)
+  y = Cast <to = 1> (m) }}"""
+
+SCORES = """g (float[1,s,8] x) => (float[1,s,8] y) {{
+  h = Cast <to = {type}> (x) t = Transpose <perm = [0, 2, 1]> (h) p = MatMul(h, t)
+  w = Cast <to = 1> (p) a = Softmax(w) b = Cast <to = {type}> (a) m = MatMul(b, h)
+  y = Cast <to = 1> (m) }}"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FLOW,
+        SCORES.replace("MatMul(h, t)", "MatMul(f, t)").replace(
+            "t = T",
+            "k = Constant <value = float {{20}}> () q = Cast <to = {type}> (k) f = Mul(h, q) t = T",
+        ),
+    ],
+)
+def test_a_model_of_normalised_inputs_does_not_fail_on_hundreds(text: str) -> None:
+    assert verify(*pair(text)).ok
+
+
+BIASED = """g (float[1,s,8] q, float[1,s,s] bias) => (float[1,s,8] y) {{
+  t = Transpose <perm = [0, 2, 1]> (q) s = MatMul(q, t) c = Cast <to = {type}> (s)
+  d = Cast <to = {type}> (bias) e = Add(c, d) w = Cast <to = 1> (e) p = Softmax(w)
+  y = MatMul(p, q) }}"""
+
+
+@pytest.mark.parametrize("low", [10, 16])
+def test_the_lowest_number_in_a_mask_warns_of_no_overflow(low: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = verify(*pair(BIASED, low))
+    assert result(report, "fully masked rows").outcome == "failed"
 
 
 def plain(operator: str, inputs: str = "float[1,4] x") -> onnx.ModelProto:

@@ -9,6 +9,7 @@ import pytest
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.inputs.input_roles import InputRole, Role, Scale
+from amp_rewrite.numerics.inputs.scalings import Scaling
 from amp_rewrite.numerics.inputs.stress_inputs import KINDS, LATEST, StressInputs
 
 
@@ -82,9 +83,29 @@ def test_a_repeated_token_is_one_row() -> None:
     assert set(found.ravel().tolist()) == {50}
 
 
-def test_large_constants_are_for_data_and_not_for_states() -> None:
-    assert made("large constants", floats(2, 3), InputRole(Role.DATA))[0].max() == 100
+def test_large_constants_are_three_times_what_data_usually_are_and_not_for_states() -> None:
+    assert made("large constants", 0.1 * floats(2, 3), InputRole(Role.DATA))[0] == pytest.approx(
+        np.full((2, 3), 0.3)
+    )
     assert made("large constants", floats(2, 3), InputRole(Role.STATE)) == []
+
+
+def test_constants_are_in_the_scale_that_the_model_normalises() -> None:
+    scaling = Scaling(np.array([300.0, -5.0]), np.array([10.0, 0.5]))
+    role = InputRole(Role.DATA, scaling=scaling)
+    [large] = made("large constants", floats(3, 2), role)
+    assert large.tolist() == [[330, -3.5]] * 3
+    [usual] = made("repeated values", floats(3, 2), role)
+    assert usual.tolist() == [[310, -4.5]] * 3
+    [other] = made("large constants", floats(3, 5), role)
+    assert (other == 3).all()  # it does not fit the input
+
+
+def test_hundreds_are_made_where_nothing_tells_the_scale() -> None:
+    scaling = Scaling(np.zeros(()), np.ones(()))
+    assert made("unnormalised numbers", floats(2), InputRole(Role.DATA))[0].max() == 100
+    assert made("unnormalised numbers", floats(2), InputRole(Role.DATA, scaling=scaling)) == []
+    assert made("unnormalised numbers", floats(2), InputRole(Role.DATA, range=(0, 999))) == []
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 30, 20), (1, 30, 20, 3), (30, 20, 3)])
