@@ -122,7 +122,9 @@ class FlatGraph(ABC):
         opsets: Domain -> opset.
         ir_version: The version of the file format.
         metadata_props: The model's metadata.
-        functions: The model's functions by what calls them.
+        functions: The model's functions that calls run, by what calls them.
+        attached: All of its functions. One that is not among `functions` is called like an operator
+            that has a schema: runtimes run their kernel of it, whatever the body says.
         operators: The operators in use; nothing may call Cast, where all Casts are idle.
         bodies: The graphs; the main graph is the first.
         finished: The graphs inside nodes, each behind those inside it.
@@ -146,6 +148,7 @@ class FlatGraph(ABC):
     ir_version: int = 0
     metadata_props: Mapping[str, str] = field(default_factory=dict[str, str])
     functions: Mapping[Operator, FlatFunction] = field(default_factory=dict[Operator, FlatFunction])
+    attached: Mapping[Operator, FlatFunction] = field(default_factory=dict[Operator, FlatFunction])
     operators: list[Operator] = field(default_factory=list[Operator])
     bodies: list[Body] = field(default_factory=list[Body])
     finished: list[int] = field(default_factory=list[int])

@@ -22,6 +22,7 @@ from amp_rewrite.graph.flat import (
     Tensor,
 )
 from amp_rewrite.graph.origin import training_names
+from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.tensors import SparseTensor
 from amp_rewrite.graph.tensors import elements as elements_of
@@ -63,6 +64,9 @@ class FlatModel(FlatGraph):
     @classmethod
     def of(cls, model: ir.Model) -> FlatModel:
         """Return the flat graph of a model; the model must not change while it is used."""
+        attached: dict[Operator, FlatFunction] = {}
+        opsets = model.graph.opset_imports
+        run = [key for key in model.functions if not has_kernels(*key, opsets)]
         functions: dict[Operator, FlatFunction] = {}
         for key, function in model.functions.items():
             inner = cls(function.opset_imports, functions=functions, model=model)
@@ -70,12 +74,14 @@ class FlatModel(FlatGraph):
             defaults = {
                 a.name: plain(a) for a in function.attributes.values() if a.value is not None
             }
-            functions[Operator(*key)] = FlatFunction(inner, defaults)
+            attached[Operator(*key)] = FlatFunction(inner, defaults)
+        functions.update((Operator(*key), attached[Operator(*key)]) for key in run)
         flat = cls(
-            model.graph.opset_imports,
+            opsets,
             model.ir_version,
             model.metadata_props,
             functions,
+            attached,
             model=model,
         )
         flat.add_graph(model.graph, Body())

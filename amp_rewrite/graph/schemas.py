@@ -148,6 +148,16 @@ def names(domain: str) -> frozenset[str]:
     return frozenset(LATER.keys() | _table(_RUNTIME).keys() | known if domain == "" else known)
 
 
+def has_kernels(domain: str, op: str, overload: str, opsets: Mapping[str, int]) -> bool:
+    """Tell whether a name is that of an operator, which runtimes run with a kernel of theirs.
+
+    ONNX Runtime 1.32 does so for ai.onnx, ai.onnx.ml and com.microsoft though the model has a
+    function of that name; the body is for runtimes that lack the operator.
+    """
+    schema = None if overload else find(domain, op, opsets.get(domain, 1))
+    return schema is not None and not schema.deprecated
+
+
 def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
     def port(p: onnx.defs.OpSchema.FormalParameter) -> Port:
         option = onnx.defs.OpSchema.FormalParameterOption

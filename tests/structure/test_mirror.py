@@ -39,6 +39,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/grad/test_torch_networks": "rules and walk against PyTorch",
     "training/grad/test_torch_shapes": "rules against PyTorch",
     "training/grad/test_unknown_shapes": "every rule without recorded shapes",
+    "rewriting/test_kernel_first": "functions that have the name of an operator, in every room",
     "values/intervals/test_random_graphs": "every transfer rule, on generated models",
     "graph/io/test_bad_input": "every reader, on files that are wrong",
     "graph/io/test_fuzz_load": "every reader, on files changed at random",

@@ -116,6 +116,8 @@ def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool
     steps, kinds = list[onnx.NodeProto](), frozenset(_OF_SHAPES.split())
     for node in graph.node:
         given = {name for name in node.input if name}
+        if _is_elsewhere(node):
+            continue  # the evaluator would look for a file of that name in the current folder
         if node.domain or node.op_type not in kinds or not known.issuperset(given):
             continue
         if node.op_type in _GROWING:  # known from the round before, or in the next
@@ -141,6 +143,11 @@ def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool
     graph.node.extend(left)
     graph.initializer.extend(made)
     return bool(made)
+
+
+def _is_elsewhere(node: onnx.NodeProto) -> bool:
+    """Tell whether a tensor in an attribute has its data in a file, or in memory."""
+    return any(a.t.data_location == onnx.TensorProto.EXTERNAL for a in node.attribute)
 
 
 def _shape_of(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> onnx.TensorProto | None:
@@ -234,7 +241,8 @@ def _without_weights(flat: FlatProto) -> onnx.ModelProto:
     proto = onnx.ModelProto(ir_version=given.ir_version, opset_import=given.opset_import)
     proto.functions.extend(given.functions)
     graph, known = proto.graph, set[str]()
-    graph.node.extend(given.graph.node)
+    numbers = _numbers_elsewhere(flat)
+    graph.node.extend(numbers.get(node, flat.nodes[node]) for node in flat.main.nodes)
     for value in flat.main.initializers:
         name, tensor = flat.value_names[value], flat.tensors.get(value)
         if tensor is None:
@@ -247,6 +255,18 @@ def _without_weights(flat: FlatProto) -> onnx.ModelProto:
     graph.input.extend(info for info in given.graph.input if info.name not in known)
     graph.output.extend(given.graph.output)
     return proto
+
+
+def _numbers_elsewhere(flat: FlatProto) -> dict[int, onnx.NodeProto]:
+    """Return the Constants of short tensors whose data are elsewhere, with the numbers in them."""
+    found: dict[int, onnx.NodeProto] = {}
+    for node in flat.nodes_of("Constant") if flat.external_attributes or flat.files.held else ():
+        held = flat.held(node) if _is_elsewhere(flat.nodes[node]) else None
+        if held is not None and held.dtype in _READ and held.size <= _MOST_NUMBERS:
+            name = flat.value_names[flat.outputs_of(node)[0]]
+            tensor = onnx.numpy_helper.from_array(held.numpy())
+            found[node] = onnx.helper.make_node("Constant", [], [name], value=tensor)
+    return found
 
 
 def _assume(info: onnx.ValueInfoProto, lengths: dict[str, int], free: tuple[int, int]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
+import onnx.shape_inference
 import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
@@ -19,6 +20,13 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.schemas import has_kernels
+
+_FAILURES = (
+    *(onnx.version_converter.ConvertError, onnx.shape_inference.InferenceError),
+    *(EncodeError, RuntimeError, ValueError),
+)
+"""What the converter raises for a model that it cannot move."""
 
 _REMEDY = "export the model at that opset instead"
 
@@ -36,14 +44,17 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
         return load(model)
     proto = slim_proto(model)
     _check_parts(proto)
+    functions = list(proto.functions)
+    del proto.functions[:]
     try:
         converted = onnx.version_converter.convert_version(proto, opset)
-    except (onnx.version_converter.ConvertError, EncodeError, RuntimeError, ValueError) as error:
+    except _FAILURES as error:
         raise OptionError(
             f"onnx's version converter cannot move the model to opset {opset}",
             found=error,
             remedy=_REMEDY,
         ) from error
+    proto.functions.extend(functions)
     _restore(proto.graph, converted.graph)
     del proto.opset_import[:]
     proto.opset_import.extend(converted.opset_import)
@@ -63,9 +74,14 @@ def _check_opset(model: ir.Model, opset: int) -> None:
 
 
 def _check_parts(proto: onnx.ModelProto) -> None:
-    """Refuse what the converter would lose or leave at the old opset."""
+    """Refuse what the converter would lose or leave at the old opset.
+
+    A function behind a kernel is neither: it has opsets of its own, and comes back afterwards.
+    """
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    called = [f for f in proto.functions if not has_kernels(f.domain, f.name, f.overload, opsets)]
     parts = {
-        "model-local functions": len(proto.functions),
+        "model-local functions": len(called),
         "training_info": len(proto.training_info),
         "sparse initializers": len(proto.graph.sparse_initializer),
     }

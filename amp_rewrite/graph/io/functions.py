@@ -12,16 +12,21 @@ from onnx_ir.passes.common import InlinePass
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.gate import admit
+from amp_rewrite.graph.schemas import has_kernels
 
 
 def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = None) -> None:
-    """Replace calls of functions that meet `criteria`, or of all, by their bodies, in place.
+    """Replace calls of functions that meet `criteria` by their bodies, in place.
+
+    By default these are all but those that only stand behind a kernel: runtimes never run them.
 
     Raises:
         GraphError: A body cannot stand in the model, which is then of no use any more: it has
             another opset, for example, or needs an attribute that a call does not give.
     """
-    chosen = {key: f for key, f in model.functions.items() if criteria is None or criteria(f)}
+    opsets = model.graph.opset_imports
+    criteria = criteria or (lambda function: not has_kernels(*function.identifier(), opsets))
+    chosen = {key: function for key, function in model.functions.items() if criteria(function)}
     if not chosen:
         return
     graphs = (model.graph, *model.functions.values())

@@ -10,6 +10,7 @@ A model is refused where
    no Cast makes;
 4. a subgraph does not take what its operator hands over, or gives less than its operator does;
 5. a function is called with more inputs or outputs than it has, or with attributes of other types;
+   of one that stands behind an operator's kernel, whatever the operator or the function takes goes;
 6. metadata of this package say what the package never writes.
 
 Operators that onnx does not know pass, and so do those of com.microsoft: ONNX Runtime changes them
@@ -55,12 +56,12 @@ def admit(model: FlatGraph) -> None:
         StepError: It describes itself as a training step in another way than steps do.
     """
     check_description(model)
-    calls = {key: _Call.of(function) for key, function in model.functions.items()}
+    calls = {key: _Call.of(function) for key, function in model.attached.items()}
     gate = _Gate(model, calls, in_function=False)
     gate.note_types(model.main.inputs)
     gate.check(MAIN, "main graph")
     _check_casts(model, "")
-    for key, function in model.functions.items():
+    for key, function in model.attached.items():
         gate = _Gate(function.graph, calls, in_function=True)
         where = f"function {key.domain}::{key.op_type}"
         gate.check(MAIN, where)
@@ -147,7 +148,10 @@ class _Gate:
 
     def _check_node(self, node: int, where: str) -> None:
         """Check what nodes of one kind share."""
-        call, place = self.calls.get(self.graph.called(node)), self._place(node, where)
+        called, place = self.graph.called(node), self._place(node, where)
+        call = self.calls.get(called)
+        if call is not None and called not in self.graph.functions:
+            call = self._wider(node, call)
         if call is not None:
             self._check_call(node, call, place)
         else:
@@ -163,6 +167,24 @@ class _Gate:
                     where=place,
                     expected="such references in functions only, and not for graphs",
                 )
+
+    def _wider(self, node: int, call: _Call) -> _Call | None:
+        """Return what a call of an operator with a function behind it must keep to.
+
+        Of ai.onnx that is the schema, and None is returned.
+        """
+        called = self.graph.called(node)
+        if called.domain != schemas.CONTRIB_DOMAIN:
+            return None
+        schema = schemas.find(called.domain, called.op_type, 1)
+        if schema is None:
+            return call
+        ends = (schema.inputs, call.n_inputs), (schema.outputs, call.n_outputs)
+        limits = [
+            schemas.UNLIMITED if any(port.variadic for port in ports) else max(len(ports), most)
+            for ports, most in ends
+        ]
+        return _Call(limits[0], limits[1], {})
 
     def _schema(self, node: int, place: str) -> Schema | None:
         """Return the schema that binds a node, or None."""

@@ -36,7 +36,7 @@ def read_model(flat: FlatProto) -> ir.Model:
     graph.opset_imports.update(flat.opsets)
     functions = [
         _Builder(inner, origin).function(entry)
-        for entry, (inner, _) in zip(proto.functions, flat.functions.values(), strict=True)
+        for entry, (inner, _) in zip(proto.functions, flat.attached.values(), strict=True)
         if isinstance(inner, FlatProto)
     ]
     model = ir.Model(

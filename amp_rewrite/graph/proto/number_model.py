@@ -22,6 +22,7 @@ from amp_rewrite.graph.proto.flat_proto import PLAIN, Declared, FlatProto, plain
 from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.scope import Scope
 from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor
+from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
@@ -35,18 +36,23 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
         LoadError: External data are missing, too short or outside the model's folder.
     """
     functions: dict[Operator, FlatFunction] = {}
+    attached: dict[Operator, FlatFunction] = {}
+    opsets = opset_imports(proto.opset_import, "model")
     flat = FlatProto(
-        opset_imports(proto.opset_import, "model"),
+        opsets,
         proto.ir_version,
         props(proto.metadata_props),
         functions,
+        attached,
         proto=proto,
         files=files,
     )
     unnamed = _Reader(flat).model_graph(proto.graph)
     found = [_read_function(flat, function) for function in proto.functions]
     check_functions([(function.key, function.graph) for function in found])
-    functions.update((f.key, FlatFunction(f.graph, f.defaults)) for f in found)
+    attached.update((f.key, FlatFunction(f.graph, f.defaults)) for f in found)
+    run = (key for key in attached if not has_kernels(*key, opsets))
+    functions.update((key, attached[key]) for key in run)
     _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in found)])
     bound = {
         binding.key

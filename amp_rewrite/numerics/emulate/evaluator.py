@@ -20,6 +20,7 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.kernels.rounding_table import RoundingTable
 from amp_rewrite.numerics.emulate.attention_steps import ATTENTION, spell_attention
+from amp_rewrite.numerics.emulate.cpu_bodies import with_cpu_bodies
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import Fused, find_fused
@@ -30,7 +31,7 @@ from amp_rewrite.numerics.emulate.moved_factors import move_factors
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session, takes_low_arrays
 from amp_rewrite.runtimes.ort.providers import check_form
-from amp_rewrite.runtimes.session import Provider, RanNode
+from amp_rewrite.runtimes.session import Provider, RanNode, name_and_options
 from amp_rewrite.targets import CPU
 
 
@@ -79,6 +80,8 @@ class Evaluator:
         if not isinstance(rounding, RoundingTable | None):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError("rounding must be a table of what a runtime rounds once")
         typed = TypedModel.own(model)
+        if name_and_options(providers[0])[0] == CPU:
+            typed = with_cpu_bodies(typed)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
         self.precisions = frozenset(dtype.name for dtype in low_values(typed.types).values())

@@ -65,6 +65,12 @@ class Inserter:
         for (name, _, _), result in zip(before, results, strict=True):
             result.name = name
 
+    def put_before(self, node: ir.Node, nodes: Sequence[ir.Node]) -> None:
+        """Put nodes in front of one."""
+        node.prepend(nodes)
+        if nodes and self._first.get(graph := _graph(node)) is node:
+            self._first[graph] = nodes[0]
+
     def cast_back(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Let every reader of a low output read it as float32, under the name that it had."""
         uses = tuple(value.uses())

@@ -22,6 +22,7 @@ from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
 from amp_rewrite.numerics.emulate.normalization_steps import normalization_steps
+from amp_rewrite.numerics.emulate.sums_in_front import sum_in_front
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 
@@ -145,6 +146,9 @@ class _Emulator:
             return
         if self._stepwise(node, outputs):
             return
+        if outputs:
+            dtype = self.low[outputs[0]]
+            self.insert.put_before(node, sum_in_front(node, dtype, self.insert.names))
         if node in self.fused.folded and (made := self._folded(node)) is not None:
             nodes, result = made
             fused = self.fused.unrounded.get(outputs[0], frozenset())

@@ -74,9 +74,9 @@ def rewritten_flat(
     rewritten = number_model(proto, flat.files.holding(held))
     origins = list(graph.origins(MAIN))
     rewritten.keep_names([flat.node_names[v] if v != ABSENT else "" for v in origins])
-    for called, function in rewritten.functions.items():
+    for called, function in rewritten.attached.items():
         if isinstance(function.graph, FlatProto):
-            function.graph.keep_names(flat.functions[called].graph.node_names)
+            function.graph.keep_names(flat.attached[called].graph.node_names)
     return RewrittenFlat(rewritten, origins)
 
 

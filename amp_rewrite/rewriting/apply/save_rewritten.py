@@ -43,7 +43,7 @@ def can_save(flat: FlatProto) -> bool:
     model file.
     """
     inline = (t.nbytes for t in flat.tensors.values() if t.location is None)
-    is_plain = not (flat.functions or flat.external_attributes or flat.files.held)
+    is_plain = not (flat.attached or flat.external_attributes or flat.files.held)
     return is_plain and sum(inline) <= INLINE_LIMIT
 
 

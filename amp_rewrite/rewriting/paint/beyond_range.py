@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,10 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.values.inner_sums import inner_sum, terms_of
+from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals
+from amp_rewrite.values.magnitudes.estimate import Estimate
 from amp_rewrite.values.magnitudes.estimates import Estimates
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)
@@ -43,22 +47,51 @@ def beyond_range(
 
     Constants, and what only moves them, are the business of KeepOverflows: some may saturate.
     """
-    end, names = f"{low.name} ends at {low.max:.6g}", type_graph.flat.value_names
+    names = type_graph.flat.value_names
     found: dict[int, Beyond] = {}
     for value in _computed(type_graph, intervals.may_reach(low.overflow)):
-        interval = intervals[value]
-        if interval.magnitude < low.overflow:
-            continue
-        if low.overflow <= interval.reach <= FLOAT32.max:
-            detail = f"{names[value]} reaches at least {interval.reach:.4g}, {end}"
-            found[value] = Beyond(Reason.CERTAIN_OVERFLOW, detail)
-            continue
-        estimate = estimates[value]
-        if estimate is not None and estimate.largest >= low.overflow:
-            largest = min(estimate.largest, interval.magnitude)
-            detail = f"{names[value]} is likely to reach {largest:.2g}, {end}"
-            found[value] = Beyond(Reason.LIKELY_OVERFLOW, detail)
+        beyond = _beyond(names[value], intervals[value], partial(estimates.__getitem__, value), low)
+        if beyond is not None:
+            found[value] = beyond
     return found
+
+
+def beyond_inside(
+    type_graph: TypeGraph, intervals: Intervals, estimates: Estimates, low: DType
+) -> Mapping[int, Beyond]:
+    """Return the nodes with a sum inside, which no output gives, beyond the range of a type."""
+    flat, found = type_graph.flat, dict[int, Beyond]()
+    sums = [None if called in flat.functions else inner_sum(called) for called in flat.operators]
+    for node, number in enumerate(flat.operator) if any(sums) else ():
+        inside = sums[number]
+        if inside is None or len(flat.outputs_of(node)) > inside.output:
+            continue
+        terms = terms_of(flat, node, inside)
+        if not terms or not type_graph.is_float32(terms[0]):
+            continue
+        interval = reduce(add, [intervals[v] for v in terms])
+        name = f"the sum inside {flat.node_names[node]}"
+        beyond = _beyond(name, interval, partial(estimates.total, terms), low)
+        if beyond is not None:
+            found[node] = beyond
+    return found
+
+
+def _beyond(
+    name: str, interval: Interval, estimated: Callable[[], Estimate | None], low: DType
+) -> Beyond | None:
+    """Return how a value leaves the range of a type, or None."""
+    end = f"{low.name} ends at {low.max:.6g}"
+    if interval.magnitude < low.overflow:
+        return None
+    if low.overflow <= interval.reach <= FLOAT32.max:
+        detail = f"{name} reaches at least {interval.reach:.4g}, {end}"
+        return Beyond(Reason.CERTAIN_OVERFLOW, detail)
+    estimate = estimated()
+    if estimate is None or estimate.largest < low.overflow:
+        return None
+    largest = min(estimate.largest, interval.magnitude)
+    return Beyond(Reason.LIKELY_OVERFLOW, f"{name} is likely to reach {largest:.2g}, {end}")
 
 
 def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:

@@ -11,7 +11,12 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import Tensor
-from amp_rewrite.rewriting.paint.beyond_range import Beyond, beyond_range, may_leave_range
+from amp_rewrite.rewriting.paint.beyond_range import (
+    Beyond,
+    beyond_inside,
+    beyond_range,
+    may_leave_range,
+)
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
 from amp_rewrite.values.magnitudes.estimates import Estimates, estimates_of
@@ -52,6 +57,13 @@ class ValueFacts:
         if not may_leave_range(self.low):
             return {}
         return beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
+
+    @cached_property
+    def beyond_inside(self) -> Mapping[int, Beyond]:
+        """The nodes with a sum inside that leaves the range, for certain or by an estimate."""
+        if not may_leave_range(self.low):
+            return {}
+        return beyond_inside(self.type_graph, self.intervals, self.estimates, self.low)
 
     def magnitude(self, value: int) -> float:
         """Return what no element of a value exceeds; a constant is measured, not read again."""

@@ -300,11 +300,12 @@ def _folder(given: object) -> Path:
 def _plain(source: Source, fed: Collection[str]) -> tuple[ir.Model, dict[str, Array]]:
     """Return a model without what OpenVINO does not take, and the defaults that it had.
 
-    Model-local functions are inlined: it has no rule for them. A default makes a constant of an
+    Model-local functions are inlined, those behind a kernel of ONNX Runtime too: it has no rule
+    for them. A default makes a constant of an
     input, so that of an input that is fed comes off.
     """
     model = load(source)
-    inline(model)
+    inline(model, lambda _: True)
     model.producer_name = model.producer_name or _PRODUCER
     defaults: dict[str, Array] = {}
     for value in model.graph.inputs:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
+from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.propagate import Intervals
 from amp_rewrite.values.intervals.row_sums import Layout
 from amp_rewrite.values.magnitudes import contributed_rules, estimate_rules
+from amp_rewrite.values.magnitudes import estimate as e
 from amp_rewrite.values.magnitudes.estimate import Estimate, WeightRows, mixed, of_bounds
 from amp_rewrite.values.sweep import Sweep, rules_of
 
@@ -64,6 +67,7 @@ class Estimates(Sweep[Estimate | None]):
         self._rows: dict[tuple[int, Layout], WeightRows | None] = {}
         self._alike = [called.op_type == "Split" for called in self.flat.operators]
         self._rules, self._holds_graphs = rules_of(self.flat, _RULES)
+        self._sums = [inner_sum(called) for called in self.flat.operators]
 
     def __getitem__(self, value: int) -> Estimate | None:
         """Return the estimate of a value, or None."""
@@ -118,6 +122,15 @@ class Estimates(Sweep[Estimate | None]):
                 self._found[case] = self._clamped(outputs[0], result)
             for value in outputs if self._alike[operator] else outputs[:1]:
                 known[value] = self._found[case]
+            inside = self._sums[operator]
+            if inside is not None and len(outputs) > inside.output:
+                total = self.total(terms_of(self.flat, node, inside))
+                known[outputs[inside.output]] = self._clamped(outputs[inside.output], total)
+
+    def total(self, terms: Iterable[int]) -> Estimate | None:
+        """Return the estimate of a sum of those terms of which something is known."""
+        known = [found for found in (self[term] for term in terms) if found is not None]
+        return reduce(e.add, known) if known else None
 
     def learn(self, value: int, found: Estimate | None) -> None:
         """Take note of an estimate that no rule makes."""

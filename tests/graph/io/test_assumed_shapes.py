@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -15,6 +17,7 @@ from amp_rewrite.graph.io.assumed_shapes import BATCH, LENGTH, assumed_elements,
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.io.read_object import read_object
 from amp_rewrite.graph.keys import BATCH_KEY
+from amp_rewrite.rewriting.read_source import read_source
 
 
 def shapes(flat: FlatGraph) -> dict[str, list[int | None]]:
@@ -129,3 +132,41 @@ def test_weights_say_how_large_an_unknown_product_is() -> None:
     proto = model(text, table=np.ones((99, 8), np.float32), w=np.ones((8, 16), np.float32))
     found = elements(read_flat(proto))
     assert (found["h"], found["y"]) == (4 * 8, 4 * 16)
+
+
+def test_constants_of_functions_keep_their_numbers_when_they_are_inlined() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "own": 1]>'
+        "g (float[2,6] x) => (float[a,b] y) <int64[1] two = {2}> { y = own.f(x, two) }"
+        '<domain: "own", opset_import: ["": 17]> f (i, n) => (o) {'
+        "c = Constant<value = int64[1] {3}>() q = Mul(c, n) r = Concat<axis = 0>(n, q)"
+        " o = Reshape(i, r) }"
+    )
+    found = shapes(read_source(proto, inline_functions=True))
+    assert found["y"] == [2, 6]
+
+
+def test_no_file_of_the_current_folder_is_read_for_a_constant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data of a Constant lie in a file beside the model, which is not the current folder."""
+    proto = parse("g (float[2,6] x) => (float[a,b] y) { y = Identity(x) }")
+    del proto.graph.node[:]
+    make = onnx.helper.make_node
+    tensor = numpy_helper.from_array(np.array([3, 4]), "c")
+    constant = make("Constant", [], ["c"], value=tensor)
+    held = constant.attribute[0].t
+    held.ClearField("raw_data")
+    held.data_location = onnx.TensorProto.EXTERNAL
+    held.external_data.add(key="location", value="c.bin")
+    proto.graph.node.extend(
+        [constant, make("Mul", ["c", "one"], ["r"]), make("Reshape", ["x", "r"], ["y"])]
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([1, 1]), "one"))
+    model_folder, current = tmp_path / "model", tmp_path / "current"
+    for folder, numbers in ((model_folder, [3, 4]), (current, [6, 2])):
+        folder.mkdir()
+        (folder / "c.bin").write_bytes(np.array(numbers).tobytes())
+    (model_folder / "m.onnx").write_bytes(proto.SerializeToString())
+    monkeypatch.chdir(current)
+    assert shapes(read_flat(model_folder / "m.onnx"))["y"] == [3, 4]

@@ -31,6 +31,11 @@ class KeepInRange:
             for vertex in _ends(context, value):
                 if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
                     marks.setdefault(vertex, mark)
+        for node, beyond in context.values.beyond_inside.items():
+            mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
+            for vertex in context.type_graph.vertices_of(node):
+                if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
+                    marks.setdefault(vertex, mark)
         return painting.with_marks(marks)
 
 
