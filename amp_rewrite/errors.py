@@ -124,6 +124,23 @@ class VerdictError(AmpError):
         )
 
 
+class UnloadableError(VerdictError):
+    """ONNX Runtime does not load a file that was made, or ends with its process; it is not written.
+
+    Attributes:
+        conversion: What was made.
+    """
+
+    def __init__(self, said: str, conversion: Any) -> None:
+        """Keep what was made, and say what ONNX Runtime said."""
+        self.conversion = conversion
+        AmpError.__init__(
+            self,
+            said,
+            remedy="nothing was written; --write-failed or write_failed=True insists on it",
+        )
+
+
 class RunError(AmpError):
     """An engine, ONNX Runtime for example, cannot load or run a model."""
 

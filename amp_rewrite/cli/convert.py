@@ -17,7 +17,6 @@ from amp_rewrite.cli.streams import STREAM, shown
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.file_conversion import Asked, FileConversion, convert_file
-from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
@@ -149,7 +148,7 @@ def convert(
         found = done.report(lengths, explain_casts=explain_casts) if is_read else None
         written = not dry_run and done.is_written
         if written:
-            _save(done.result, output, progress, annotate=annotate)
+            _save(done, output, progress, annotate=annotate)
         if html is not None and found is not None:
             progress("writing the page")
             with _telling(output, written=written):
@@ -194,11 +193,11 @@ def _telling(output: Path, *, written: bool) -> Generator[None]:
 
 
 def _save(
-    result: RewriteResult, output: Path, progress: Callable[..., None], *, annotate: bool
+    done: FileConversion, output: Path, progress: Callable[..., None], *, annotate: bool
 ) -> None:
     if annotate:
-        result.annotate()
-    result.save(output, progress=progress)
+        done.result.annotate()
+    done.save(output, progress)
 
 
 def _write_page(

@@ -25,7 +25,7 @@ from amp_rewrite.cli.common import (
 )
 from amp_rewrite.cli.ctrl_c import wait_for_imports
 from amp_rewrite.cli.help_examples import FIRST, epilog
-from amp_rewrite.errors import AmpError, OptionError, StrictError
+from amp_rewrite.errors import AmpError, OptionError, StrictError, UnloadableError
 
 app = typer.Typer(
     cls=Commands,
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> Any:
         if "--debug" in arguments:
             raise
         error_console().print(_one_line(error))
-        sys.exit(WRONG_USAGE if isinstance(error, OptionError) else FAILED)
+        sys.exit(_status(error))
     except KeyboardInterrupt:
         _say_interrupted()
         sys.exit(INTERRUPTED)
@@ -96,6 +96,13 @@ def main(arguments: list[str] | None = None) -> Any:
         if leaving.code == INTERRUPTED:
             _say_interrupted()
         raise
+
+
+def _status(error: Exception) -> int:
+    """Return the exit status of an error."""
+    if isinstance(error, UnloadableError):
+        return NOT_STRICT
+    return WRONG_USAGE if isinstance(error, OptionError) else FAILED
 
 
 def _one_line(error: Exception) -> str:

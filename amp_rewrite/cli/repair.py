@@ -15,7 +15,6 @@ from amp_rewrite.cli.streams import shown
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.numerics.compare.verify_report import MADE_UP
 from amp_rewrite.numerics.folders import repair_folder
 from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
@@ -134,7 +133,7 @@ def _saved(
 
 def _status(made: Repair, refused: VerdictError | None) -> int:
     """Return the exit status: data showed that it fails, or it is unsafe as far as is known."""
-    asked = made.verification is not None and not made.verification.data.startswith(MADE_UP)
+    asked = made.verification is not None and not made.verification.is_made_up
     return common.FAILED if refused is None and asked and not made.passes else common.NOT_STRICT
 
 
@@ -150,7 +149,7 @@ def _check_verdict(data: list[Path] | None, rtol: float | None, *, verify: bool)
 def _print(made: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:
     out = common.console()
     if refused is not None:
-        out.print(f"does not load: {refused.found}")
+        out.print(f"does not load: {refused.what}")
     for line in made.to_text().splitlines():
         out.print(line)
     if written:

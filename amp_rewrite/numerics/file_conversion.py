@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, AmpWarning, OptionError, RuntimeMissingError, StrictError
+from amp_rewrite.graph.io.judged_file import judged_by
+from amp_rewrite.graph.io.model_files import Path as PathLike
+from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.kernels.rounding_table import FACTOR, of_target
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
@@ -119,6 +122,22 @@ class FileConversion:
         from amp_rewrite.numerics.raise_opset import with_gain
 
         return with_gain(self.raised, found, self.model, self.result.options)
+
+    def save(self, path: PathLike, progress: Writing | None = None) -> None:
+        """Write the result; if there is a verdict, ONNX Runtime has to load the file first.
+
+        Raises:
+            UnloadableError: It does not load; nothing was written.
+            SaveError: It cannot be written; no new file is left behind.
+        """
+        if self.made is None:
+            self.result.save(path, progress=progress)
+            return
+        from amp_rewrite.numerics.load_judge import LoadJudge  # most conversions only rewrite
+
+        target = self.result.options.chosen_target
+        with judged_by(LoadJudge(self.made, target, insists=self.asked.write_failed)):
+            self.result.save(path, progress=progress)
 
     @property
     def source(self) -> Source:

@@ -246,7 +246,7 @@ def _converted(
     state: State = "refused" if not done.holds else "changed" if result.changed else "unchanged"
     found = report.to_dict() if made is None else made.to_dict(report)
     ends = Ends.of(result.flat, result.plan)
-    save = result.save if done.is_written else None
+    save = done.save if done.is_written else None
     return Done(state, headline(report.precision, report.summary), tuple(lines), found, ends, save)
 
 

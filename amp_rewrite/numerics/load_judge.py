@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.errors import VerdictError
+from amp_rewrite.errors import UnloadableError
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult, isolated_load
 
 
@@ -25,8 +25,8 @@ class LoadJudge:
         """Load a file in a process of its own.
 
         Raises:
-            VerdictError: It does not load.
+            UnloadableError: It does not load.
         """
         self.result = isolated_load(path)
         if self.result.fails(self._target) and not self._insists:
-            raise VerdictError((self.result.said,), self._made)
+            raise UnloadableError(self.result.said, self._made)

@@ -16,7 +16,6 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.model_files import Progress as Writing
-from amp_rewrite.numerics.compare.verify_report import MADE_UP
 from amp_rewrite.numerics.load_judge import LoadJudge
 from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
@@ -143,7 +142,9 @@ class Repair:
         report = self.verification
         first = f": {report.failures[0]}" if report.failures else ""
         found = f"{report.verdict} on {counted(report.feeds, 'feed')} ({report.data}){first}"
-        if self.passes or not report.data.startswith(MADE_UP):
+        if self.passes and report.is_made_up:
+            return report.verdict
+        if self.passes or not report.is_made_up:
             return found
         return f"unsafe: give --data; {found}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -25,13 +24,13 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, other_low
 from amp_rewrite.rewriting.read_source import read_source
+from amp_rewrite.runtimes.ort.isolated_load import load_of_file
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.compare.verify_report import VerifyReport
     from amp_rewrite.numerics.inputs.batches import Data
     from amp_rewrite.rewriting.widen import WideForm
-    from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
 Progress = Callable[[str], None]
 
@@ -81,7 +80,7 @@ def check(
     flat = mended.flat
     odd = odd_types(mended.odd)
     low = low_of(flat)
-    loading = _loaded(model) if run else None
+    loading = load_of_file(model) if run else None
     if low is None:
         found = replace(_of_float32(flat, for_model(chosen, flat)), is_run=run, loading=loading)
         return replace(found, computes=found.precision, dangers=odd) if odd else found
@@ -96,13 +95,6 @@ def check(
     found = _of_low(form, result, low, shown)
     unjudged, every = other_low(flat, low), (*odd, *found.dangers)
     return replace(found, dangers=every, unjudged=unjudged, is_run=run, loading=loading)
-
-
-def _loaded(model: Source) -> LoadResult | None:
-    """Return what ONNX Runtime makes of a file; None of what is none."""
-    from amp_rewrite.runtimes.ort.isolated_load import isolated_load
-
-    return isolated_load(os.fsdecode(model)) if isinstance(model, str | os.PathLike) else None
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:

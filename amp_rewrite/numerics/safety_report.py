@@ -89,7 +89,8 @@ class SafetyReport:
     @property
     def unrun(self) -> str | None:
         """Why a run showed nothing, as the float32 form is not finite either; None if it did."""
-        return None if self.run is None else self.run.uncompared
+        why = None if self.run is None else self.run.uncompared
+        return why if self.run is not None and why in self.run.failures else None
 
     @property
     def doubt(self) -> str | None:
@@ -140,7 +141,8 @@ class SafetyReport:
             return f"the rules found nothing {where}; not run"
         if self.refused is not None:
             return f"the rules found nothing {where}"
-        return f"safe {where}; {self.run.verdict} on {self.run.data}"
+        on = "" if self.run.is_made_up else f" on {self.run.data}"
+        return f"safe {where}; {self.run.verdict}{on}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -194,10 +196,11 @@ def print_safety(report: SafetyReport, console: Console) -> None:
         for failure in report.failures:
             console.print(f"  shown: {failure}")
         for line in report.run.notes():
-            console.print(f"  {line}")
+            if line != report.run.control_line:  # the weights are those of the form
+                console.print(f"  {line}")
     for line in danger_lines(report.dangers, report.precision):
         console.print(f"  flagged: {line}")
-    if report.loading is not None and report.loading.said:
+    if report.loading is not None and report.loading.said and report.refused is None:
         console.print(report.loading.said)
     console.print(report.verdict, style="green" if report.ok else "red")
 

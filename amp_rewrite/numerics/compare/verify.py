@@ -33,6 +33,7 @@ from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges as parsed_ranges
 from amp_rewrite.runtimes.engines import check_provider
+from amp_rewrite.runtimes.ort.isolated_load import load_of_file
 from amp_rewrite.runtimes.ort.providers import has_provider
 from amp_rewrite.targets import CUDA
 
@@ -128,7 +129,8 @@ def verify(
     inside = intermediates or stress is True or (stress is None and data is None)
     run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
     run.device(device_providers(providers), asked=providers is not None)
-    return verified(
+    loading = load_of_file(rewritten)
+    report = verified(
         run,
         data,
         seed=seed,
@@ -138,6 +140,9 @@ def verify(
         intermediates=intermediates,
         progress=progress or _silent,
     )
+    if loading is None or not loading.fails(kernels):
+        return report
+    return replace(report, refused=loading.said)
 
 
 def _target(

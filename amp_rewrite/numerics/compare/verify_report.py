@@ -178,6 +178,8 @@ class VerifyReport:
             in float32; empty if no weight is low, or the model does not run so.
         moves: How far the original's outputs move in float32 where its inputs move by one part in a
             million; empty if no input can be moved.
+        refused: Why ONNX Runtime does not load the rewritten model's file; None if it does, or if
+            the model came as an object.
     """
 
     precision: str
@@ -194,6 +196,7 @@ class VerifyReport:
     control: tuple[OutputComparison, ...] = ()
     moves: tuple[OutputComparison, ...] = ()
     target: str = targets.DEFAULT
+    refused: str | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -219,7 +222,7 @@ class VerifyReport:
     def verdict(self) -> str:
         """Whether it holds, in a few words, or why that is not known."""
         if self.failures:
-            return "does not hold"
+            return "does not hold" if self.refused is None else f"{self.refused}; does not hold"
         if self.compared and not self.has_outputs:
             return "holds on stress inputs; on the others nothing was compared"
         return self.uncompared or f"holds{self._on_what}{self._against_itself}"
@@ -278,6 +281,7 @@ class VerifyReport:
         control = {output.name: output for output in self.control}
         if (
             not failed
+            or self.refused is not None
             or self._failures_elsewhere()
             or not all(
                 o.name in control and is_as_far(o, control[o.name], self.tolerances) for o in failed
@@ -292,8 +296,9 @@ class VerifyReport:
     @property
     def failures(self) -> tuple[str, ...]:
         """What does not hold, one line each."""
+        refused = () if self.refused is None else (self.refused,)
         lines = [failure_of(output) for output in self.outputs if not output.ok]
-        return (*lines, *self._failures_elsewhere())
+        return (*refused, *lines, *self._failures_elsewhere())
 
     def _failures_elsewhere(self) -> tuple[str, ...]:
         """Return what does not hold besides the outputs: values inside, stress, a device."""
@@ -484,6 +489,8 @@ def _far(output: OutputComparison) -> str:
 
 def print_verify(report: VerifyReport, console: Console) -> None:
     """Print a report on a console."""
+    if report.refused is not None:
+        console.print(report.refused)
     console.print(report.header)
     console.print(report.test)
     _print_outputs(report.outputs, console)

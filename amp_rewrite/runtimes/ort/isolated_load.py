@@ -136,6 +136,14 @@ def isolated_load(model: str | os.PathLike[str] | ir.Model, seconds: float = SEC
         return _load_file(str(path), seconds)
 
 
+def load_of_file(given: object) -> LoadResult | None:
+    """Return what ONNX Runtime makes of what a user gave as a model if it is a file, else None."""
+    if not isinstance(given, str | os.PathLike):
+        return None
+    path: str | bytes = os.fspath(given)
+    return isolated_load(os.fsdecode(path))
+
+
 class _Owner:
     """What a temporary file belongs to."""
 

@@ -1,0 +1,90 @@
+"""What ONNX Runtime does not load is not called right, and is not written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from rewrite_text import parse
+
+import amp_rewrite as amp
+from amp_rewrite.cli.common import DONE, FAILED, NOT_STRICT
+from amp_rewrite.cli.main import main
+from amp_rewrite.runtimes.ort import isolated_load
+
+SAID = "onnxruntime 1.2 ends with a segmentation fault (SIGSEGV) when it loads the file"
+TEXT = "g (float[N,4] x, float[4,4] w) => (float[N,4] y) { y = MatMul(x, w) }"
+
+
+def run(*words: object) -> int:
+    """Run a command; return its exit status."""
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    return int(left.value.code or 0)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Return a float32 file and a float16 one, which end whatever process loads them."""
+    wide, low = tmp_path / "wide.onnx", tmp_path / "low.onnx"
+    onnx.save(parse(TEXT), wide)
+    amp.save(amp.rewrite(wide, keep_io_types=False).model, low)
+    monkeypatch.setattr(
+        isolated_load, "_run_apart", lambda path, seconds: (-11, "onnxruntime 1.2\n")
+    )
+    return wide, low
+
+
+def test_verify_begins_with_what_the_runtime_said(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide, low = files
+    report = amp.verify(wide, low, stress=False)
+    assert not report.ok
+    assert report.failures == (SAID,)
+    assert report.verdict.startswith(SAID)
+    assert report.doubt is None
+    assert json.loads(report.to_json())["refused"] == SAID
+    assert amp.verify(wide, amp.load(low), stress=False).ok  # which is no file
+    assert run("verify", wide, low, "--no-stress") == FAILED
+    assert capsys.readouterr().out.startswith(SAID)
+
+
+def test_check_begins_with_it_and_calls_nothing_safe(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in files:
+        report = amp.check(file, stress=False)
+        assert not report.ok
+        assert report.verdict.startswith(SAID)
+        assert "safe" not in report.verdict
+        assert run("check", file, "--no-stress") == NOT_STRICT
+        assert "safe" not in capsys.readouterr().out
+        assert "safe" not in amp.check(file, run=False).verdict
+
+
+def test_convert_writes_such_a_file_only_if_it_is_told_to(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide, _ = files
+    out = wide.with_name("out.onnx")
+    assert run("convert", wide, "-o", out, "--verify") == NOT_STRICT
+    assert SAID in capsys.readouterr().err
+    assert not out.exists()
+    assert run("convert", wide, "-o", out, "--verify", "--write-failed") == DONE
+    assert out.exists()
+
+
+@pytest.mark.parametrize(("target", "ok"), [("cpu", False), ("cuda", True)])
+def test_a_kernel_that_the_cpu_lacks_speaks_against_a_file_for_the_cpu(
+    target: str, ok: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "bf.onnx"
+    text = "g (bfloat16[N,4] x, bfloat16[4,4] w) => (bfloat16[N,4] y) { y = MatMul(x, w) }"
+    onnx.save(parse(text), path)
+    report = amp.check(path, stress=False, target=target)
+    assert report.ok is ok
+    assert ("Could not find an implementation for MatMul" in report.verdict) is not ok
+    assert "Could not find an implementation for MatMul" in report.to_text()
