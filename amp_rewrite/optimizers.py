@@ -15,17 +15,8 @@ from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.parameter_groups import ParameterGroup, ParameterGroups
 from amp_rewrite.training.optimizers.registry import (
     NAMES,
-    SGD,
-    AdadeltaOptimizer,
-    AdagradOptimizer,
-    AdamOptimizer,
     AdamWOptimizer,
-    GradientDescentOptimizer,
-    Lamb,
     LAMBOptimizer,
-    MomentumOptimizer,
-    RMSprop,
-    RMSPropOptimizer,
     get,
     register,
 )
@@ -37,13 +28,25 @@ from amp_rewrite.training.optimizers.rules.gradient_descent import (
     GradientDescent,
     GradientDescentRule,
 )
+from amp_rewrite.training.optimizers.rules.keras import SGD, Lamb, RMSprop
 from amp_rewrite.training.optimizers.rules.lamb import LAMB, LAMBRule
 from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule
 from amp_rewrite.training.optimizers.rules.rmsprop import CenteredRMSPropRule, RMSProp, RMSPropRule
+from amp_rewrite.training.optimizers.rules.tf1 import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
+    AdamOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
 from amp_rewrite.training.optimizers.schedules import (
     ConstantSchedule,
     CosineSchedule,
+    ExponentialDecay,
     LinearWarmUp,
+    PiecewiseConstantDecay,
+    PolynomialDecay,
     Schedule,
     StepSchedule,
 )
@@ -74,6 +77,7 @@ __all__ = [
     "CenteredRMSPropRule",
     "ConstantSchedule",
     "CosineSchedule",
+    "ExponentialDecay",
     "GradientDescent",
     "GradientDescentOptimizer",
     "GradientDescentRule",
@@ -91,6 +95,8 @@ __all__ = [
     "OptimizerWrapper",
     "ParameterGroup",
     "ParameterGroups",
+    "PiecewiseConstantDecay",
+    "PolynomialDecay",
     "RMSProp",
     "RMSPropOptimizer",
     "RMSPropRule",

@@ -80,12 +80,11 @@ def record_types(model: ir.Model) -> None:
 
 def _record(model: ir.Model) -> None:
     follow = not _has_long_vector(model)
-    infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=follow)
-    infer(model)
+    _infer(model, follow=follow)
     while settle_ceil_mode(model):
-        infer(model)
+        _infer(model, follow=follow)
     while settle_loop_shapes(model):
-        infer(model)
+        _infer(model, follow=follow)
     for value, type_ in infer_types(model).items():
         if value.type is None:
             value.type = elements.to_ir(type_)
@@ -94,6 +93,18 @@ def _record(model: ir.Model) -> None:
             # What inference over the whole model left open may follow node by node.
             with contextlib.suppress(GradientError):
                 annotate(node, model.graph.opset_imports)
+
+
+def _infer(model: ir.Model, *, follow: bool) -> None:
+    """Infer types and shapes; `follow` follows small data, such as shapes, through the nodes.
+
+    Initializers keep their order: the pass of onnx_ir 1.1.0 puts those above 1,000 bytes last.
+    """
+    initializers = model.graph.initializers
+    order = list(initializers)
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=follow)(model)
+    for name in order:
+        initializers[name] = initializers.pop(name)
 
 
 def _has_long_vector(model: ir.Model) -> bool:
@@ -105,7 +116,7 @@ def _has_long_vector(model: ir.Model) -> bool:
     """
     if not any(math.prod(n for n in dims if isinstance(n, int)) > _LONG for dims in _dims(model)):
         return False
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
+    _infer(model, follow=False)
     return any(len(d) == 1 and isinstance(d[0], int) and d[0] > _LONG for d in _dims(model))
 
 

@@ -23,6 +23,10 @@ ROLES = SCALE_ROLES
 """The roles of the states, in the order of the fields of LossScaleState."""
 
 
+_PRESENT = "loss_scale"
+"""What `TrainingSession.set` calls the present scale of one loss."""
+
+
 class LossScaleState(NamedTuple):
     """What a loss scale remembers from one step to the next: scalars."""
 
@@ -91,6 +95,12 @@ class LossScale(ABC):
         known = list(self._states.values())
         return float(known[-1].current_loss_scale.read()) if known else self.initial
 
+    @property
+    def good_steps(self) -> int:
+        """The present number of finite steps since the scale changed; 0 before there is a step."""
+        known = list(self._states.values())
+        return int(known[-1].good_steps.read()) if known else 0
+
     @cached_property
     def _states(self) -> dict[TrainingGraph, LossScaleState]:
         """The states in each training graph."""
@@ -114,8 +124,12 @@ class LossScale(ABC):
             raise LossScaleValueError(
                 f"{name} is part of the step, which has been built",
                 where=type(self).__name__,
-                remedy="make another loss scale and step; TrainingSession.set changes the present "
-                "scale between steps",
+                remedy="make another loss scale, optimizer and step"
+                + (
+                    f", or set the present scale: session.set({_PRESENT!r}, number)"
+                    if self.checks
+                    else ""
+                ),
             )
         super().__setattr__(name, value)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
-from amp_rewrite.errors import LossScaleValueError
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.keys import SCALED_KEY
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.loss_scaling.finite import finite_and_norm
@@ -17,6 +17,7 @@ from amp_rewrite.training.loss_scaling.gradients import (
     unscaled,
     without_repeated_indices,
 )
+from amp_rewrite.training.loss_scaling.growing_form import GrowingForm, only_one
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
 from amp_rewrite.training.loss_scaling.scaling_optimizer import (
     ScalingOptimizer,
@@ -31,6 +32,7 @@ from amp_rewrite.training.loss_scaling.skipped_step import (
     skipped_unless_finite,
 )
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers import keras_arguments, registry
 from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.compute_gradients import (
@@ -39,6 +41,7 @@ from amp_rewrite.training.optimizers.compute_gradients import (
     check_grad_loss,
     check_loss,
 )
+from amp_rewrite.training.optimizers.config import arguments, custom_classes, mapping
 from amp_rewrite.training.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
@@ -59,29 +62,92 @@ class LossScaleOptimizer(ScalingOptimizer):
     With a FixedLossScale nothing is checked: every step is applied, and the fetch `grads_finite` is
     always true.
 
+    It has two forms. The experimental one of TensorFlow is `LossScaleOptimizer(optimizer,
+    loss_scale)`, whose optimizer may not clip. That of TensorFlow 2.4 to Keras 3 names
+    `inner_optimizer=`, `dynamic=`, `initial_scale=` or `dynamic_growth_steps=`, or has True or
+    False in the second place; its optimizer may clip, which is done to unscaled gradients, after
+    the finite check.
+
     Every other attribute is that of the wrapped optimizer.
     """
 
     _scales_argument = "loss_scale"
 
     def __init__(
-        self, optimizer: Optimizer, loss_scale: Any = "dynamic", *, conditional: str = "if"
+        self,
+        optimizer: Optimizer | None = None,
+        loss_scale: Any = None,
+        *,
+        conditional: str = "if",
+        inner_optimizer: Optimizer | None = None,
+        dynamic: bool | None = None,
+        initial_scale: float | None = None,
+        dynamic_growth_steps: int | None = None,
+        name: str | None = None,
     ) -> None:
         """Wrap an optimizer.
 
         Args:
-            optimizer: Any optimizer that does not clip gradients itself.
-            loss_scale: A LossScale, or what `loss_scaling.get` takes. Optimizers that are given one
-                LossScale share its present value.
+            optimizer: Any optimizer; in the experimental form one that does not clip gradients
+                itself.
+            loss_scale: A LossScale, or what `loss_scaling.get` takes; by default "dynamic".
+                Optimizers that are given one LossScale share its present value. True or False is
+                `dynamic`.
             conditional: "if" puts the update into the then-branch of one If; "select" adds a Where
                 per state tensor and holds no control flow, which CUDA graphs need.
+            inner_optimizer: The same as `optimizer`, in the form of TensorFlow 2.4.
+            dynamic: Whether the scale follows the gradients; False needs an `initial_scale`, which
+                every step has then.
+            initial_scale: The scale of the first step; by default 2^15.
+            dynamic_growth_steps: How many finite steps it takes to grow; by default 2000.
+            name: The optimizer's name; by default that of the optimizer inside.
 
         Raises:
-            LossScaleValueError: The optimizer cannot be wrapped, or there is no loss scale.
+            LossScaleValueError: The optimizer cannot be wrapped, there is no loss scale, or
+                arguments exclude each other.
             OptionError: `conditional` is neither.
         """
-        super().__init__(optimizer, conditional)
-        self._loss_scale = check_scale(get(loss_scale))
+        if isinstance(loss_scale, bool) and dynamic is None:
+            loss_scale, dynamic = None, loss_scale
+        form = GrowingForm(dynamic, initial_scale, dynamic_growth_steps)
+        named = form.is_asked_for or inner_optimizer is not None
+        wrapped = only_one(optimizer, inner_optimizer)
+        super().__init__(wrapped, conditional, clips=named)
+        if named and loss_scale is not None:
+            raise LossScaleValueError(
+                "two ways to say the loss scale",
+                where="LossScaleOptimizer",
+                found=f"loss_scale={loss_scale!r} beside arguments of TensorFlow 2.4's form",
+                remedy="pass dynamic, initial_scale and dynamic_growth_steps, or loss_scale",
+            )
+        chosen = "dynamic" if loss_scale is None else get(loss_scale)
+        self._loss_scale = form.loss_scale() if named else check_scale(get(chosen))
+        self._name = None if name is None else check.optimizer_name(name)
+
+    @property
+    def name(self) -> str:
+        """The name that it was given, or that of the optimizer inside."""
+        return self.inner_optimizer.get_name() if self._name is None else self._name
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the loss scale follows the gradients."""
+        return self.loss_scale.checks
+
+    @property
+    def initial_scale(self) -> float:
+        """The loss scale of the first step."""
+        return self.loss_scale.initial
+
+    @property
+    def dynamic_growth_steps(self) -> int | None:
+        """How many finite steps it takes for the scale to grow; None if it does not."""
+        return getattr(self.loss_scale, "increment_period", None)
+
+    @property
+    def dynamic_counter(self) -> int | None:
+        """How many finite steps there were since the scale changed; None if it does not change."""
+        return self.loss_scale.good_steps if self.dynamic else None
 
     @property
     def loss_scale(self) -> LossScale:
@@ -113,6 +179,10 @@ class LossScaleOptimizer(ScalingOptimizer):
         scaled = b.mul(value.value, b.cast_like(scale, value.value))
         scaled.meta[SCALED_KEY] = value.value
         return GraphValue(value.graph, scaled)
+
+    def scale_loss(self, loss: Loss) -> Any:
+        """Return the loss times the loss scale: Keras 3's name for `get_scaled_loss`."""
+        return self.get_scaled_loss(loss)
 
     def get_unscaled_gradients(self, grads: Iterable[Gradient]) -> list[Any]:
         """Return gradients times the reciprocal of the loss scale, in float32; None stays None.
@@ -168,7 +238,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         graph, pairs = check_pairs(grads_and_vars)
         b = builder_in(graph)
         losses = [ScaledLoss(self.loss_scale, self._values(graph))]
-        inner = check_wrapped(self.inner_optimizer)
+        inner = check_wrapped(self.inner_optimizer, clips=self._clips)
         pairs, factor = multiplied_for(inner, b, graph, pairs)
         if not self.loss_scale.checks:
             return always_applied(b, self._applied(pairs, global_step, name, factor), losses)
@@ -197,11 +267,46 @@ class LossScaleOptimizer(ScalingOptimizer):
         return self.get_unscaled_gradients(scaled)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what `from_config` makes an optimizer like this one from."""
+        """Return what `from_config` makes an optimizer like this one from.
+
+        The keys are the arguments of the form that it was made in.
+        """
+        config = super().get_config()
+        if not self._clips:
+            return {**config, "loss_scale": serialize(self.loss_scale)}
         return {
-            **super().get_config(),
-            "loss_scale": serialize(self.loss_scale),
+            "inner_optimizer": config.pop(self.inner_argument),
+            **config,
+            "dynamic": self.dynamic,
+            "initial_scale": self.initial_scale,
+            "dynamic_growth_steps": self.dynamic_growth_steps,
+            "name": self._name,
         }
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned, here or in Keras.
+
+        Args:
+            config: Is not changed.
+            custom_objects: See `ScalingOptimizer.from_config`.
+
+        Raises:
+            OptimizerValueError: The class of the inner optimizer is unknown.
+            LossScaleValueError: The class of a loss scale is unknown.
+            LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
+        """
+        given = mapping(keras_arguments.flat(config), cls.__name__, LossScaleTypeError)
+        if "inner_optimizer" not in given:
+            return super().from_config(given, custom_objects)
+        keras_arguments.take_settings(cls.__name__, given)
+        given = {key: value for key, value in given.items() if value is not None}
+        given = arguments(cls, given, LossScaleTypeError)
+        custom = custom_classes(custom_objects, LossScaleTypeError)
+        inner = registry.get(given.pop("inner_optimizer"), custom_objects=custom)
+        return cls(inner_optimizer=inner, **given)
 
     @classmethod
     def _scales_from(cls, given: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:

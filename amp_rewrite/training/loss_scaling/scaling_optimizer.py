@@ -29,10 +29,18 @@ class ScalingOptimizer(OptimizerWrapper):
     _scales_argument: ClassVar[str]
     """The argument of the constructor that is the loss scale, or are the loss scales."""
 
-    def __init__(self, optimizer: Optimizer, conditional: str) -> None:
-        """Wrap an optimizer; see `LossScaleOptimizer`."""
-        super().__init__(check_optimizer(optimizer))
+    def __init__(self, optimizer: Optimizer, conditional: str, *, clips: bool = False) -> None:
+        """Wrap an optimizer; see `LossScaleOptimizer`.
+
+        Args:
+            optimizer: The optimizer.
+            conditional: "if" or "select".
+            clips: Whether the optimizer inside may clip gradients, which it does after the finite
+                check, to unscaled gradients.
+        """
+        super().__init__(check_optimizer(optimizer, clips=clips))
         self._conditional = check_mode(conditional)
+        self._clips = clips
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute as `OptimizerWrapper` does; refuse a limit to clip gradients to.
@@ -41,6 +49,8 @@ class ScalingOptimizer(OptimizerWrapper):
             LossScaleValueError: It is one.
         """
         super().__setattr__(name, value)  # which refuses it once a step is built
+        if vars(self).get("_clips"):
+            return
         try:
             check_limit(self, name, value)
         except LossScaleValueError:
@@ -96,8 +106,8 @@ def builder_in(graph: TrainingGraph) -> Builder:
     return graph.scoped(_SCOPE, Part.LOSS_SCALE)
 
 
-def check_optimizer(optimizer: object) -> Optimizer:
-    """Return an optimizer that can be wrapped.
+def check_optimizer(optimizer: object, *, clips: bool = False) -> Optimizer:
+    """Return an optimizer that can be wrapped; `clips` lets it clip gradients.
 
     Raises:
         LossScaleValueError: It is not an optimizer; it or one inside it scales the loss already,
@@ -116,17 +126,21 @@ def check_optimizer(optimizer: object) -> Optimizer:
             where=optimizer.get_name(),
             remedy="wrap an optimizer once: enable_mixed_precision_graph_rewrite does it too",
         )
-    return check_wrapped(optimizer)
+    return check_wrapped(optimizer, clips=clips)
 
 
-def check_wrapped(optimizer: Optimizer) -> Optimizer:
+def check_wrapped(optimizer: Optimizer, *, clips: bool = False) -> Optimizer:
     """Return an optimizer that a loss scale can be put around, as it is now.
+
+    Args:
+        optimizer: The optimizer.
+        clips: Whether it may clip gradients.
 
     Raises:
         LossScaleValueError: It clips gradients; or it or one inside it is a collective that a loss
             scale would change.
     """
-    for key in LIMITS:
+    for key in () if clips else LIMITS:
         check_limit(optimizer, key, getattr(optimizer, key))
     inside: Optimizer | None = optimizer
     while inside is not None:
@@ -147,8 +161,9 @@ def check_limit(optimizer: Optimizer, name: str, value: object) -> None:
             f"LossScaleOptimizer does not support wrapping optimizers with a {name}",
             where=optimizer.get_name(),
             found=f"{name}={value}",
-            remedy="clip the unscaled gradients between compute_gradients and apply_gradients, "
-            "or with train-step --clip-norm",
+            remedy="pass it as inner_optimizer=, as in TensorFlow 2.4, which clips unscaled "
+            "gradients; or clip between compute_gradients and apply_gradients, or with "
+            "train-step --clip-norm",
         )
 
 

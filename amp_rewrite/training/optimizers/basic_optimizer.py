@@ -11,7 +11,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import gradient_options
+from amp_rewrite.training.optimizers import gradient_options, keras_arguments
 from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import (
     StepUpdates,
@@ -41,6 +41,7 @@ from amp_rewrite.training.optimizers.learning_rate import (
     MultipliedRate,
     Rate,
 )
+from amp_rewrite.training.optimizers.moving_average import Average, averaged
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList
 from amp_rewrite.training.optimizers.stored_states import NEAREST, Storage
 from amp_rewrite.training.optimizers.train_op import TrainOp
@@ -49,8 +50,8 @@ from amp_rewrite.training.optimizers.update_rule import Hyperparameter, NoRule, 
 KEYWORDS = (*LIMITS, "rounding", "slot_dtype")
 """What every optimizer takes by keyword, and a step is made of."""
 
-_ELSEWHERE = {"rho": "decay", "eps": "epsilon", "betas": "beta1", "nesterov": "use_nesterov"}
-"""What Keras and PyTorch call a hyperparameter -> its name here."""
+_ELSEWHERE = {"eps": "epsilon", "betas": "beta1"}
+"""What PyTorch calls a hyperparameter -> its name here."""
 
 
 class BasicOptimizer:
@@ -79,7 +80,7 @@ class BasicOptimizer:
         learning_rate: Rate = 0.01,
         rounding: str = NEAREST,
         slot_dtype: str = FLOAT32.name,
-        **clipping: Any,
+        **options: Any,
     ) -> None:
         """Name the optimizer and give it a rule; children have hyperparameters in front.
 
@@ -92,7 +93,8 @@ class BasicOptimizer:
             rounding: How float16 and bfloat16 variables are rounded: "nearest", "stochastic" or
                 "compensated"; see `Storage`.
             slot_dtype: What slots are stored in: "float32", "bfloat16" or "float16"; see `Storage`.
-            **clipping: See `Clipping`.
+            **options: See `Clipping`; and Keras's, see `KerasSettings`, and its spelling of the
+                hyperparameters (`beta_1`, `beta_2`, `rho`, `nesterov`).
 
         Raises:
             OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
@@ -101,8 +103,12 @@ class BasicOptimizer:
         check.optimizer_name(name)
         self._built = False
         self.use_locking = use_locking
-        self.rule = NoRule(owner=type(self).__name__) if rule is None else rule
-        limits = check_limits(name, Clipping(**clipping))
+        made = NoRule(owner=type(self).__name__) if rule is None else rule
+        self.rule = keras_arguments.renamed(name, made, options)
+        settings = keras_arguments.take_settings(name, options)
+        self.use_ema, self.ema_momentum = settings.use_ema, settings.ema_momentum
+        self.gradient_accumulation_steps = settings.gradient_accumulation_steps
+        limits = check_limits(name, Clipping(**options))
         self.clipnorm, self.clipvalue, self.global_clipnorm = limits
         storage = Storage(rounding, slot_dtype)
         self.rounding, self.slot_dtype = storage.rounding, storage.slot_dtype
@@ -120,6 +126,7 @@ class BasicOptimizer:
             OptimizerValueError: A step is built, which would not change; or the name is that of a
                 hyperparameter with a slip, or as it is called elsewhere.
         """
+        name = _ours(type(self), name)
         meant = None if hasattr(type(self), name) else _meant(type(self), name)
         if meant is not None:
             raise OptimizerValueError(
@@ -136,6 +143,13 @@ class BasicOptimizer:
             )
         super().__setattr__(name, self._checked(name, value))
 
+    def __getattr__(self, name: str) -> Any:
+        """Return a hyperparameter by the name that Keras has for it."""
+        ours = _ours(type(self), name)
+        if ours == name:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self, ours)
+
     def _checked(self, name: str, value: Any) -> Any:
         """Return the value of an attribute, which the constructor would take too.
 
@@ -148,6 +162,8 @@ class BasicOptimizer:
             check_limits(self.name, Clipping(**{**others, name: value}))
         elif name in ("rounding", "slot_dtype"):
             Storage(**{name: value})
+        elif name in keras_arguments.SETTINGS:
+            keras_arguments.KerasSettings(**{name: value})
         elif name == "rule" and not isinstance(value, UpdateRule):
             raise OptimizerTypeError(
                 "not a rule", where=name, found=repr(value), expected="an UpdateRule"
@@ -306,7 +322,10 @@ class BasicOptimizer:
         self._built = True
         for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
-        return train_op(step, given)
+        op = train_op(step, given)
+        if not self.use_ema:
+            return op
+        return averaged(op, Average(self.ema_momentum, warm_up=False, start=1))
 
     def get_slot(
         self, var: Variable, name: str | None = None, *, slot_name: str | None = None
@@ -422,13 +441,22 @@ class BasicOptimizer:
 
 def is_part(kind: type[BasicOptimizer], name: str) -> bool:
     """Return whether an attribute of a class of optimizers is built into steps."""
-    part = name == "rule" or name in KEYWORDS
+    part = name == "rule" or name in KEYWORDS or name in keras_arguments.SETTINGS
     return part or isinstance(getattr(kind, name, None), Hyperparameter)
+
+
+def _ours(kind: type[BasicOptimizer], name: str) -> str:
+    """Return the hyperparameter that Keras has under a name, or the name."""
+    ours = keras_arguments.NAMES.get(name)
+    if ours is None or hasattr(kind, name) or not hasattr(kind, ours):
+        return name
+    return ours
 
 
 def _meant(kind: type[BasicOptimizer], name: str) -> str | None:
     """Return the hyperparameter that a name denotes which a class of optimizers lacks, or None."""
-    known = {n.replace("_", ""): n for n in (*KEYWORDS, *dir(kind)) if is_part(kind, n)}
+    parts = (*KEYWORDS, *keras_arguments.SETTINGS, *dir(kind))
+    known = {n.replace("_", ""): n for n in parts if is_part(kind, n)}
     if name in known.values():
         return None
     meant = _ELSEWHERE.get(name, name)

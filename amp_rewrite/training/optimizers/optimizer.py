@@ -12,7 +12,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import schedules
+from amp_rewrite.training.optimizers import keras_arguments, schedules
 from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import check_pairs, check_step
 from amp_rewrite.training.optimizers.basic_optimizer import KEYWORDS, BasicOptimizer
@@ -49,6 +49,9 @@ class Optimizer(BasicOptimizer):
         global_clipnorm: See `Clipping`.
         rounding: See `Storage`.
         slot_dtype: See `Storage`.
+        use_ema: See `KerasSettings`; so for the next two.
+        ema_momentum: See `KerasSettings`.
+        gradient_accumulation_steps: See `KerasSettings`.
     """
 
     @property
@@ -76,7 +79,7 @@ class Optimizer(BasicOptimizer):
         name: str | None = None,
         grad_loss: GraphValue | None = None,
         *,
-        accumulate: int = 1,
+        accumulate: int | None = None,
         recompute: str | Iterable[Any] | None = None,
         **options: Unpack[GradientOptions],
     ) -> TrainOp:
@@ -90,7 +93,8 @@ class Optimizer(BasicOptimizer):
             name: See `apply_gradients`.
             grad_loss: See `compute_gradients`.
             accumulate: The mean of the gradients of so many batches makes one update, that of one
-                large batch; see `Accumulation` for how batches count.
+                large batch; see `Accumulation` for how batches count. None is the optimizer's
+                `gradient_accumulation_steps`, or 1.
             recompute: Which parts of the forward pass are computed again for the gradients instead
                 of being kept: "every 2 blocks", or names of nodes; see `amp_rewrite.recompute`.
             **options: See `compute_gradients`.
@@ -107,7 +111,10 @@ class Optimizer(BasicOptimizer):
         loss = called(loss)
         graph = loss.graph if isinstance(loss, GraphValue) else loss[0].graph
         check_step(graph, counter)
-        accumulation = Accumulation(accumulate, conditional=getattr(self, "conditional", "if"))
+        steps = self.gradient_accumulation_steps if accumulate is None else accumulate
+        accumulation = Accumulation(
+            1 if steps is None else steps, conditional=getattr(self, "conditional", "if")
+        )
         if recompute is not None:
             choose_recomputed(graph.model, recompute)
         pairs = self.compute_gradients(loss, var_list=var_list, grad_loss=grad_loss, **options)
@@ -217,6 +224,8 @@ class Optimizer(BasicOptimizer):
         for key, parameter in inspect.signature(type(self)).parameters.items():
             names = KEYWORDS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
+        settings = {name: getattr(self, name) for name in keras_arguments.SETTINGS}
+        config.update(keras_arguments.KerasSettings(**settings).changed())
         if isinstance(self.learning_rate, schedules.Schedule):
             config["learning_rate"] = self.learning_rate.get_config()
         return config
@@ -234,7 +243,7 @@ class Optimizer(BasicOptimizer):
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
-        given = arguments(cls, config, OptimizerTypeError)
+        given = arguments(cls, keras_arguments.flat(config), OptimizerTypeError)
         if isinstance(given.get("learning_rate"), Mapping):
             given["learning_rate"] = schedules.from_config(given["learning_rate"], custom_objects)
         return cls(**given)

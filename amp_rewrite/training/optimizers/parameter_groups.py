@@ -309,6 +309,13 @@ def check_plain(optimizer: object, where: str) -> Optimizer:
             found=type(optimizer).__name__,
             remedy=f"put the {type(optimizer).__name__} around ParameterGroups",
         )
+    if optimizer.use_ema:
+        raise OptimizerValueError(
+            "an optimizer in a group averages no weights",
+            where=where,
+            found="use_ema=True",
+            remedy="put WeightAverage around ParameterGroups",
+        )
     return optimizer
 
 

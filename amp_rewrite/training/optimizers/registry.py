@@ -6,56 +6,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.config import class_of, custom_classes, restore
-from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.rules.adadelta import Adadelta
 from amp_rewrite.training.optimizers.rules.adagrad import Adagrad
 from amp_rewrite.training.optimizers.rules.adam import Adam
 from amp_rewrite.training.optimizers.rules.adamw import AdamW
 from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
+from amp_rewrite.training.optimizers.rules.keras import SGD, RatedMomentum, RMSprop
 from amp_rewrite.training.optimizers.rules.lamb import LAMB
 from amp_rewrite.training.optimizers.rules.momentum import Momentum
 from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp
+from amp_rewrite.training.optimizers.rules.tf1 import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
+    AdamOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
 
-
-def SGD(  # noqa: N802 Keras's name, whose class is two classes here
-    learning_rate: Rate = 0.01,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    **options: Any,
-) -> GradientDescent | Momentum:
-    """Return what Keras calls SGD: GradientDescent, or Momentum if there is any.
-
-    Args:
-        learning_rate: A number or a schedule.
-        momentum: 0 is GradientDescent.
-        nesterov: Use Nesterov's momentum.
-        **options: `weight_decay`, `name`, `use_locking` and clipping.
-
-    Raises:
-        OptimizerValueError: A number is impossible, or nesterov without momentum.
-    """
-    momentum = check.number("momentum", momentum)
-    if check.flag("nesterov", nesterov) and not momentum:
-        raise OptimizerValueError(
-            "Nesterov's method needs a momentum", found=momentum, expected="a number above 0"
-        )
-    if not momentum:
-        return GradientDescent(learning_rate, **options)
-    return Momentum(learning_rate, momentum, nesterov, **options)
-
-
-GradientDescentOptimizer = GradientDescent
-MomentumOptimizer = Momentum
-AdagradOptimizer = Adagrad
-AdadeltaOptimizer = Adadelta
-RMSPropOptimizer = RMSprop = RMSProp
-AdamOptimizer = Adam
+LAMBOptimizer = LAMB
 AdamWOptimizer = AdamW
-Lamb = LAMBOptimizer = LAMB
 
 _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": SGD,
@@ -68,6 +40,19 @@ _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": AdamW,
     "lamb": LAMB,
 }
+_EXACT: dict[str, Callable[..., Optimizer]] = {
+    maker.__name__: maker
+    for maker in (
+        MomentumOptimizer,
+        AdagradOptimizer,
+        AdadeltaOptimizer,
+        RMSPropOptimizer,
+        AdamOptimizer,
+        RMSprop,
+        RatedMomentum,
+    )
+}
+"""Names of TensorFlow's forms, which `get` takes as they are written: "RMSprop" is Keras's."""
 NAMES = tuple(_MAKERS)
 """What `get` takes as a name, in lower case."""
 
@@ -93,7 +78,7 @@ def register(kind: type[Optimizer]) -> None:
             expected="a child of Optimizer",
         )
     name = kind.__name__
-    if name.lower() in _MAKERS or _registered(name) not in (kind, None):
+    if name.lower() in _MAKERS or name in _EXACT or _registered(name) not in (kind, None):
         raise OptimizerValueError(
             "another class of optimizers has this name",
             found=name,
@@ -137,10 +122,13 @@ def get(
             rate = schedules.from_config(arguments["learning_rate"], custom)
             arguments["learning_rate"] = rate
         identifier = identifier.get("class_name")
+    if isinstance(identifier, str) and identifier in _EXACT:
+        return _EXACT[identifier](**arguments)
     if not isinstance(identifier, str) or identifier.lower() not in _MAKERS:
         raise OptimizerValueError(
             "Could not interpret optimizer identifier",
             found=repr(identifier),
             expected=" or ".join(NAMES),
         )
-    return _MAKERS[identifier.lower()](**arguments)
+    maker = _MAKERS[identifier.lower()]
+    return restore(maker, arguments, custom) if isinstance(maker, type) else maker(**arguments)

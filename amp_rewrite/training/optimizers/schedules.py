@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Self
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
@@ -64,6 +66,7 @@ class Schedule(ABC):
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
         given = mapping(config, cls.__name__, OptimizerTypeError)
+        given = mapping(given.get("config", given), cls.__name__, OptimizerTypeError)
         given.pop("class_name", None)
         if isinstance(given.get("learning_rate"), Mapping):
             given["learning_rate"] = from_config(given["learning_rate"], custom_objects)
@@ -192,8 +195,140 @@ class LinearWarmUp(Schedule):
         return {**super().get_config(), "learning_rate": config}
 
 
+@dataclass(frozen=True)
+class ExponentialDecay(Schedule):
+    """initial_learning_rate * decay_rate ^ (step / decay_steps); staircase rounds the power down.
+
+    Keras's schedule (https://keras.io/api/optimizers/learning_rate_schedules/exponential_decay/),
+    and tf.compat.v1.train.exponential_decay.
+    """
+
+    initial_learning_rate: float
+    decay_steps: float
+    decay_rate: float
+    staircase: bool = False
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        check.number("initial_learning_rate", self.initial_learning_rate)
+        check.number("decay_steps", self.decay_steps, above=True)
+        check.number("decay_rate", self.decay_rate, above=True)
+        check.flag("staircase", self.staircase)
+
+    @property
+    def base(self) -> float:
+        """The learning rate of the first step."""
+        return self.initial_learning_rate
+
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return decay_rate ^ (step / decay_steps)."""
+        done = b.div(step, float(self.decay_steps))
+        return b.pow(self.decay_rate, b.op("Floor", done) if self.staircase else done)
+
+
+@dataclass(frozen=True)
+class PolynomialDecay(Schedule):
+    """From initial_learning_rate to end_learning_rate along a power, then constant.
+
+    (initial - end) * (1 - min(step, decay_steps) / decay_steps) ^ power + end; with cycle,
+    decay_steps is decay_steps * max(1, ceil(step / decay_steps)) instead of a limit of the step
+    (https://keras.io/api/optimizers/learning_rate_schedules/polynomial_decay/).
+    """
+
+    initial_learning_rate: float
+    decay_steps: float
+    end_learning_rate: float = 0.0001
+    power: float = 1.0
+    cycle: bool = False
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        check.number("initial_learning_rate", self.initial_learning_rate, above=True)
+        check.number("decay_steps", self.decay_steps, above=True)
+        check.number("end_learning_rate", self.end_learning_rate)
+        check.number("power", self.power)
+        check.flag("cycle", self.cycle)
+
+    @property
+    def base(self) -> float:
+        """The learning rate of the first step."""
+        return self.initial_learning_rate
+
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return the rate as a share of the initial one."""
+        length = float(self.decay_steps)
+        if self.cycle:
+            cycles = b.maximum(b.op("Ceil", b.div(step, length)), 1.0)
+            done = b.div(step, b.mul(cycles, length))
+        else:
+            done = b.div(b.minimum(step, length), length)
+        end = self.end_learning_rate / self.initial_learning_rate
+        left = b.maximum(b.sub(1.0, done), 0.0)
+        power = left if self.power == 1 else b.pow(left, self.power)
+        return b.add(b.mul(power, 1 - end), end)
+
+
+@dataclass(frozen=True)
+class PiecewiseConstantDecay(Schedule):
+    """values[0] up to step boundaries[0], then values[1] up to boundaries[1], and so on.
+
+    A boundary itself belongs to what is before it, as in Keras
+    (https://keras.io/api/optimizers/learning_rate_schedules/piecewise_constant_decay/).
+    """
+
+    boundaries: Sequence[float]
+    values: Sequence[float]
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and keep lists of numbers.
+
+        Raises:
+            OptimizerTypeError: One of them is not a list of numbers.
+            OptimizerValueError: There is not one value more than boundaries, or these do not grow.
+        """
+        for field in ("boundaries", "values"):
+            listed = check.listed(getattr(self, field), field)
+            object.__setattr__(self, field, [check.number(field, entry) for entry in listed])
+        if len(self.values) != len(self.boundaries) + 1:
+            raise OptimizerValueError(
+                "PiecewiseConstantDecay needs one value more than boundaries",
+                found=f"{len(self.boundaries)} boundaries and {len(self.values)} values",
+            )
+        if any(late <= early for early, late in pairwise(self.boundaries)):
+            raise OptimizerValueError("boundaries must grow", found=list(self.boundaries))
+
+    @property
+    def base(self) -> float:
+        """The learning rate of the first steps; the largest if that is 0."""
+        return self.values[0] or max(self.values)
+
+    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
+        """Return the value that holds, as a share of the base."""
+        share = b.constant(np.array(self._share(self.values[-1]), np.float32))
+        for boundary, value in zip(
+            reversed(self.boundaries), reversed(self.values[:-1]), strict=True
+        ):
+            share = b.where(b.less_or_equal(step, boundary), self._share(value), share)
+        return share
+
+    def _share(self, value: float) -> float:
+        return value / self.base if self.base else 0.0
+
+
 _SCHEDULES: dict[str, type[Schedule]] = {
-    kind.__name__: kind for kind in (ConstantSchedule, StepSchedule, CosineSchedule, LinearWarmUp)
+    kind.__name__: kind
+    for kind in (
+        ConstantSchedule,
+        StepSchedule,
+        CosineSchedule,
+        LinearWarmUp,
+        ExponentialDecay,
+        PolynomialDecay,
+        PiecewiseConstantDecay,
+    )
 }
 
 

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-import onnx_ir as ir
-
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.graph.part import Part
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.graph.training_graph import TRAINED_ROLES, State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.gradient import Gradient
+from amp_rewrite.training.optimizers.moving_average import Average, averaged
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
-
-AVERAGE, COUNT = "average", "averaged"
-"""The roles of the states: an average, and how many times was averaged."""
-
-_SCOPE = "average"
 
 
 class WeightAverage(OptimizerWrapper):
@@ -80,10 +70,12 @@ class WeightAverage(OptimizerWrapper):
                 remedy="put the LossScaleOptimizer around the WeightAverage",
             )
         super().__init__(optimizer)
-        self._decay = None if decay is None else check.number("decay", decay, high=1)
-        self._warm_up = check.flag("warm_up", warm_up)
-        self._start = check.whole("start", start, low=0)
-        self._every = check.whole("every", every, low=1)
+        self._average = Average(
+            None if decay is None else check.number("decay", decay, high=1),
+            warm_up=check.flag("warm_up", warm_up),
+            start=check.whole("start", start, low=0),
+            every=check.whole("every", every, low=1),
+        )
 
     def apply_reduced(
         self,
@@ -93,57 +85,8 @@ class WeightAverage(OptimizerWrapper):
     ) -> TrainOp:
         """Let the inner optimizer apply gradients, and average what it makes of the variables."""
         op = super().apply_reduced(grads_and_vars, global_step, name)
-        graph = op.graph
-        b = graph.scoped(_SCOPE, Part.UPDATE)
-        updated = [graph.states[name] for name in op.updates]
-        variables = [state for state in updated if state.role in TRAINED_ROLES]
-        averages = {v.name: _average_of(graph, v) for v in variables}
-        count = graph.state(COUNT, np.array(0, np.int64), COUNT)
-        assert op.global_step is not None, "an optimizer counts its steps"
-        share, following = self._share(b, op.updates[op.global_step], count.value)
-        updates = {**op.updates, count.name: following}
-        for name_, average in averages.items():
-            new = b.cast(op.updates[name_], average.dtype)
-            moved = b.mul(b.sub(new, average.value), b.cast(share, average.dtype))
-            updates[average.name] = b.shaped_like(b.add(average.value, moved), average.value)
-        names = {name_: average.name for name_, average in averages.items()}
-        return replace(op, updates=updates, averages={**op.averages, **names})
-
-    def _share(self, b: Builder, step: ir.Value, count: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Return the share of the variables in the averages after a step, and the next count.
-
-        Steps are counted from 1.
-        """
-        past = b.sub(b.cast(step, ir.DataType.INT64), self._start)
-        counts = b.greater_or_equal(past, 1)
-        if self._every > 1:
-            rest = b.sub(past, b.mul(b.div(past, self._every), self._every))
-            counts = b.logical_and(counts, b.equal(rest, 0))
-        done = b.cast(count, ir.DataType.FLOAT)
-        if self._decay is None:
-            share: ir.Value | float = b.reciprocal(b.add(done, 1.0))
-        elif self._warm_up:
-            growing = b.div(b.add(done, 1.0), b.add(done, 10.0))
-            share = b.sub(1.0, b.minimum(growing, self._decay))
-        else:
-            share = 1 - self._decay
-        waiting = b.where(b.greater_or_equal(past, 1), 0.0, b.constant(np.array(1, np.float32)))
-        chosen = b.where(counts, share, waiting)
-        return chosen, b.add(count, b.cast(counts, ir.DataType.INT64))
+        return averaged(op, self._average)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one."""
-        return {
-            **super().get_config(),
-            "decay": self._decay,
-            "warm_up": self._warm_up,
-            "start": self._start,
-            "every": self._every,
-        }
-
-
-def _average_of(graph: TrainingGraph, variable: State) -> State:
-    """Return a new state that begins with the value of a variable, in float32 at least."""
-    wide = np.dtype(np.float64 if variable.dtype.itemsize == 8 else np.float32)
-    initial = np.asarray(variable.read()).astype(wide)
-    return graph.state(f"{variable.name}/{AVERAGE}", initial, AVERAGE)
+        return {**super().get_config(), **asdict(self._average)}

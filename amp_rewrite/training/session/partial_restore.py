@@ -16,7 +16,7 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import AmpWarning, CheckpointError
 from amp_rewrite.graph import elements
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
-from amp_rewrite.training.optimizers.weight_average import COUNT
+from amp_rewrite.training.optimizers.moving_average import COUNT
 from amp_rewrite.training.session.checkpoint import check_fits
 from amp_rewrite.training.step.step_info import StateInfo
 

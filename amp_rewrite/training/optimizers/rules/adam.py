@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +15,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers import keras_arguments
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
@@ -97,8 +98,12 @@ class AdamRule(UpdateRule):
         first = b.sub(1.0, others[BETA1_POWER])
         second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
         rate = b.div(b.mul(b.cast(given.rate, ir.DataType.DOUBLE), second), first)
-        epsilon = b.mul(second, self.epsilon)
+        epsilon = self.scaled_epsilon(b, second)
         return AdamScalars(b.cast(rate, given.dtype), b.cast(epsilon, given.dtype))
+
+    def scaled_epsilon(self, b: Builder, second: ir.Value) -> ir.Value:
+        """Return what is added to sqrt(v): epsilon * sqrt(1 - beta2^t), float64, shape ()."""
+        return b.mul(second, self.epsilon)
 
     def direction(
         self, given: UpdateInput, slots: AdamSlots, epsilon: ir.Value
@@ -125,6 +130,22 @@ class AdamRule(UpdateRule):
         return b.sub(given.value, b.mul(direction, shared.rate)), new
 
 
+@dataclass(frozen=True, kw_only=True)
+class EpsilonHatAdamRule(AdamRule):
+    """Adam with the epsilon hat of the paper's section 2, as TensorFlow and Keras compute it.
+
+        w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
+
+    The same as `AdamRule` but for epsilon, which is not multiplied by sqrt(1 - beta2^t)
+    (https://www.tensorflow.org/api_docs/python/tf/raw_ops/ApplyAdam).
+    """
+
+    def scaled_epsilon(self, b: Builder, second: ir.Value) -> ir.Value:
+        """Return epsilon as it is: float64, shape ()."""
+        del second
+        return b.constant(np.array(self.epsilon))
+
+
 class Adam(Optimizer):
     """Adaptive moment estimation; see `AdamRule`.
 
@@ -133,6 +154,7 @@ class Adam(Optimizer):
         beta2: Decay of the second moment: at least 0, below 1.
         epsilon: Added to the root of the second moment; above 0.
         lazy: Let a sparse gradient change the touched rows only.
+        epsilon_hat: Use TensorFlow's and Keras's formula, see `EpsilonHatAdamRule`.
     """
 
     beta1 = Hyperparameter[float]()
@@ -150,11 +172,40 @@ class Adam(Optimizer):
         name: str = "Adam",
         *,
         lazy: bool = False,
+        epsilon_hat: bool = False,
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = AdamRule(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy=lazy)
+        kind = _kind(epsilon_hat)
+        rule = kind(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy=lazy)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
+
+    @property
+    def epsilon_hat(self) -> bool:
+        """Whether epsilon is added to sqrt(v) as it is."""
+        return isinstance(self.rule, EpsilonHatAdamRule)
+
+    @epsilon_hat.setter
+    def epsilon_hat(self, value: bool) -> None:
+        kind = _kind(value)
+        self.rule = kind(beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, lazy=self.lazy)
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return an optimizer made from what `get_config` returned; see `Optimizer.from_config`.
+
+        A configuration of Keras's, whose betas are `beta_1` and `beta_2`, makes Keras's formula.
+        """
+        given = keras_arguments.flat(config)
+        if isinstance(given, Mapping) and "beta_1" in given and cls is Adam:
+            given = {"epsilon_hat": True, **given}
+        return super().from_config(given, custom_objects)
+
+
+def _kind(epsilon_hat: object) -> type[AdamRule]:
+    return EpsilonHatAdamRule if check.flag("epsilon_hat", epsilon_hat) else AdamRule
 
 
 def _taken_out(decay: float) -> float:
@@ -206,8 +257,67 @@ class DecayingAdamRule(AdamRule):
         return bool(self.weight_decay) and not any(excluded)
 
 
+class ExcludedNames(tuple[str, ...]):  # noqa: SLOT001 a tuple can have no slots
+    """Regular expressions for names of variables whose weights do not decay."""
+
+    optimizer: DecayingAdam
+
+    @classmethod
+    def of(cls, optimizer: DecayingAdam, expressions: Iterable[str]) -> Self:
+        """Return the expressions of an optimizer."""
+        made = cls(expressions)
+        made.optimizer = optimizer
+        return made
+
+    def __call__(
+        self, var_list: Iterable[Any] | None = None, var_names: Iterable[str] | None = None
+    ) -> None:
+        """Add variables: Keras's `exclude_from_weight_decay`.
+
+        Args:
+            var_list: Variables: states, values or names.
+            var_names: Regular expressions; a variable in whose name one occurs does not decay.
+
+        Raises:
+            OptimizerTypeError: They are not lists.
+            OptimizerValueError: One is not a regular expression, or a step is built.
+        """
+        variables = () if var_list is None else check.listed(var_list, "variables")
+        names = [v if isinstance(v, str) else str(v.name) for v in variables]
+        exact = [f"^{re.escape(name)}$" for name in names]
+        added = _patterns("var_names", () if var_names is None else var_names)
+        self.optimizer.exclude_from_weight_decay = (*self, *exact, *added)
+
+
 class DecayingAdam(Adam):
-    """An optimizer with such a rule."""
+    """An optimizer with such a rule, which a child makes of Adam's."""
+
+    def _decaying(
+        self, kind: type[DecayingAdamRule], weight_decay: float, excluded: Iterable[str]
+    ) -> None:
+        """Put a rule with weight decay in the place of Adam's.
+
+        Raises:
+            OptimizerTypeError: The epsilon hat was asked for, which these rules have not.
+            OptimizerValueError: A hyperparameter is impossible.
+        """
+        if self.epsilon_hat:
+            raise OptimizerTypeError(
+                "unknown argument", where=type(self).__name__, found="epsilon_hat=True"
+            )
+        self.rule = kind(
+            **vars(self.rule), weight_decay=weight_decay, exclude_from_weight_decay=excluded
+        )
 
     weight_decay = Hyperparameter[float]()
-    exclude_from_weight_decay = Hyperparameter[tuple[str, ...]]()
+
+    @property
+    def exclude_from_weight_decay(self) -> ExcludedNames:
+        """The regular expressions; a call adds to them, as Keras's method does."""
+        assert isinstance(self.rule, DecayingAdamRule), "children are made with one"
+        return ExcludedNames.of(self, self.rule.exclude_from_weight_decay)
+
+    @exclude_from_weight_decay.setter
+    def exclude_from_weight_decay(self, value: Iterable[str]) -> None:
+        assert isinstance(self.rule, DecayingAdamRule), "children are made with one"
+        self.rule = replace(self.rule, exclude_from_weight_decay=value)
