@@ -135,8 +135,16 @@ class _Stack:
     about: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     last: tuple[str, str] | None = None
 
-    def include(self, source: _Source, extended_by: tuple[str, ...]) -> None:
-        """Apply a file after the one that it extends, each file once."""
+    def include(
+        self, source: _Source, extended_by: tuple[str, ...], where: str | None = None
+    ) -> None:
+        """Apply a file after the one that it extends, each file once.
+
+        Args:
+            source: The file.
+            extended_by: The files that extend it, the outermost first.
+            where: The file and line that name it; None if the caller did.
+        """
         if source.shown in extended_by:
             chain = " -> ".join((*extended_by, source.shown))
             self.problem(source.shown, "a list extends itself", chain, "no cycle")
@@ -150,13 +158,13 @@ class _Stack:
             parsed = self.parse(source.text(), source.shown)
         except (OSError, ValueError) as error:  # not text, or no file name
             remedy = "one of the built-in lists: " + ", ".join(builtin_names())
-            self.problem(
-                source.shown, "the list cannot be read", str(error), f"a file, or {remedy}"
-            )
+            at = source.shown if where is None else where
+            self.problem(at, "the list cannot be read", str(error), f"a file, or {remedy}")
             return
         if parsed.extend is not None:
             folder = None if source.path is None else source.path.parent
-            self.include(_locate(parsed.extend, folder), (*extended_by, source.shown))
+            extending = (*extended_by, source.shown)
+            self.include(_locate(parsed.extend, folder), extending, parsed.extend_where)
         self.about[source.shown] = (parsed.precision, parsed.target)
         self.apply(parsed)
 
@@ -191,6 +199,8 @@ class _Stack:
     def apply(self, file: ListFile) -> None:
         self.files.append(file.name)
         self.problems.extend(file.problems)
+        if file.problems:
+            return  # what it says is not known whole, and would make errors that are none
         about = (file.precision, file.target)
         if self.last is not None and about != self.last and "any" not in about:
             self.entries = [replace(e, no_kernel=None) if e.no_kernel else e for e in self.entries]

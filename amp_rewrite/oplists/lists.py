@@ -22,6 +22,7 @@ from amp_rewrite.errors import ListError, OptionError
 from amp_rewrite.oplists import environment
 from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
+from amp_rewrite.oplists.tensorflow_variables import with_tensorflow
 
 __all__ = ["LEVELS", "Condition", "Entry", "Level", "ListName", "NodeRule", "OpLists", "load_lists"]
 
@@ -145,7 +146,7 @@ class OpLists:
         return _key(domain, op) in self._index
 
     def with_environment(self, environ: Mapping[str, str]) -> OpLists:
-        """Return the lists after AMP_REWRITE_<NAME>_ADD and _REMOVE, checked.
+        """Return the lists after AMP_REWRITE_<NAME>_ADD and _REMOVE, or TensorFlow's, checked.
 
         Raises:
             OptionError: A variable adds an operator that no schema knows.
@@ -311,7 +312,7 @@ def _environment(given: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in environ.items():
         arguments.text("environ", name, what=what)
         arguments.text(f"the variable {name}", value, what="a string")
-    return environ
+    return with_tensorflow(environ)
 
 
 def _level(level: str) -> str:

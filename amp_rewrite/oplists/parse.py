@@ -23,6 +23,7 @@ nodes:                        # optional: single nodes by exact name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from functools import lru_cache
 from itertools import combinations
 from types import ModuleType
@@ -101,7 +102,9 @@ class _Parser:
 
     def keys(self, mapping: dict[str, Located], known: frozenset[str] | set[str]) -> None:
         for key in mapping.keys() - known:
-            self.problem(mapping[key].line, "unknown key", key, ", ".join(sorted(known)))
+            close = get_close_matches(str(key), known, n=1)
+            expected = f"{close[0]}, if that is meant" if close else ", ".join(sorted(known))
+            self.problem(mapping[key].line, "unknown key", key, expected)
 
     def head(self, top: dict[str, Located], line: int) -> None:
         version = top.get("version", Located(None, line))
@@ -112,6 +115,9 @@ class _Parser:
         self.file.precision = self.word(top, "precision", line)
         self.file.target = self.word(top, "target", line)
         self.file.extend = self.text(top, "extend", line)
+        self.file.extend_where = (
+            f"{self.file.name}:{top['extend'].line}" if "extend" in top else None
+        )
 
     def word(self, top: dict[str, Located], key: str, line: int) -> str:
         found = top.get(key, Located(None, line))

@@ -34,6 +34,7 @@ from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed,
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
 from amp_rewrite.rewriting.report.activation_products import first_likely_overflow
+from amp_rewrite.rewriting.report.log_folder import log_folder, write_report
 from amp_rewrite.rewriting.report.shortcomings import unmatched_warning
 
 if TYPE_CHECKING:
@@ -228,6 +229,9 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
     if options.strict:
         _check_strict(result)
     _warn(result)
+    folder = log_folder()
+    if folder is not None:
+        write_report(result.report, folder)
     return result
 
 

@@ -5,13 +5,15 @@ One object holds it all; `global_state.reset()` is for tests.
 
 from __future__ import annotations
 
-import warnings
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from amp_rewrite.base.user_warning import warn
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, low_dtype
-from amp_rewrite.errors import AmpWarning, LossScaleTypeError, LossScaleValueError
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.oplists.tensorflow_variables import is_enabled
 from amp_rewrite.policy import Policy, policy_of
 from amp_rewrite.training.loss_scaling.get import get
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
@@ -32,6 +34,8 @@ class GlobalState:
     Attributes:
         rewrite: What new sessions compute in because the graph rewrite is enabled, or None.
         policy: The global policy.
+        chosen: Whether the program has set one of the two; if not, TensorFlow's environment
+            variable TF_ENABLE_AUTO_MIXED_PRECISION=1 stands for the rewrite.
         wrappers: (class of optimizers, what gives one of them a loss scale), the latest first.
     """
 
@@ -43,6 +47,7 @@ class GlobalState:
         """Set everything back, as in a new process."""
         self.rewrite: str | None = None
         self.policy = policy_of("float32")
+        self.chosen = False
         self.wrappers: list[tuple[type[Any], Wrapper]] = []
         self._float32_sessions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._warned: set[str] = set()
@@ -54,6 +59,8 @@ class GlobalState:
         """
         if self.rewrite is not None:
             return self.rewrite
+        if not self.chosen and is_enabled(os.environ):
+            return FLOAT16.name
         return self.policy.compute_dtype if self.policy.is_mixed else None
 
     def register_session(self, session: object, precision: str | None) -> None:
@@ -74,7 +81,7 @@ class GlobalState:
         """Warn, once per process and key."""
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(text, AmpWarning, stacklevel=3)
+            warn(text)
 
 
 global_state = GlobalState()
@@ -119,28 +126,23 @@ def enable_mixed_precision_graph_rewrite(
         )
     count = global_state.float32_sessions
     if count:
-        warnings.warn(
+        warn(
             f"{count} training session{'s' * (count > 1)} without mixed precision exist"
             f"{'s' * (count == 1)} and will stay float32; {_ENABLE} affects new sessions only, so "
-            "call it before any session is made",
-            AmpWarning,
-            stacklevel=2,
+            "call it before any session is made"
         )
     chosen = low_dtype(precision).name
     wrapped = _wrap(opt, loss_scale, chosen, conditional)
-    global_state.rewrite = chosen
+    global_state.rewrite, global_state.chosen = chosen, True
     return wrapped
 
 
 def disable_mixed_precision_graph_rewrite() -> None:
     """Let new sessions compute in float32 again; existing ones, and wrapped optimizers, stay."""
-    if global_state.rewrite is None:
-        warnings.warn(
-            f"{_DISABLE} was called although the mixed precision graph rewrite is not enabled",
-            AmpWarning,
-            stacklevel=2,
-        )
-    global_state.rewrite = None
+    by_variable = not global_state.chosen and is_enabled(os.environ)
+    if global_state.rewrite is None and not by_variable:
+        warn(f"{_DISABLE} was called although the mixed precision graph rewrite is not enabled")
+    global_state.rewrite, global_state.chosen = None, True
 
 
 def set_global_policy(policy: str | Policy) -> None:
@@ -165,7 +167,7 @@ def set_global_policy(policy: str | Policy) -> None:
             found=f"the policy {wanted.name!r}",
             remedy=f"use one of the two: call {_DISABLE}() first",
         )
-    global_state.policy = wanted
+    global_state.policy, global_state.chosen = wanted, True
 
 
 def global_policy() -> Policy:

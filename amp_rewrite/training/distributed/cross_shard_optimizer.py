@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import AmpWarning, OptimizerTypeError, OptimizerValueError
+from amp_rewrite.base.user_warning import warn
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import IndexedSlices
@@ -148,11 +148,9 @@ class CrossShardOptimizer(OptimizerWrapper):
         """Check the groups against the context."""
         context = CURRENT.get()
         if context is None:
-            warnings.warn(
+            warn(
                 "CrossShardOptimizer is used outside a shard context; one shard is assumed, until "
-                "a session with shards runs the step",
-                AmpWarning,
-                stacklevel=3,
+                "a session with shards runs the step"
             )
         elif context.size is not None:
             check_permutation(self._groups, context.size)

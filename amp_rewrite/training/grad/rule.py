@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptimizerTypeError
 from amp_rewrite.training.builder.builder import Builder
 
 
@@ -19,6 +21,45 @@ class IndexedSlices(NamedTuple):
     values: ir.Value  # (M, *row), the table's float type
     indices: ir.Value  # (M,) int64, not negative
     dense_shape: ir.Value | None = None  # (1 + rank of a row,) int64; None: the variable tells
+
+    def __mul__(self, factor: Any) -> IndexedSlices:  # pyright: ignore[reportIncompatibleMethodOverride] a tuple's repeats it
+        """Return the slices of the gradient times a number, or a scalar value."""
+        return self._replace(values=self._computed(operator.mul, factor))
+
+    def __rmul__(self, factor: Any) -> IndexedSlices:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the slices of the gradient times a number, or a scalar value."""
+        return self * factor
+
+    def __truediv__(self, divisor: Any) -> IndexedSlices:
+        """Return the slices of the gradient divided by a number, or a scalar value."""
+        return self._replace(values=self._computed(operator.truediv, divisor))
+
+    def __neg__(self) -> IndexedSlices:
+        """Return the slices of the gradient times -1."""
+        return self * -1.0
+
+    def __add__(self, other: object) -> NoReturn:  # pyright: ignore[reportIncompatibleMethodOverride] a tuple's joins them
+        """Refuse: two gradients may have other rows.
+
+        Raises:
+            OptimizerTypeError: Always.
+        """
+        raise OptimizerTypeError(
+            "sparse gradients (IndexedSlices) cannot be added or subtracted",
+            found=f"IndexedSlices and {type(other).__name__}",
+            remedy="differentiate the sum of the losses: compute_gradients([first, second])",
+        )
+
+    __radd__ = __sub__ = __rsub__ = __add__
+
+    def _computed(self, compute: Callable[[Any, Any], Any], operand: Any) -> Any:
+        """Return the values after an operation with a number or a scalar value."""
+        if getattr(operand, "shape", ()) not in ((), None):
+            raise OptimizerTypeError(
+                "a sparse gradient (IndexedSlices) is multiplied by a number or a scalar value",
+                found=f"shape {list(operand.shape)}",
+            )
+        return compute(self.values, operand)
 
 
 Gradient: TypeAlias = ir.Value | IndexedSlices

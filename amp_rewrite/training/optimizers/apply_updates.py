@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
 Pairs = list[tuple[Any, State]]
 
+OWN_COUNTER = "global_step"
+"""The counter that a model gets if it has none."""
+
 
 class StepUpdates:
     """One step under construction.
@@ -60,7 +64,7 @@ class StepUpdates:
     ) -> None:
         """Add what all variables share; see `Optimizer.apply_multiplied`."""
         self.graph, self.factor = graph, factor
-        self.counter = _counter(graph, global_step)
+        self.counter = _counter(graph, global_step)  # its caller has checked it
         self.updates: dict[str, ir.Value] = {}
         self._rule, self._states = rule, states
         self._b = graph.scoped(scope, Part.UPDATE)
@@ -114,7 +118,7 @@ class StepUpdates:
 
 def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
     """Return the state that counts steps; it is made if it is not there."""
-    known = check_step(graph, global_step)
+    known = check_step(graph, global_step, new=True)
     if known is not None:
         return known
     if global_step is None:
@@ -122,22 +126,46 @@ def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
     return graph.state(str(global_step), np.array(0, np.int64), "global_step")
 
 
-def check_step(graph: TrainingGraph, global_step: Variable | None) -> State | None:
+def check_step(
+    graph: TrainingGraph, global_step: Variable | None, *, new: bool = False
+) -> State | None:
     """Return the state that counts steps; None if it has to be made.
+
+    Args:
+        graph: The training graph.
+        global_step: A state, a value or a name; None is the graph's own counter.
+        new: Whether a name may be that of a counter which has to be made; so for
+            `Optimizer.iterations`, while another name would be a slip.
 
     Raises:
         OptimizerTypeError: It is neither a state nor a value nor a name.
-        OptimizerValueError: It is not an integer, or of another model.
+        OptimizerValueError: It is not an integer, of another model, or names nothing.
     """
     if global_step is None:
         return None
     if isinstance(global_step, str) and not graph.has(global_step):
         check.label("the global step", global_step)
+        if not new and global_step not in graph.states and global_step != OWN_COUNTER:
+            raise _unknown_counter(graph, global_step)
         return None
     given = graph.value(global_step) if isinstance(global_step, str) else global_step
     if isinstance(given, State | GraphValue) and given.graph is not graph:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerValueError("the global step is of another model", where=given.name)
     return counter_of(given)
+
+
+def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
+    """Return the error about a counter that the model has not."""
+    values = graph.model.graph.initializers.values()
+    counters = [str(v.name) for v in values if v.dtype is not None and v.dtype.is_integer()]
+    known = sorted({OWN_COUNTER, *(c for c in counters if not graph.value(c).shape)})
+    close = get_close_matches(name, known, n=1)
+    return OptimizerValueError(
+        "the model has no counter of this name",
+        where=name,
+        expected=repr(close[0]) if close else " or ".join(map(repr, known)),
+        remedy=f"set `optimizer.iterations = {name!r}` for a new counter",
+    )
 
 
 def counter_of(given: object) -> State:

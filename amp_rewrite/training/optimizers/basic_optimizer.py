@@ -304,7 +304,7 @@ class BasicOptimizer:
         scope = self._states.optimizer if plain else check.label("the step", name)
         graph, pairs = check_pairs(grads_and_vars)
         counter = self._given_counter if global_step is None else global_step
-        check_step(graph, counter)
+        check_step(graph, counter, new=global_step is None)
         self._states.graph = graph
         given = [gradient for gradient, _ in pairs]
         clipped = clip(given, self.clipnorm, self.clipvalue, self.global_clipnorm)
@@ -426,7 +426,7 @@ class BasicOptimizer:
         if isinstance(value, str):
             graph = self._states.graph
             check.label("the iterations", value)
-            self._counter = None if graph is None else check_step(graph, value)
+            self._counter = None if graph is None else check_step(graph, value, new=True)
         else:
             self._counter = counter_of(value)
         self._given_counter = value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.errors import AmpWarning, CheckpointError
+from amp_rewrite.base.user_warning import warn
+from amp_rewrite.errors import CheckpointError
 from amp_rewrite.graph import elements
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.moving_average import COUNT
@@ -133,10 +133,8 @@ def fitted(
     if missing:
         scales = [found[name].item() for name in missing if states[name].role == ROLES[0]]
         value = f", {scales[0]:g}" if scales else ""
-        warnings.warn(
+        warn(
             f"{where}: it has no loss scale ({', '.join(missing)}); the loss scale restores with "
-            f"the initial one{value}",
-            AmpWarning,
-            stacklevel=4,
+            f"the initial one{value}"
         )
     return found
