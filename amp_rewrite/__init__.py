@@ -161,9 +161,21 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
     _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
     __all__ = sorted(_HOMES)
 
+    _INSTEAD = {
+        "GradScaler": "LossScaleOptimizer(optimizer)",
+        "autocast": "TrainingSession(train_op, precision='float16')",
+        "GradientTape": "optimizers.Adam().compute_gradients(loss), or minimize(loss)",
+        "Session": "TrainingSession(train_op)",
+        "Saver": "TrainingSession.save(path) and restore(path)",
+        "global_variables_initializer": "nothing: a session begins with the model's weights",
+        "placeholder": "inputs of the model, which TrainingSession.run is fed by name",
+    }
+    """What TensorFlow and PyTorch have -> what to write here."""
+
     def __getattr__(name):
         if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         home = _HOMES[name]
         if not home:
             return _import_module(f"{__name__}.{name}")  # which makes it an attribute

@@ -73,6 +73,7 @@ class Trainer:
                 )
             self.session = step
         else:
+            _refuse_session_options(options)
             self.session = self._open.enter_context(TrainingSession(step, *further, **options))
 
     def train(
@@ -314,6 +315,23 @@ def _refuse(others: Mapping[str, Any]) -> None:
         close = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, known)
         expected = " or ".join(close) or ", ".join(known)
         raise OptionError("unknown option", found=name, expected=expected)
+
+
+def _refuse_session_options(given: Mapping[str, Any]) -> None:
+    """Refuse what other trainers are made with and `Trainer.train` takes here.
+
+    Raises:
+        OptionError: It is such an option.
+    """
+    of_training = inspect.signature(Trainer.train).parameters
+    for name in given:
+        meant = _OPTIONS.get(name, name)
+        if meant in of_training and name not in inspect.signature(TrainingSession).parameters:
+            raise OptionError(
+                f"Trainer has no option {name}",
+                expected=f"trainer.train(data, {meant}=...)",
+                remedy="a Trainer itself is made with a step and options of TrainingSession",
+            )
 
 
 def session_options(given: Mapping[str, Any] | None) -> Mapping[str, Any]:

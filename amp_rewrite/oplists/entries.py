@@ -158,7 +158,7 @@ class ListFile:
     no_kernels: list[NoKernel] = field(default_factory=list[NoKernel])
     node_rules: list[NodeRule] = field(default_factory=list[NodeRule])
     problems: list[ListError] = field(default_factory=list[ListError])
-    extend_where: str | None = None  # the file and line of `extend`
+    extend_where: str | None = field(default=None, compare=False)  # the file and line of `extend`
 
 
 def _plain(value: object) -> object:

@@ -60,3 +60,8 @@ def _say(names: tuple[str, ...], unknown: tuple[str, ...]) -> None:
     """Log once that variables were read."""
     rest = f"; no operators of ONNX: {', '.join(unknown)}" if unknown else ""
     _log.warning("read TensorFlow's environment variables: %s%s", ", ".join(names), rest)
+
+
+def forget() -> None:
+    """Forget which lines were logged, for tests."""
+    _say.cache_clear()

@@ -86,6 +86,10 @@ class Given(SimpleNamespace):
         return model_calls.model()
 
     @property
+    def loss(self) -> amp.GraphValue:
+        return amp.value(amp.load(handmade.model_of(handmade.FORWARD)), "y")
+
+    @property
     def result(self) -> amp.RewriteResult:
         return amp.rewrite(self.model)
 
@@ -338,6 +342,31 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         lambda g: amp.calibrate(g.model, saved(x=np.ones((2, 4), np.float32))),
         amp.AmpError,
         r"data.npz: the input 'x' has another shape; found \[2, 4\]; expected \[n, 3\]",
+    ),
+    "GradScaler": (
+        lambda g: amp.GradScaler(),
+        AttributeError,
+        r"no attribute 'GradScaler'; use LossScaleOptimizer\(optimizer\)",
+    ),
+    "autocast": (
+        lambda g: amp.autocast("cuda"),
+        AttributeError,
+        r"use TrainingSession\(train_op, precision='float16'\)",
+    ),
+    "GradientTape": (
+        lambda g: amp.GradientTape().gradient(None, []),
+        AttributeError,
+        r"use optimizers.Adam\(\).compute_gradients\(loss\)",
+    ),
+    "loss.backward()": (
+        lambda g: g.loss.backward(),
+        AttributeError,
+        r"no attribute 'backward'; use optimizer.minimize\(loss\)",
+    ),
+    "Trainer(max_epochs=)": (
+        lambda g: amp.Trainer(handmade.train_op(), max_epochs=3),
+        amp.AmpError,
+        r"no option max_epochs; expected trainer.train\(data, epochs=...\)",
     ),
     "fewer arrays than inputs": (
         lambda g: amp.calibrate(handmade.model_of(handmade.FORWARD), g.X),

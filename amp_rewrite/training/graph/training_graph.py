@@ -125,6 +125,16 @@ class State:
             self.store.assign_state(self.name, array)
 
 
+_INSTEAD = {
+    "backward": "optimizer.minimize(loss), and run the step in a TrainingSession",
+    "item": "TrainingSession.run(feeds): a value has no number before a step runs",
+    "numpy": "TrainingSession.run(feeds, [value]): a value has no numbers before a step runs",
+    "eval": "TrainingSession.run(feeds, [value])",
+    "detach": "optimizer.compute_gradients(loss, var_list=[...]), which names what is trained",
+}
+"""What TensorFlow's and PyTorch's values have -> what to write here."""
+
+
 @dataclass(frozen=True, eq=False)
 class GraphValue(Arithmetic):
     """A value of a graph on which a training step is being built.
@@ -139,6 +149,15 @@ class GraphValue(Arithmetic):
 
     graph: TrainingGraph = field(repr=False)
     value: ir.Value
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say what stands in the place of a member that values have elsewhere.
+
+        Raises:
+            AttributeError: Always: Python asks for what a value lacks.
+        """
+        hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @property
     def name(self) -> str:

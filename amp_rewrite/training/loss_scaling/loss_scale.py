@@ -23,10 +23,6 @@ ROLES = SCALE_ROLES
 """The roles of the states, in the order of the fields of LossScaleState."""
 
 
-_PRESENT = "loss_scale"
-"""What `TrainingSession.set` calls the present scale of one loss."""
-
-
 class LossScaleState(NamedTuple):
     """What a loss scale remembers from one step to the next: scalars."""
 
@@ -126,7 +122,7 @@ class LossScale(ABC):
                 where=type(self).__name__,
                 remedy="make another loss scale, optimizer and step"
                 + (
-                    f", or set the present scale: session.set({_PRESENT!r}, number)"
+                    f", or set the present scale: session.set({PREFIX + LossScaleState._fields[0]!r}, number)"
                     if self.checks
                     else ""
                 ),

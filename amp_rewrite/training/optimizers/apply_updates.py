@@ -156,9 +156,9 @@ def check_step(
 
 def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
     """Return the error about a counter that the model has not."""
-    values = graph.model.graph.initializers.values()
-    counters = [str(v.name) for v in values if v.dtype is not None and v.dtype.is_integer()]
-    known = sorted({OWN_COUNTER, *(c for c in counters if not graph.value(c).shape)})
+    values = graph.source.graph.initializers.values()
+    whole = [v for v in values if v.dtype is not None and v.dtype.is_integer()]
+    known = sorted({OWN_COUNTER, *(str(v.name) for v in whole if dims(v) == ())})
     close = get_close_matches(name, known, n=1)
     return OptimizerValueError(
         "the model has no counter of this name",

@@ -60,7 +60,7 @@ def graph_of(gradients: Iterable[Any]) -> TrainingGraph | None:
     """
     held: list[Any] = []
     for gradient in gradients:
-        held += gradient if isinstance(gradient, IndexedSlices) else (gradient,)
+        held.extend(gradient if isinstance(gradient, IndexedSlices) else (gradient,))
     graph = next((each.graph for each in held if isinstance(each, GraphValue)), None)
     if graph is None:
         return None

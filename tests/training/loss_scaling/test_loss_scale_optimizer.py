@@ -298,12 +298,14 @@ def test_two_optimizers_on_one_model_have_a_scale_each(
 ) -> None:
     model = four_variables()
     loss = amp.value(model, "loss")
-    first = LossScaleOptimizer(
-        optimizers.Adam(0.1), DynamicLossScale(4.0), conditional=mode
-    ).minimize(loss, var_list=["matrix"], global_step="first")
-    second = LossScaleOptimizer(
-        optimizers.Adam(0.1), DynamicLossScale(32.0), conditional=mode
-    ).minimize(loss, var_list=["matrix", "table"], global_step="second")
+    scalers = [
+        LossScaleOptimizer(optimizers.Adam(0.1), DynamicLossScale(scale), conditional=mode)
+        for scale in (4.0, 32.0)
+    ]
+    for scaler, counter in zip(scalers, ("first", "second"), strict=True):
+        scaler.iterations = counter
+    first = scalers[0].minimize(loss, var_list=["matrix"])
+    second = scalers[1].minimize(loss, var_list=["matrix", "table"])
     feeds = feeds_of(np.random.default_rng(0))
     for op, scale in ((first, 4), (second, 32)):
         with amp.TrainingSession(op) as session:

@@ -70,11 +70,8 @@ def test_every_hyperparameter_of_every_optimizer_is_a_part_of_steps(
 @pytest.mark.parametrize(
     ("name", "slip", "meant"),
     [
-        ("adam", "beta_1", "beta1"),
         ("adam", "eps", "epsilon"),
         ("adam", "clip_norm", "clipnorm"),
-        ("rmsprop", "rho", "decay"),
-        ("momentum", "nesterov", "use_nesterov"),
     ],
 )
 @pytest.mark.parametrize("wrap", [lambda o: o, amp.LossScaleOptimizer], ids=["plain", "wrapped"])
