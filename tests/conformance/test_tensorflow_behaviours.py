@@ -244,7 +244,7 @@ OPTIMIZER_ROWS = [
     of_optimizer("that error lists the variables", lambda: GradientDescent().minimize(loss_of("rounded")), ValueError, r"\['w'\]"),
     of_optimizer("that error names the loss", lambda: GradientDescent().minimize(loss_of("rounded")), ValueError, "loss 'rounded'"),
     of_optimizer("minimize increments global_step", lambda: counted(global_step="value"), 43),
-    of_optimizer("a global step that the model lacks is refused", lambda: counted(global_step="valeu"), ValueError, "no counter of this name; expected 'value'"),
+    of_optimizer("a global step that the model lacks is refused", lambda: counted(global_step="conter"), ValueError, "no counter of this name; expected 'counter'"),
     of_optimizer("a global step must be an integer", lambda: GradientDescent().minimize(loss_of(), global_step="w"), ValueError, "Invalid type float32"),
     of_optimizer("a global step must be a variable", lambda: GradientDescent().minimize(loss_of(), global_step=3), TypeError, "must be a state"),
     of_optimizer("minimize names its nodes by name", lambda: node_names(name="train")),

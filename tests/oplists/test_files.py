@@ -127,7 +127,7 @@ def test_a_node_is_named_exactly_and_a_reason_in_one_line(tmp_path: Path) -> Non
     [
         ("a: [", r":1: not readable as YAML"),
         ("- a\n", r":1: not an op list; found a list"),
-        (HEAD + "alow: []\n", r":4: unknown key; found alow; expected allow, clear, deny"),
+        (HEAD + "alow: []\n", r":4: unknown key; found alow; expected allow, if that is meant"),
         (HEAD + "version: 1\n", r":4: the same key twice; found version"),
         (HEAD + "1: 2\n", r":4: a key is not text; found 1"),
         (HEAD + "extend: 2024-01-01\n", r":4: unexpected kind of value; found a date"),
@@ -191,7 +191,7 @@ def test_a_node_is_named_exactly_and_a_reason_in_one_line(tmp_path: Path) -> Non
             r":5: a node rule's list; found all",
         ),
         (HEAD + "nodes:\n  - {list: deny, why: w}\n", r":5: `node` is missing"),
-        (HEAD + "extend: nowhere.yaml\n", r"nowhere.yaml: the list cannot be read"),
+        (HEAD + "extend: nowhere.yaml\n", r":4: the list cannot be read"),
         (HEAD + "extend: mine.yaml\n", r"a list extends itself; found .* -> .*mine.yaml"),
         (
             ALLOW_MATMUL + "  - {op: MatMul, why: again}\n",

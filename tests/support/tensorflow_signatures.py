@@ -1,6 +1,7 @@
 """The public names of the documents that this package succeeds, with their arguments.
 
-Of TensorFlow 2.3's API reference; the names of a document are those of its page.
+Of TensorFlow 2.3's API reference, and of Keras 3.5's for what came later; the names of a document
+are those of its page.
 """
 
 from __future__ import annotations
@@ -12,6 +13,15 @@ SCALES = ("LossScale", "FixedLossScale", "DynamicLossScale")
 SHARDS = "CrossShardOptimizer"
 V1 = "tf.compat.v1.train.Optimizer"
 KERAS = "tf.keras.optimizers.Optimizer"
+LATER_SCALER = "LossScaleOptimizer of TensorFlow 2.4 to Keras 3"
+V1_OPTIMIZERS = "tf.compat.v1.train, its optimizers"
+KERAS_OPTIMIZERS = "tf.keras.optimizers, its optimizers"
+KERAS_SCHEDULES = "tf.keras.optimizers.schedules"
+
+_KERAS_ARGUMENTS = (
+    "weight_decay clipnorm clipvalue global_clipnorm use_ema ema_momentum ema_overwrite_frequency "
+    "loss_scale_factor gradient_accumulation_steps name"
+)
 
 _KERAS_METHODS = {
     "add_slot": "var slot_name initializer",
@@ -84,6 +94,41 @@ DOCUMENTS: dict[str, dict[str, str]] = {
         "learning_rate": "",
         **_KERAS_METHODS,
         "apply_gradients": f"{_KERAS_METHODS['apply_gradients']} skip_gradients_aggregation",
+    },
+    LATER_SCALER: {
+        SCALER: "inner_optimizer dynamic initial_scale dynamic_growth_steps name",
+        **dict.fromkeys(("inner_optimizer", "dynamic", "dynamic_counter", "initial_scale"), ""),
+        "dynamic_growth_steps": "",
+        "get_scaled_loss": "loss",
+        "scale_loss": "loss",
+        "get_unscaled_gradients": "grads",
+        "get_config": "",
+        "from_config": "config custom_objects",
+    },
+    V1_OPTIMIZERS: {
+        "GradientDescentOptimizer": "learning_rate use_locking name",
+        "MomentumOptimizer": "learning_rate momentum use_locking name use_nesterov",
+        "AdagradOptimizer": "learning_rate initial_accumulator_value use_locking name",
+        "AdadeltaOptimizer": "learning_rate rho epsilon use_locking name",
+        "RMSPropOptimizer": "learning_rate decay momentum epsilon use_locking centered name",
+        "AdamOptimizer": "learning_rate beta1 beta2 epsilon use_locking name",
+    },
+    KERAS_OPTIMIZERS: {
+        name: f"{own} {_KERAS_ARGUMENTS}"
+        for name, own in {
+            "SGD": "learning_rate momentum nesterov",
+            "RMSprop": "learning_rate rho momentum epsilon centered",
+            "Adam": "learning_rate beta_1 beta_2 epsilon amsgrad",
+            "AdamW": "learning_rate beta_1 beta_2 epsilon amsgrad",
+            "Adagrad": "learning_rate initial_accumulator_value epsilon",
+            "Adadelta": "learning_rate rho epsilon",
+            "Lamb": "learning_rate beta_1 beta_2 epsilon",
+        }.items()
+    },
+    KERAS_SCHEDULES: {
+        "ExponentialDecay": "initial_learning_rate decay_steps decay_rate staircase name",
+        "PolynomialDecay": "initial_learning_rate decay_steps end_learning_rate power cycle name",
+        "PiecewiseConstantDecay": "boundaries values name",
     },
 }  # fmt: skip
 """Document -> name -> its arguments."""

@@ -32,6 +32,9 @@ class LossScaleState(NamedTuple):
     consecutive_skips: Any  # int64 (): skipped steps since the last applied one
 
 
+_SET = f", or set the present scale: session.set({PREFIX + LossScaleState._fields[0]!r}, number)"
+
+
 class LossScale(ABC):
     """What a loss is multiplied with, so that its gradients do not underflow in low precision.
 
@@ -120,12 +123,7 @@ class LossScale(ABC):
             raise LossScaleValueError(
                 f"{name} is part of the step, which has been built",
                 where=type(self).__name__,
-                remedy="make another loss scale, optimizer and step"
-                + (
-                    f", or set the present scale: session.set({PREFIX + LossScaleState._fields[0]!r}, number)"
-                    if self.checks
-                    else ""
-                ),
+                remedy=f"make another loss scale, optimizer and step{_SET if self.checks else ''}",
             )
         super().__setattr__(name, value)
 

@@ -48,6 +48,8 @@ from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.training.optimizers.slots import Variable, VarList
 from amp_rewrite.training.optimizers.train_op import TrainOp
 
+_DYNAMIC = "dynamic"
+
 
 class LossScaleOptimizer(ScalingOptimizer):
     """Scales the loss, unscales gradients, and applies an optimizer if they are finite.
@@ -76,7 +78,7 @@ class LossScaleOptimizer(ScalingOptimizer):
     def __init__(
         self,
         optimizer: Optimizer | None = None,
-        loss_scale: Any = None,
+        loss_scale: Any = _DYNAMIC,
         *,
         conditional: str = "if",
         inner_optimizer: Optimizer | None = None,
@@ -90,9 +92,8 @@ class LossScaleOptimizer(ScalingOptimizer):
         Args:
             optimizer: Any optimizer; in the experimental form one that does not clip gradients
                 itself.
-            loss_scale: A LossScale, or what `loss_scaling.get` takes; by default "dynamic".
-                Optimizers that are given one LossScale share its present value. True or False is
-                `dynamic`.
+            loss_scale: A LossScale, or what `loss_scaling.get` takes. Optimizers that are given
+                one LossScale share its present value. True or False is `dynamic`.
             conditional: "if" puts the update into the then-branch of one If; "select" adds a Where
                 per state tensor and holds no control flow, which CUDA graphs need.
             inner_optimizer: The same as `optimizer`, in the form of TensorFlow 2.4.
@@ -108,20 +109,19 @@ class LossScaleOptimizer(ScalingOptimizer):
             OptionError: `conditional` is neither.
         """
         if isinstance(loss_scale, bool) and dynamic is None:
-            loss_scale, dynamic = None, loss_scale
+            loss_scale, dynamic = _DYNAMIC, loss_scale
         form = GrowingForm(dynamic, initial_scale, dynamic_growth_steps)
         named = form.is_asked_for or inner_optimizer is not None
         wrapped = only_one(optimizer, inner_optimizer)
         super().__init__(wrapped, conditional, clips=named)
-        if named and loss_scale is not None:
+        if named and loss_scale != _DYNAMIC:
             raise LossScaleValueError(
                 "two ways to say the loss scale",
                 where="LossScaleOptimizer",
                 found=f"loss_scale={loss_scale!r} beside arguments of TensorFlow 2.4's form",
                 remedy="pass dynamic, initial_scale and dynamic_growth_steps, or loss_scale",
             )
-        chosen = "dynamic" if loss_scale is None else get(loss_scale)
-        self._loss_scale = form.loss_scale() if named else check_scale(get(chosen))
+        self._loss_scale = form.loss_scale() if named else check_scale(get(loss_scale))
         self._name = None if name is None else check.optimizer_name(name)
 
     @property
