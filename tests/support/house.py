@@ -12,7 +12,7 @@ PACKAGE = Path(amp_rewrite.__file__).parent
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
-        *("base.version", "base.printable", "base.html_table", "errors"),
+        *("base.version", "base.printable", "base.html_table", "errors", "base.user_warning"),
         *("base.fields", "base.arguments", "base.name_patterns", "base.drawn_bar"),
         *("base.progress", "dtypes", "policy", "targets"),
     ),

@@ -238,7 +238,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         graph, pairs = check_pairs(grads_and_vars)
         b = builder_in(graph)
         losses = [ScaledLoss(self.loss_scale, self._values(graph))]
-        inner = check_wrapped(self.inner_optimizer, clips=self._clips)
+        inner = check_wrapped(self.inner_optimizer, clips=self.may_clip)
         pairs, factor = multiplied_for(inner, b, graph, pairs)
         if not self.loss_scale.checks:
             return always_applied(b, self._applied(pairs, global_step, name, factor), losses)
@@ -272,7 +272,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         The keys are the arguments of the form that it was made in.
         """
         config = super().get_config()
-        if not self._clips:
+        if not self.may_clip:
             return {**config, "loss_scale": serialize(self.loss_scale)}
         return {
             "inner_optimizer": config.pop(self.inner_argument),

@@ -40,7 +40,7 @@ class ScalingOptimizer(OptimizerWrapper):
         """
         super().__init__(check_optimizer(optimizer, clips=clips))
         self._conditional = check_mode(conditional)
-        self._clips = clips
+        self._may_clip = clips
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute as `OptimizerWrapper` does; refuse a limit to clip gradients to.
@@ -49,13 +49,18 @@ class ScalingOptimizer(OptimizerWrapper):
             LossScaleValueError: It is one.
         """
         super().__setattr__(name, value)  # which refuses it once a step is built
-        if vars(self).get("_clips"):
+        if vars(self).get("_may_clip"):
             return
         try:
             check_limit(self, name, value)
         except LossScaleValueError:
             super().__setattr__(name, None)
             raise
+
+    @property
+    def may_clip(self) -> bool:
+        """Whether the optimizer inside may clip gradients."""
+        return self._may_clip
 
     @property
     def conditional(self) -> str:

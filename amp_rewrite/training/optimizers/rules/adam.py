@@ -292,7 +292,7 @@ class ExcludedNames(tuple[str, ...]):  # noqa: SLOT001 a tuple can have no slots
 class DecayingAdam(Adam):
     """An optimizer with such a rule, which a child makes of Adam's."""
 
-    def _decaying(
+    def use_decaying(
         self, kind: type[DecayingAdamRule], weight_decay: float, excluded: Iterable[str]
     ) -> None:
         """Put a rule with weight decay in the place of Adam's.

@@ -72,4 +72,4 @@ class AdamW(DecayingAdam):
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self._decaying(AdamWRule, weight_decay, exclude_from_weight_decay)
+        self.use_decaying(AdamWRule, weight_decay, exclude_from_weight_decay)

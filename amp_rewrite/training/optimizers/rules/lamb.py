@@ -78,7 +78,7 @@ class LAMB(DecayingAdam):
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self._decaying(LAMBRule, weight_decay, exclude_from_weight_decay)
+        self.use_decaying(LAMBRule, weight_decay, exclude_from_weight_decay)
 
 
 def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:
