@@ -92,7 +92,8 @@ class ScalingOptimizer(OptimizerWrapper):
             LossScaleValueError: The class of a loss scale is unknown.
             LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
         """
-        given = arguments(cls, config, LossScaleTypeError, needed=(cls._scales_argument,))
+        needed = (cls.inner_argument, cls._scales_argument)
+        given = arguments(cls, config, LossScaleTypeError, needed=needed)
         custom = custom_classes(custom_objects, LossScaleTypeError)
         optimizer = registry.get(given.pop("optimizer"), custom_objects=custom)
         scales = cls._scales_from(given.pop(cls._scales_argument), custom)
