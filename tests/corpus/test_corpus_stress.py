@@ -18,7 +18,7 @@ from amp_rewrite.runtimes.ort.sessions import session_options
 IMAGES = {"zeros", "repeated values", "normalised image", "image 0..255"}
 SOUNDS = {"zeros", "repeated values", "sound -1..1", "sound of 16 bits"}
 TOKENS = {"repeated values", "whole vocabulary"}
-FEATURES = {"zeros", "repeated values", "large constants"}
+FEATURES = {"zeros", "repeated values", "large constants", "unnormalised numbers"}
 MASKED = TOKENS | {"fully masked rows", "padded rows"}
 
 LARGE = ("light_vgg19", "resnet50_rand")

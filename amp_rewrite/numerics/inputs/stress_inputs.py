@@ -161,12 +161,13 @@ def _zeros(array: Array, role: InputRole, rng: np.random.Generator) -> Array | N
 
 
 def _large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    """Take what is large in the scale of the input; where nothing tells it, what it holds does."""
+    """Take what is large in the scale of the input; what is made up has the deviation 1."""
     del rng
     if role.role is not Role.DATA:
         return None
     found = None if role.scaling is None else role.scaling.at(LARGE, array.shape)
-    return np.full(array.shape, LARGE * root_mean_square(array)) if found is None else found
+    usual = 1.0 if role.range is None else root_mean_square(array)
+    return np.full(array.shape, LARGE * usual) if found is None else found
 
 
 def _unnormalised(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:

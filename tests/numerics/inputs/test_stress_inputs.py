@@ -83,11 +83,11 @@ def test_a_repeated_token_is_one_row() -> None:
     assert set(found.ravel().tolist()) == {50}
 
 
-def test_large_constants_are_three_times_what_data_usually_are_and_not_for_states() -> None:
-    assert made("large constants", 0.1 * floats(2, 3), InputRole(Role.DATA))[0] == pytest.approx(
-        np.full((2, 3), 0.3)
-    )
+def test_large_constants_are_three_deviations_of_data_and_not_of_states() -> None:
+    assert made("large constants", floats(2, 3), InputRole(Role.DATA))[0].max() == 3
     assert made("large constants", floats(2, 3), InputRole(Role.STATE)) == []
+    half = InputRole(Role.DATA, range=(0.0, 2.0))
+    assert made("large constants", 0.5 * floats(2, 3), half)[0].max() == 1.5
 
 
 def test_constants_are_in_the_scale_that_the_model_normalises() -> None:
