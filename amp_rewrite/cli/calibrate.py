@@ -10,6 +10,7 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.cli.streams import delivered
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
@@ -61,5 +62,5 @@ def _print(found: Calibration, output: Path) -> None:
         out.print(f"{len(found.unmeasured)} values inside opaque bodies were not measured")
     out.print(
         f"{len(found.ranges)} values measured over {found.batches} batches, "
-        f"{len(found.nodes)} nodes stay float32; wrote {output}",
+        f"{len(found.nodes)} nodes stay float32; wrote {delivered(output)}",
     )

@@ -13,7 +13,7 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import STREAM, shown
+from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.file_conversion import Asked, FileConversion, convert_file
@@ -230,7 +230,7 @@ def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> N
     if written:
         in_doubt = made is not None and made.doubt is not None
         note = ", though it does not hold" if fails else ", in doubt" if in_doubt else ""
-        out.print(f"wrote {shown(output)}{note}")
+        out.print(f"wrote {delivered(output)}{note}")
     else:
         note = "; --write-failed writes it all the same" if fails else ""
         out.print(f"nothing was written{note}")
@@ -287,4 +287,4 @@ def _widen_file(
             made.save(output, progress=progress)
     out = common.console(quiet=quiet)
     out.print(made.in_short())
-    out.print("nothing was written" if dry_run else f"wrote {shown(output)}")
+    out.print("nothing was written" if dry_run else f"wrote {delivered(output)}")

@@ -10,6 +10,7 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.streams import delivered
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
@@ -92,4 +93,4 @@ def _print(info: StepInfo, conditional: str, output: Path) -> None:
     checked = "" if info.having("loss_scale") is None else f", {updates} updates by {conditional}"
     out.print(f"seed {info.seed}: {gradients} gradients unscaled{checked}")
     out.print(f"feeds: {', '.join(info.inputs)}")
-    out.print(f"wrote {output}")
+    out.print(f"wrote {delivered(output)}")

@@ -13,7 +13,7 @@ from rich.table import Table
 from amp_rewrite.base.printable import printable
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.streams import STREAM, shown
+from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.inputs.batches import npz_bytes
 from amp_rewrite.numerics.made_up import MadeUpInputs, make_inputs
@@ -95,7 +95,7 @@ def _print(made: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     out = common.console()
     out.print(table_of(made))
     batches = "1 batch" if len(made.batches) == 1 else f"{len(made.batches)} batches"
-    out.print(f"wrote {batches} to {shown(output)}")
+    out.print(f"wrote {batches} to {delivered(output)}")
     if STREAM in (shown(model), shown(output)):
         return
     name = next(iter(made.batches[0]), None)

@@ -9,6 +9,7 @@ import typer
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
+from amp_rewrite.cli.streams import delivered
 from amp_rewrite.kernels.kernel_rows import ask_runtime, table_for, to_text
 from amp_rewrite.rewriting.report.write_text import write_text
 
@@ -33,4 +34,6 @@ def kernels(
     table = table_for(ask_runtime(named, package), named)
     write_text(output, to_text(table).rstrip("\n"))
     count = sum(map(len, table["kernels"].values()))
-    common.console(quiet=quiet).print(f"{count} operators of {table['runtime']} -> {output}")
+    common.console(quiet=quiet).print(
+        f"{count} operators of {table['runtime']} -> {delivered(output)}"
+    )

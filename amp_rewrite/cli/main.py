@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import gc
 import io
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +27,7 @@ from amp_rewrite.cli.common import (
 )
 from amp_rewrite.cli.ctrl_c import wait_for_imports
 from amp_rewrite.cli.help_examples import FIRST, epilog
+from amp_rewrite.cli.standard_output import check_standard_output
 from amp_rewrite.errors import AmpError, OptionError, StrictError, UnloadableError
 
 app = typer.Typer(
@@ -79,15 +82,15 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warnings_once()
-            app(arguments, prog_name="amp-rewrite")
+            _run(arguments)
     except StrictError as error:
         for line in error.shortcomings:
-            error_console().print(f"amp-rewrite: --strict: {line}")
+            _say(f"amp-rewrite: --strict: {line}")
         sys.exit(NOT_STRICT)
     except Exception as error:
         if "--debug" in arguments:
             raise
-        error_console().print(_one_line(error))
+        _say(_one_line(error))
         sys.exit(_status(error))
     except KeyboardInterrupt:
         _say_interrupted()
@@ -105,6 +108,28 @@ def _status(error: Exception) -> int:
     return WRONG_USAGE if isinstance(error, OptionError) else FAILED
 
 
+def _run(arguments: list[str]) -> None:
+    """Run a command; what it printed is out when it has ended.
+
+    Raises:
+        SaveError: Standard output cannot be written.
+    """
+    try:
+        app(arguments, prog_name="amp-rewrite")
+    except OSError as error:
+        check_standard_output(error)
+        raise
+    except SystemExit:  # by which typer leaves
+        check_standard_output()
+        raise
+
+
+def _say(text: str) -> None:
+    """Print a line to standard error, if anything can be printed there."""
+    with suppress(OSError):
+        error_console().print(text)
+
+
 def _one_line(error: Exception) -> str:
     """Return what a user sees of an error; no traceback even of a defect."""
     if isinstance(error, AmpError):
@@ -117,6 +142,8 @@ def _one_line(error: Exception) -> str:
 def _set_up_process() -> None:
     """Set up a process that runs one command."""
     wait_for_imports()
+    # Libraries log what they then raise, or get over; Python prints it if nobody else does.
+    logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name need not be of the locale's letters
             stream.reconfigure(errors="backslashreplace")
@@ -132,6 +159,4 @@ def _set_up_process() -> None:
 
 
 def _say_interrupted() -> None:
-    error_console().print(
-        "amp-rewrite: interrupted; files that were not finished stay as they were"
-    )
+    _say("amp-rewrite: interrupted; files that were not finished stay as they were")

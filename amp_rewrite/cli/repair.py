@@ -11,7 +11,7 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import shown
+from amp_rewrite.cli.streams import delivered
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.io.model_files import check_output_path
@@ -154,6 +154,6 @@ def _print(made: Repair, output: Path, refused: VerdictError | None, *, written:
         out.print(line)
     if written:
         note = "" if made.changed or made.raised.flat.mended.words() else ", a copy"
-        out.print(f"wrote {shown(output)}{note}")
+        out.print(f"wrote {delivered(output)}{note}")
     else:
         out.print("nothing was written; --write-failed writes it all the same")

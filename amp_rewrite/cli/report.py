@@ -13,6 +13,7 @@ from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.cli.streams import delivered
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.page.comparison import Other, types_in
@@ -102,7 +103,7 @@ def report(
         for remark in evidence.remarks:
             out.print(remark)
         for path in written:
-            out.print(f"wrote {path}")
+            out.print(f"wrote {delivered(path)}")
 
 
 def _check_outputs(outputs: list[Path | None], models: list[Path | None]) -> None:

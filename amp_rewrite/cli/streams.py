@@ -16,6 +16,7 @@ from typing import Any
 
 from typer.core import TyperArgument, TyperOption
 
+from amp_rewrite.cli.standard_output import write_to_standard_output
 from amp_rewrite.errors import OptionError, SaveError
 
 STREAM = "-"
@@ -59,6 +60,20 @@ def with_streams(command: Any) -> Any:
 def shown(path: Path) -> str:
     """Return how a path is shown to the user: a stream as it was given."""
     return STREAM if str(path.parent) in _OPEN.get() else str(path)
+
+
+def delivered(path: Path) -> str:
+    """Write a result to standard output if it is for that; return how its path is shown.
+
+    Nothing says before that it is written.
+
+    Raises:
+        SaveError: It cannot be written there.
+    """
+    if str(path.parent) in _OPEN.get():
+        _write(path)
+        path.unlink(missing_ok=True)
+    return shown(path)
 
 
 def writes_data() -> bool:
@@ -122,14 +137,12 @@ def _write(path: Path) -> None:
     """Write a result to standard output, if there is one.
 
     Raises:
-        SaveError: It is a model that does not fit in one file.
+        SaveError: It is a model that does not fit in one file, or nothing can be written there.
     """
     if not path.is_file():
         return
     content = path.read_bytes() if len(list(path.parent.iterdir())) == 1 else _in_one(path)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    write_to_standard_output(content)
 
 
 def _in_one(path: Path) -> bytes:

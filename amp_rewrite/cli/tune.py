@@ -10,6 +10,7 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.cli.streams import delivered
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
@@ -77,5 +78,5 @@ def _print(found: Tuning, output: Path) -> None:
     out.print(
         f"{len(found.keep)} nodes stay float32 ({found.kind}): {found.tolerance.metric} "
         f"{found.loss:.3g} of at most {found.tolerance.limit:.3g}, {found.before:.3g} before; "
-        f"{found.trials} trials; wrote {output}",
+        f"{found.trials} trials; wrote {delivered(output)}",
     )

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -106,7 +107,8 @@ def run(original: bytes, name: str, seed: int, folder: Path) -> str:
 
 def _status(arguments: list[str]) -> object:
     try:
-        command_line(arguments)
+        with patch.object(sys, "argv", ["amp-rewrite", *arguments]):
+            command_line()
     except SystemExit as leaving:
         return leaving.code
     return 0

@@ -178,6 +178,8 @@ def _twins(painter: Repainter, copy: ir.Model) -> _Twins:
     graphs = zip((first, *first.subgraphs()), (second, *second.subgraphs()), strict=True)
     for old, new in graphs:
         pairs.update(zip(old.inputs, new.inputs, strict=True))
+        stored = (graph.initializers.values() for graph in (old, new))
+        pairs.update(zip(*stored, strict=True))  # an output may be one
     twin = dict(zip(first.all_nodes(), second.all_nodes(), strict=True))
     for node in painter.nodes:
         pairs.update(zip(node.outputs, twin[node].outputs, strict=True))
