@@ -329,3 +329,9 @@ def test_lists_of_two_precisions_are_refused() -> None:
 def test_a_list_for_another_target_is_refused() -> None:
     with pytest.raises(ListError, match="for another target; found cpu; expected cuda or webgpu"):
         amp.load_lists("float16_cpu", target="cuda,webgpu")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no endless device")
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(ListError, match="the list is too long"):
+        load_lists("/dev/zero", precision="float16", target="cuda")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from amp_rewrite.numerics.inputs.tables import Table, tables_of
 _SAMPLE_RATE = 16000
 _SMALL = 2  # exclusive bound of integers that no table bounds: ids that every vocabulary has
 _SEQUENCE_LENGTH = 2
+_MOST_ELEMENTS = 1 << 28  # a gigabyte of float32; a declared length of 2^31 would take 16
 _SPREAD = 3.0  # normal numbers from minus that to that are spread over a range
 
 Run = Callable[[Mapping[str, Any]], object]
@@ -204,6 +206,7 @@ def _array(
     limit: int | None,
 ) -> Array:
     dtype = np.dtype(np.float32) if spec.dtype is None else spec.dtype
+    _check_size(spec, shape)
     if is_float(spec):
         return typed(_floats(rng, spec.name, shape), dtype)
     if dtype.kind in "iu":
@@ -213,6 +216,23 @@ def _array(
     if dtype.kind == "c":
         return rng.standard_normal(shape).astype(dtype)
     return np.full(shape, "a", object) if dtype.kind == "O" else np.zeros(shape, dtype)
+
+
+def _check_size(spec: FeedSpec, shape: tuple[int, ...]) -> None:
+    """Refuse to make up an array that memory may not hold.
+
+    Raises:
+        DataError: It is too large.
+    """
+    size = math.prod(shape)
+    if size > _MOST_ELEMENTS:
+        raise DataError(
+            "an input is too large to be made up",
+            where=spec.name,
+            found=f"{size:,} elements, of shape {' x '.join(map(str, shape))}",
+            expected=f"at most {_MOST_ELEMENTS:,}",
+            remedy="pass real inputs: data=..., or --data FILE.npz with one array per input",
+        )
 
 
 def _with_steps(values: Any, steps: int, limit: int | None) -> Any:

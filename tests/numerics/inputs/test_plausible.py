@@ -187,3 +187,11 @@ def test_fused_embeddings_have_a_table_for_each_input() -> None:
 def test_a_table_that_is_computed_has_no_known_size() -> None:
     body = "t = Transpose(table) n = Neg(t) y = Gather(n, ids)"
     assert limits(body, table=(50, 4)) == {}
+
+
+@pytest.mark.parametrize("kind", ["float", "int64", "bool"])
+def test_an_input_of_a_length_that_no_memory_holds_is_refused(kind: str) -> None:
+    source = f"g ({kind}[2147483648, 30] x) => ({kind}[2147483648, 30] y) {{ y = Identity (x) }}"
+    model = amp.load(onnx.parser.parse_model(f"{HEADER} {source}"))
+    with pytest.raises(DataError, match="too large to be made up; found 64,424,509,440 elements"):
+        plausible_feeds(model)
