@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.plan.options import RewriteOptions
     from amp_rewrite.rewriting.report.plain_console import PlainConsole
 
-DONE, FAILED, WRONG_USAGE, NOT_STRICT = 0, 1, 2, 3
+DONE, FAILED, WRONG_USAGE, NOT_STRICT, IN_DOUBT = 0, 1, 2, 3, 4
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage: an option that does not exist or
-has an impossible value; --strict was not met. docs/mixed_precision.md lists them for users."""
+has an impossible value; --strict was not met, or nothing low is left to write; the rounded weights
+alone are as far off as a model that does not hold. docs/mixed_precision.md lists them for users."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 + SIGINT."""

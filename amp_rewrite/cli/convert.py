@@ -22,7 +22,7 @@ from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.gains import Sizes
-from amp_rewrite.rewriting.report.next_steps import Names, next_steps
+from amp_rewrite.rewriting.report.next_steps import Names, longer_search, next_steps
 from amp_rewrite.rewriting.report.rewrite_report import Report, print_report
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
@@ -84,7 +84,8 @@ def convert(
     A MODEL in other float types is read as the float32 model that it stands for. Of a folder every
     model is converted, all else copied, and OUTPUT is a new folder.
     With --data, --verify, --stress, --provider or --strict the result is verified, and written only
-    if it holds; a training step only with one of the first four.
+    if it holds; a training step only with one of the first four. Exit status 1: it does not hold;
+    3: nothing is left in 16 bits; 4: in doubt, since the rounded weights alone are as far off.
     """
     output = _output(model, output, options, dry_run=dry_run)
     of_one_model = {
@@ -141,6 +142,7 @@ def convert(
         opset=opset,
         estimate=common.rounding_errors,
         provider=None if provider is None else provider_named(provider),
+        warn=common.console(quiet=quiet).print,
     )
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
@@ -157,6 +159,7 @@ def convert(
         write_text(report, done.to_json(found))
     if found is not None and not quiet:
         sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
+        _print_unmet(done, found, output)
         common.say_target(options, found.target, common.console())
         _print_rewrite(found, sizes, explain_casts=explain_casts)
         _print_outcome(done.made, output, written=written)
@@ -164,7 +167,14 @@ def convert(
     if done.missing is not None:
         raise done.missing
     if not done.holds:
-        raise typer.Exit(common.NOT_STRICT if options.strict else common.FAILED)
+        raise typer.Exit(_status(done, strict=options.strict))
+
+
+def _status(done: FileConversion, *, strict: bool) -> int:
+    """Return the exit status of a conversion that something speaks against."""
+    if strict or done.nothing_left:
+        return common.NOT_STRICT
+    return common.IN_DOUBT if done.in_doubt else common.FAILED
 
 
 def _output(model: Path, given: Path | None, options: RewriteOptions, *, dry_run: bool) -> Path:
@@ -218,6 +228,17 @@ def _print_rewrite(report: Report, sizes: Sizes, *, explain_casts: bool) -> None
         out.print_lines(cast_table(report))
 
 
+def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
+    """Print first that a search ended early, if it did, and what goes on."""
+    made, asked = done.made, done.asked
+    if made is None or made.unmet is None:
+        return
+    out, names = common.console(), Names(str(done.model), str(output))
+    step = longer_search(report, names, [*map(str, asked.data)], asked.rtol, asked.budget)
+    for line in (made.unmet, f"next: {step.why}", f"  {step.command}"):
+        out.print(line)
+
+
 def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> None:
     """Print the verdict if there is one, and what was written."""
     out = common.console()
@@ -228,12 +249,19 @@ def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> N
             out.print(line)
         out.print(made.verdict)
     if written:
-        in_doubt = made is not None and made.doubt is not None
-        note = ", though it does not hold" if fails else ", in doubt" if in_doubt else ""
-        out.print(f"wrote {delivered(output)}{note}")
+        out.print(f"wrote {delivered(output)}{'' if made is None else _though(made)}")
     else:
         note = "; --write-failed writes it all the same" if fails else ""
         out.print(f"nothing was written{note}")
+
+
+def _though(made: Conversion) -> str:
+    """Return what is said of a model that was written though something speaks against it."""
+    if made.doubt is not None:
+        return ", in doubt"
+    if not made.ok:
+        return ", though it does not hold"
+    return "" if made.writable else ", in which nothing is low"
 
 
 def _print_next(

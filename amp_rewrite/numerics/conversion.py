@@ -16,9 +16,10 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
+from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
@@ -31,9 +32,12 @@ class Conversion:
         result: The rewrite, under the rules that were found.
         verification: How far it is from the original.
         calibration: What the data's ranges forbid; None without data.
-        tuning: What else had to stay float32; None if the calibrated model holds or is in doubt, or
-            without data.
+        tuning: What else had to stay float32; None if the model holds without, or if nothing could
+            be looked for: without data, unless the rounded weights are to blame.
         shapes: The shapes of the first verified batch, by the names of values.
+        constants: What stays float32 because it reads a constant whose rounding alone does harm.
+        vain: Whether it is in doubt and what would mend it leaves nothing low.
+        vain_search: The search that left nothing low, if one did.
     """
 
     result: RewriteResult
@@ -41,6 +45,9 @@ class Conversion:
     calibration: Calibration | None
     tuning: Tuning | None
     shapes: Mapping[str, Shape]
+    constants: tuple[NodeRule, ...] = ()
+    vain: bool = False
+    vain_search: Tuning | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -63,23 +70,49 @@ class Conversion:
 
     @property
     def doubt(self) -> str | None:
-        """Why it is written although it does not hold: its rounded weights alone are as far off.
+        """Why it may be as good as it can be although it does not hold.
 
-        None if it holds, or if a tolerance was asked for, which tuning meets if need be.
+        Its rounded weights alone are as far off then. None if it holds, if it is too far off to be
+        excused, or if a tolerance was asked for, which tuning meets if need be.
         """
         report = self.verification
         return None if report.tolerances.strict else report.doubt
 
     @property
+    def is_low(self) -> bool:
+        """Whether anything of it computes in the low type."""
+        return self.result.plan.computes_low
+
+    @property
+    def nothing_left(self) -> str | None:
+        """Why there is nothing to write: what was measured left no part low; None if one is."""
+        searched = self.tuning is not None or self.constants
+        measured = searched or (self.calibration is not None and self.calibration.rules)
+        if self.is_low or not measured:
+            return None
+        precision = self.result.options.precision
+        if self.unmet is not None:
+            return f"what was found until then leaves nothing in {precision}"
+        limits = self.verification.tolerances
+        within = f" within the rtol of {max(limits.rtol, limits.atol):g}" if limits.strict else ""
+        return f"no part of the model can compute in {precision}{within}"
+
+    @property
+    def unmet(self) -> str | None:
+        """What the search for nodes did not reach before its budget ended; None if it did."""
+        searched = self.tuning or self.vain_search
+        return None if searched is None else searched.unmet
+
+    @property
     def writable(self) -> bool:
-        """Whether `save` writes it unasked: it holds, or fails as its rounded weights alone do."""
-        return self.ok or self.doubt is not None
+        """Whether `save` writes it unasked: it holds, and something of it is low."""
+        return self.ok and self.nothing_left is None
 
     @property
     def verdict(self) -> str:
         """Whether it holds and what it took, in one line."""
-        unmet = None if self.tuning is None else self.tuning.unmet
-        return "; ".join([*(() if unmet is None else (unmet,)), self._found(), *self._steps()])
+        first = [line for line in (self.unmet, self.nothing_left) if line is not None]
+        return "; ".join([*first, self._found(), *self._steps()])
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the verdict, what it rests on, and the report."""
@@ -105,6 +138,8 @@ class Conversion:
             "text": self.verdict,
             "failures": list(self.verification.failures),
             "doubt": self.doubt,
+            "nothing_left": self.nothing_left,
+            "constants": [rule.node for rule in self.constants],
             "calibrated": None if self.calibration is None else list(self.calibration.nodes),
             "tuned": None if self.tuning is None else list(self.tuning.keep),
             "verification": self.verification.to_dict(),
@@ -118,20 +153,27 @@ class Conversion:
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Progress | None = None
     ) -> None:
-        """Write the rewritten model if it holds, or fails as its rounded weights alone do.
+        """Write the rewritten model if it holds.
 
         Args:
             path: The model file; external data go to a file next to it.
-            write_failed: Write it even if it does not hold.
+            write_failed: Write it even if it does not hold, or is in doubt.
             progress: Called every few MiB.
 
         Raises:
-            VerdictError: It does not hold; nothing was written.
+            VerdictError: It does not hold, is in doubt, or has nothing low left; nothing was
+                written.
             SaveError: It cannot be written; no new file is left behind.
         """
         if not (arguments.switch("write_failed", write_failed) or self.writable):
-            raise VerdictError(self.verification.failures, self)
+            raise VerdictError(self._against(), self)
         self.result.save(path, progress=progress)
+
+    def _against(self) -> tuple[str, ...]:
+        """Return what speaks against writing it, one line each."""
+        doubt = () if self.doubt is None else (f"in doubt: {self.doubt}",)
+        left = () if self.nothing_left is None else (self.nothing_left,)
+        return (*left, *self.verification.failures, *doubt)
 
     def _found(self) -> str:
         report = self.verification
@@ -142,7 +184,8 @@ class Conversion:
             return f"does not hold: {first}{more}{doubt}"
         if not report.has_outputs:
             return report.verdict
-        number = "1 batch" if report.feeds == 1 else f"{report.feeds} batches"
+        made_up = "made-up " if report.data.startswith(MADE_UP) else ""
+        number = f"1 {made_up}batch" if report.feeds == 1 else f"{report.feeds} {made_up}batches"
         left_out = f" ({len(report.left_out)} more left out)" if report.left_out else ""
         control = f", the weights alone by {report.control_worst:.2g}" if report.control else ""
         return (
@@ -155,12 +198,17 @@ class Conversion:
         if self.calibration is not None:
             count = len(self.calibration.nodes)
             steps.append(f"calibrated: {count} {_stay('node', count)} float32")
+        if self.constants:
+            count = len(self.constants)
+            steps.append(f"constants kept: {count} {_stay('node', count)} float32")
         if self.tuning is not None:
             count = len(self.tuning.keep)
             settled = self.tuning.is_settled
             kind = "" if settled else ", the best set until then"
             steps.append(f"tuned: {count} more {_stay('node', count)} float32{kind}")
-        if not self.result.changed:
+        if self.vain:
+            steps.append(f"what holds has nothing in {self.result.options.precision}")
+        if not self.result.changed and self.nothing_left is None:
             steps.append(f"nothing is left in {self.result.options.precision}")
         return steps
 

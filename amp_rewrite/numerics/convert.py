@@ -22,8 +22,9 @@ from amp_rewrite.numerics.conversion import Conversion
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.numerics.repaint.repaint import read_lists
+from amp_rewrite.numerics.repaint.repaint import Repainter, read_lists
 from amp_rewrite.numerics.search.front import Estimate
+from amp_rewrite.numerics.search.harmful_constants import harmful_constants, rules_for
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.numerics.search.tuning import Tuning
@@ -34,11 +35,18 @@ from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed,
 BUDGET = 600.0
 """Seconds for tuning."""
 
+_CONSTANTS_SHARE = 0.3
+"""The share of the budget that the search for harmful constants may take."""
+
 _MORE_SEARCHES = 2
 """How often `tune` runs again at most, told by how much its trial was more exact than the file."""
 
 Progress = Callable[[str], None]
 """Called with what is being done, in a few words."""
+
+
+def _silent(_: str) -> None:
+    pass
 
 
 @with_option_names
@@ -54,15 +62,18 @@ def convert(
     progress: Progress | None = None,
     estimate: Estimate | None = None,
     providers: Sequence[str] | None = None,
+    warn: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> Conversion:
     """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
 
     Values that overflow on the data stay float32. If the outputs are not within the tolerance
-    then, or a value inside overflows, the smallest set of nodes is looked for that has to stay
-    float32 as well, or, on a target whose costs were measured, the fastest painting that holds; not
-    so if no tolerance was given and the rounded weights alone, computed in float32, are as far off:
-    then the verdict says so. Without data the model is rewritten and verified with made-up inputs.
+    then, and the rounded weights alone, computed in float32, are not either, what reads a constant
+    whose rounding alone does harm stays float32. If that is not enough, or a value inside
+    overflows, the smallest set of nodes is looked for that has to stay float32 as well, or, on a
+    target whose costs were measured, the fastest painting that holds. Without data the model is
+    rewritten and verified with made-up inputs, which take their place only where the rounded
+    weights are to blame.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -71,7 +82,7 @@ def convert(
         options: How to rewrite; None for the default options.
         rtol: The largest error of an output, relative to its largest magnitude; None for what
             `verify` asks for, a cosine of 0.999 and the same classes.
-        budget: Seconds for tuning.
+        budget: Seconds for the search for harmful constants and for tuning.
         stress: Verify with stress inputs as well; None does so without data, and if `strict` is
             set.
         output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
@@ -80,14 +91,15 @@ def convert(
         estimate: Ranks nodes for tuning in one pass over the data, as for `tune`.
         providers: Run the rewritten model itself on these execution providers as well, as for
             `verify`: what they compute must hold. None runs it on none.
+        warn: Called before a search, if at all: the rounded weights alone exceed the tolerance.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        The rewritten model and its verdict. `save` writes nothing that does not hold, unless the
-        rounded weights alone are as far off: the verdict names that doubt.
+        The rewritten model and its verdict. `save` writes nothing that does not hold, that is in
+        doubt, since the rounded weights alone are as far off, or in which nothing is low any more.
 
     Raises:
-        VerdictError: It is to be written, and does not hold.
+        VerdictError: It is to be written, and does not hold, is in doubt, or has nothing low left.
         StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
     """
@@ -99,11 +111,13 @@ def convert(
     budget = arguments.number("budget", budget, low=0, above=True, expected=seconds)
     progress = arguments.function("progress", progress)
     estimate = arguments.function("estimate", estimate)
+    warn = arguments.function("warn", warn)
     stress = None if stress is None else arguments.switch("stress", stress)
     kept = cast("Data", [*data]) if isinstance(data, Iterator) else data
     stressed = data is None or chosen.strict if stress is None else stress
     devices = () if providers is None else device_providers(arguments.texts("providers", providers))
     job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent, estimate, devices)
+    job.warn = warn or _silent
     made = job.run()
     if output is not None:
         made.save(path_text(output, SaveError))
@@ -120,11 +134,13 @@ def judge(
 ) -> Conversion:
     """Return a rewrite with its verdict on made-up and stress inputs.
 
+    It is another rewrite than the one given if constants do harm, as for `convert`.
+
     Raises:
         AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
     """
     rtol = _tolerance(rtol)
-    return _Job(model, None, options, rtol, BUDGET, True, progress or _silent).judged(result)
+    return _Job(model, None, options, rtol, BUDGET, True, progress or _silent).run(result)
 
 
 @dataclass
@@ -140,66 +156,109 @@ class _Job:
     progress: Progress
     estimate: Estimate | None = None
     providers: tuple[str, ...] = ()
+    warn: Progress = _silent
+    last: Verification | None = None
 
-    def run(self) -> Conversion:
-        """Take the steps that are needed."""
+    def run(self, result: RewriteResult | None = None) -> Conversion:
+        """Take the steps that are needed, the first of which may have been taken."""
         if self.data is None:
-            return self._rewritten(self.options, None, None)
+            first = self._rewritten(self.options) if result is None else self.judged(result)
+            return self._mended(self.options, first)
         self.progress("calibrating")
         lenient = replace(self.options, strict=False)
         calibration = calibrate(self.model, self.data, lenient)
         self.options = replace(self.options, target=calibration.options.target)
         options = _with_rules(self.options, calibration.rules)
         options = replace(options, keep_io_types=_kept(self.options, calibration.ends))
-        first = self._rewritten(options, calibration, None)
-        if not _fails_on_data(first.verification) or first.doubt is not None:
-            return first
-        return self._searched(options, calibration, self.data)
+        return self._mended(options, self._rewritten(options, calibration))
 
-    def _searched(
-        self, options: RewriteOptions, calibration: Calibration, data: Data
-    ) -> Conversion:
+    def _mended(self, options: RewriteOptions, first: Conversion) -> Conversion:
+        """Keep float32 what a model that fails on the data needs: first by constants, then by runs.
+
+        Without data that is done on the made-up inputs, where the rounded weights are to blame.
+        """
+        found = first.verification
+        blames_weights = any(not output.ok for output in found.control)
+        if not _fails_on_data(found) or not (blames_weights or self.data is not None):
+            return first
+        if blames_weights:
+            self.warn(found.control_beyond)
+        ends = time.monotonic() + self.budget
+        made = self._without_harm(options, first) if blames_weights else first
+        if not _fails_on_data(made.verification):
+            is_vain = not made.is_low and first.doubt is not None
+            return replace(first, vain=True) if is_vain else made
+        options = _with_rules(options, made.constants)
+        tuned = self._searched(options, made, ends)
+        doubtful = made if made.is_low and made.doubt is not None else first
+        is_better = tuned.is_low and (tuned.ok or tuned.doubt is not None)
+        if is_better or doubtful.doubt is None:
+            return tuned
+        return replace(doubtful, vain=True, vain_search=tuned.tuning)
+
+    def _without_harm(self, options: RewriteOptions, first: Conversion) -> Conversion:
+        """Keep float32 what reads constants whose rounding alone does harm, and verify again."""
+        assert self.last is not None, "it was verified"
+        feeds = self.last.worst_feeds
+        if feeds is None:
+            return first
+        self.progress("looking for constants that rounding spoils")
+        found = harmful_constants(self.last, feeds, self.budget * _CONSTANTS_SHARE)
+        if not found:
+            return first
+        painter = Repainter.of(self.model, replace(options, strict=False))
+        rules = rules_for(painter, found)
+        return self._rewritten(_with_rules(options, rules), first.calibration, None, rules)
+
+    def _searched(self, options: RewriteOptions, before: Conversion, ends: float) -> Conversion:
         """Tune and verify; a trial rounds value by value, the written file by fused groups.
 
         What the file is further off than its trial is asked of the next search, if there is a limit
         that both are held against.
         """
-        ends = time.monotonic() + self.budget
         tolerance = self._search_tolerance()
-        made = self._tuned_and_verified(options, calibration, data, tolerance, self.budget)
+        made = self._tuned_and_verified(options, before, tolerance, ends)
         for _ in range(_MORE_SEARCHES):
             loss = 0.0 if made.tuning is None else made.tuning.loss
             error = max((output.scaled_error for output in made.verification.outputs), default=0.0)
-            left = ends - time.monotonic()
-            if self.rtol is None or not 0 < loss <= self.rtol < error < math.inf or left <= 0:
+            is_over = time.monotonic() >= ends
+            if self.rtol is None or not 0 < loss <= self.rtol < error < math.inf or is_over:
                 break
             tolerance = replace(tolerance, limit=self.rtol * loss / error)
-            made = self._tuned_and_verified(options, calibration, data, tolerance, left)
+            made = self._tuned_and_verified(options, before, tolerance, ends)
         return made
 
     def _tuned_and_verified(
         self,
         options: RewriteOptions,
-        calibration: Calibration,
-        data: Data,
+        before: Conversion,
         tolerance: Tolerance,
-        budget: float,
+        ends: float,
     ) -> Conversion:
+        assert self.last is not None, "it was verified"
+        data = [self.last.worst_feeds or {}] if self.data is None else self.data
+        budget = max(0.0, ends - time.monotonic())
         tuning = self._tuned(replace(options, strict=False), data, tolerance, budget)
-        return self._rewritten(_with_rules(options, tuning.rules), calibration, tuning)
+        options = _with_rules(options, tuning.rules)
+        return self._rewritten(options, before.calibration, tuning, before.constants)
 
     def _rewritten(
-        self, options: RewriteOptions, calibration: Calibration | None, tuning: Tuning | None
+        self,
+        options: RewriteOptions,
+        calibration: Calibration | None = None,
+        tuning: Tuning | None = None,
+        constants: tuple[NodeRule, ...] = (),
     ) -> Conversion:
         """Rewrite and verify."""
         self.progress("rewriting")
-        return self.judged(rewrite(self.model, options), calibration, tuning)
+        return self.judged(rewrite(self.model, options), calibration, tuning, constants)
 
     def judged(
         self,
         result: RewriteResult,
         calibration: Calibration | None = None,
         tuning: Tuning | None = None,
+        constants: tuple[NodeRule, ...] = (),
     ) -> Conversion:
         """Verify what was rewritten."""
         self.progress("verifying")
@@ -212,7 +271,8 @@ class _Job:
             input_ranges=self.options.ranges,
             progress=self.progress,
         )
-        return Conversion(result, report, calibration, tuning, run.shapes)
+        self.last = run
+        return Conversion(result, report, calibration, tuning, run.shapes, constants)
 
     def _verification(self, result: RewriteResult) -> Verification:
         tolerances = Tolerances.of(self.options.low, self.rtol)
@@ -229,7 +289,7 @@ class _Job:
         self, options: RewriteOptions, data: Data, tolerance: Tolerance, budget: float
     ) -> Tuning:
         self.progress("tuning")
-        return tune(
+        found = tune(
             self.model,
             data,
             tolerance,
@@ -239,6 +299,7 @@ class _Job:
             warn=self.progress,
             estimate=self.estimate,
         )
+        return replace(found, seconds=self.budget)  # of which `budget` is what was left
 
 
 def _with_rules(options: RewriteOptions, rules: Sequence[NodeRule]) -> RewriteOptions:
@@ -265,7 +326,3 @@ def _tolerance(rtol: float | None) -> float | None:
     if rtol is None:
         return None
     return arguments.number("rtol", rtol, low=0, expected="a number of at least 0")
-
-
-def _silent(_: str) -> None:
-    pass

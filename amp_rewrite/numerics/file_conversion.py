@@ -49,6 +49,7 @@ class Asked:
         opset: The opset that the model is moved to first: a number, "auto" or "keep".
         estimate: What ranks nodes for tuning, as for `tune`.
         provider: The execution provider that the result is run on as well, if any.
+        warn: Called before a search for what has to stay float32, as for `convert`.
     """
 
     data: Sequence[Path] = ()
@@ -60,6 +61,7 @@ class Asked:
     opset: str = AUTO
     estimate: Estimate | None = None
     provider: str | None = None
+    warn: Callable[[str], None] | None = None
 
     @property
     def converts(self) -> bool:
@@ -105,6 +107,16 @@ class FileConversion:
     def holds(self) -> bool:
         """Whether nothing speaks against the result."""
         return self.missing is None and (self.made is None or self.made.writable)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nothing but what its rounded weights bring alone speaks against the result."""
+        return self.missing is None and self.made is not None and self.made.doubt is not None
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether what was measured left nothing low."""
+        return self.made is not None and self.made.nothing_left is not None
 
     @property
     def is_written(self) -> bool:
@@ -172,7 +184,7 @@ def convert_file(
             made = _judged(source, result, asked, progress)
     except StrictError as error:
         return FileConversion(model, asked, error.result, None, error, raised)
-    return FileConversion(model, asked, result, made, None, raised)
+    return FileConversion(model, asked, result if made is None else made.result, made, None, raised)
 
 
 def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | None:
@@ -200,6 +212,7 @@ def _converted(
         progress=progress,
         estimate=asked.estimate,
         providers=None if asked.provider is None else [asked.provider],
+        warn=asked.warn,
     )
 
 

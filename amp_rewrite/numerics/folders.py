@@ -243,10 +243,12 @@ def _converted(
     lines = [report.in_short()]
     lines += [] if made is None else [made.verdict]
     lines += [] if done.missing is None else done.missing.shortcomings
-    state: State = "refused" if not done.holds else "changed" if result.changed else "unchanged"
+    is_float32 = done.nothing_left and made is not None and made.ok
+    holds = done.holds or is_float32
+    state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
     found = report.to_dict() if made is None else made.to_dict(report)
     ends = Ends.of(result.flat, result.plan)
-    save = done.save if done.is_written else None
+    save = done.save if done.is_written or is_float32 else None
     return Done(state, headline(report.precision, report.summary), tuple(lines), found, ends, save)
 
 

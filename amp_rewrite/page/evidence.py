@@ -59,6 +59,7 @@ class Evidence:
         tuning: What a search kept float32.
         remarks: What a reader has to know to read the page rightly.
         shapes: Value -> its shape, where inference finds one that the file does not record.
+        against: What speaks against a model that holds, if anything.
         judgement: What is said of a model that came in 16 bits; None says what a rewrite gained.
     """
 
@@ -69,6 +70,7 @@ class Evidence:
     tuning: Tuning | None = None
     remarks: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
+    against: str | None = None
     judgement: Judgement | None = None
 
 
@@ -86,6 +88,8 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
         verification=None if made is None else made.verification,
         histograms=measured(conversion.source, result, data) if data else {},
         tuning=None if made is None else made.tuning,
+        remarks=() if made is None or made.unmet is None else (made.unmet,),
+        against=None if made is None else made.nothing_left,
         shapes=shapes_of(conversion.source, result),
     )
 

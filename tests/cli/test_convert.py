@@ -26,7 +26,7 @@ g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {{{w}}}, float[4,4] v = {{{v}
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Models that hold, and that overflow for inputs of 3 and of 20,000; and data."""
-    weights = {"good": (0.5, 0.5), "hot": (2, 1e-5), "risky": (6200, 1e-5)}
+    weights = {"good": (0.5, 0.5), "hot": (2, 1e-5), "risky": (6200, 1e-5), "fine": (0.1234, 0.2)}
     for name, (w, v) in weights.items():
         text = TEXT.format(w=",".join([f"{w:g}"] * 16), v=",".join([f"{v:g}"] * 16))
         onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
@@ -50,18 +50,36 @@ def test_data_give_one_verdict_and_a_model(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = folder / "r.json"
-    assert convert(folder, "hot", "--data", folder / "large.npz", "--report", report) == 0
+    assert convert(folder, "good", "--data", folder / "large.npz", "--report", report) == 0
     out, err = capsys.readouterr()
-    assert "nothing was compared: output y is 0.99999" in out
+    assert "nothing was compared: output y is 1" in out
     assert f"wrote {folder / 'out.onnx'}\nnext: Take inputs of yours" in out
     assert err == ""
     assert json.loads(report.read_text())["verdict"]["ok"] is True
 
 
+def test_data_of_which_nothing_fits_16_bits_leave_nothing_to_write(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = folder / "r.json"
+    assert convert(folder, "hot", "--data", folder / "large.npz", "--report", report) == 3
+    out, err = capsys.readouterr()
+    assert (
+        "no part of the model can compute in float16; nothing was compared: output y is 0.9" in out
+    )
+    assert err == ""
+    verdict = json.loads(report.read_text())["verdict"]
+    assert verdict["nothing_left"] == "no part of the model can compute in float16"
+    assert not (folder / "out.onnx").exists()
+
+
 def test_a_tolerance_is_tuned_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--data", folder / "data", "--rtol", "1e-7", "--budget", "30s")
-    assert convert(folder, "good", *options, "--precision", "bfloat16") == 0
-    assert "tuned: " in capsys.readouterr().out
+    options = ("--data", folder / "data", "--rtol", "0.002", "--budget", "30s")
+    assert convert(folder, "fine", *options, "--precision", "bfloat16") == 0
+    out = capsys.readouterr().out
+    assert "tuned: " in out
+    assert "of 3 float32 nodes now compute in bfloat16" in out
+    assert "0 of 3 " not in out
 
 
 def test_what_does_not_hold_is_not_written_unless_told_so(
@@ -81,19 +99,77 @@ def test_what_does_not_hold_is_not_written_unless_told_so(
     onnx.checker.check_model(folder / "out.onnx")
 
 
+def cancelling(folder: Path) -> Path:
+    """Write a difference of two products whose weights, rounded, make an error of some percent."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[4,16] x) => (float[4,16] y) {
+      a = MatMul(x, w) b = MatMul(x, v) y = Sub(a, b) }"""
+    model = onnx.parser.parse_model(text)
+    w, noise, x = np.random.default_rng(0).standard_normal((3, 16, 16)).astype(np.float32)
+    for name, weight in (("w", w), ("v", w + 0.006 * noise)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    onnx.save(model, folder / "cancelling.onnx")
+    np.savez(folder / "x.npz", x=x[:4])
+    return folder / "x.npz"
+
+
+def test_what_is_in_doubt_has_a_status_of_its_own_and_is_written_if_one_insists(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--data", cancelling(folder), "--html", folder / "page.html")
+    assert convert(folder, "cancelling", *options) == 4
+    out = capsys.readouterr().out
+    assert out.startswith("the weights alone, rounded to float16 and computed in float32, exceed")
+    assert ", in doubt: the weights alone, rounded to float16" in out
+    assert "nothing was written; --write-failed writes it all the same" in out
+    assert not (folder / "out.onnx").exists()
+    assert convert(folder, "cancelling", *options[:2], "--write-failed") == 4
+    assert f"wrote {folder / 'out.onnx'}, in doubt" in capsys.readouterr().out
+    assert (folder / "out.onnx").exists()
+
+
+def test_where_a_tolerance_leaves_nothing_low_nothing_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, page = cancelling(folder), folder / "page.html"
+    options = ("--data", data, "--rtol", "1e-5", "--html", page)
+    assert convert(folder, "cancelling", *options) == 3
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.endswith("at most 1e-05 is allowed. Only weights that stay float32 mend that")
+    assert last == "nothing was written; --write-failed writes it all the same"
+    assert not (folder / "out.onnx").exists()
+    assert (
+        "no part of the model can compute in float16 within the rtol of 1e-05" in page.read_text()
+    )
+    assert '"holds": false' in page.read_text() or '"holds":false' in page.read_text()
+
+
+def test_a_budget_that_ended_is_the_first_line_with_the_next_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--data", folder / "data", "--rtol", "0.002", "--budget", "0.001s")
+    assert convert(folder, "fine", *options, "--precision", "bfloat16") == 3
+    lines = capsys.readouterr().out.splitlines()
+    said = next(i for i, line in enumerate(lines) if line.startswith("the budget of 0.001 s ended"))
+    assert all(line.startswith("the weights alone") for line in lines[:said])
+    command = f"  amp-rewrite convert {folder / 'fine.onnx'} -o {folder / 'out.onnx'} --precision "
+    assert lines[said + 2].startswith(f"{command}bfloat16 --data {folder / 'data'} --rtol 0.002")
+    assert lines[said + 2].endswith(" --budget 0.004s")
+    assert any("what was found until then leaves nothing in bfloat16" in line for line in lines)
+
+
 def test_verify_verifies_on_made_up_inputs_in_the_same_step(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert convert(folder, "good", "--verify") == 0
     out = capsys.readouterr().out
     assert "stress inputs, " in out
-    assert "holds on 1 batch: off by at most" in out
+    assert "holds on 1 made-up batch: off by at most" in out
     (folder / "out.onnx").unlink()
     assert convert(folder, "risky", "--verify") == 1
     assert "does not hold: on large constants" in capsys.readouterr().out
     assert not (folder / "out.onnx").exists()
     assert convert(folder, "risky", "--verify", "--no-stress", "--rtol", "0.01") == 0
-    assert "holds on 1 batch: off by at most" in capsys.readouterr().out
+    assert "holds on 1 made-up batch: off by at most" in capsys.readouterr().out
 
 
 def test_strict_verifies_with_stress_inputs(

@@ -77,11 +77,18 @@ def test_a_tolerance_that_calibrating_does_not_reach_is_reached_by_tuning(precis
     assert "more node" in tight.verdict
 
 
-def test_a_tolerance_that_only_float32_reaches_says_that_nothing_is_left() -> None:
+def test_a_tolerance_that_only_float32_reaches_is_not_written_as_float32(tmp_path: Path) -> None:
     found = amp.convert(model(w=0.1234), batches(), rtol=0.0)
     assert found.ok
     assert not found.result.changed
-    assert found.verdict.endswith("nothing is left in float16")
+    reason = "no part of the model can compute in float16 within the rtol of 0"
+    assert found.nothing_left == reason
+    assert found.verdict.startswith(f"{reason}; holds on 2 batches")
+    with pytest.raises(VerdictError, match=reason):
+        found.save(tmp_path / "y.onnx")
+    assert not (tmp_path / "y.onnx").exists()
+    found.save(tmp_path / "y.onnx", write_failed=True)
+    assert (tmp_path / "y.onnx").exists()
 
 
 def test_without_data_the_model_is_verified_on_made_up_and_stress_inputs() -> None:
@@ -182,8 +189,9 @@ def test_the_steps_are_told_as_they_begin() -> None:
     amp.convert(model(w=0.1234), batches(), rtol=1e-7, progress=steps.append)
     assert "verifying: feed 1" in steps
     begun = [step for step in steps if not step.startswith("verifying: ")]
-    assert begun[:4] == ["calibrating", "rewriting", "verifying", "tuning"]
-    assert begun[4] == "tuning: 1 trials"
+    searching = "looking for constants that rounding spoils"
+    assert begun[:4] == ["calibrating", "rewriting", "verifying", searching]
+    assert begun[begun.index("tuning") + 1] == "tuning: 1 trials"
     assert begun[-2:] == ["rewriting", "verifying"]
 
 

@@ -32,7 +32,7 @@ from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
+from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, share_of_limit
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import kept_low
@@ -54,6 +54,7 @@ class Verification:
         control: The same comparisons of what the rounded weights alone bring.
         moves: The same of the original itself where its inputs move by one part in a million.
         weights_alone: Computes that.
+        worst_feeds: The feed on which an output is furthest off; None before the first.
         left_out: Feeds that do not count, with the reasons.
     """
 
@@ -104,6 +105,8 @@ class Verification:
         self.control = {name: Comparer(name, self.tolerances) for name in names}
         self.moves = {name: Comparer(name, self.tolerances) for name in names}
         self.weights_alone = WeightsAlone(before, after.model, threads)
+        self.worst_feeds: Feeds | None = None
+        self._worst_share = -1.0
         self.left_out: list[str] = []
         self.count = 0
         self.seconds = 0.0
@@ -148,6 +151,7 @@ class Verification:
             cause = nonfinite_input(feeds)
             self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
             return
+        self._note_worst(feeds, compared)
         for name, comparer in self.outputs.items():
             comparer.merge(compared[name])
         for name, comparer in self.compare_control(feeds, expected, apart).items():
@@ -159,6 +163,13 @@ class Verification:
         if self.on_device is not None:
             fitted = _fitted(feeds, self.rewritten.inputs)
             self.on_device.add(feeds, fitted, expected, found)
+
+    def _note_worst(self, feeds: Feeds, compared: Mapping[str, Comparer]) -> None:
+        """Remember a feed on which an output is further off than on those before."""
+        shares = (share_of_limit(c.result(), self.tolerances) for c in compared.values())
+        share = max(shares, default=0.0)
+        if share > self._worst_share:
+            self.worst_feeds, self._worst_share = feeds, share
 
     def compare(
         self,

@@ -394,6 +394,17 @@ class VerifyReport:
             f"right to the tolerance, and up to {AS_FAR:g} times as far counts as right"
         )
 
+    @property
+    def control_beyond(self) -> str:
+        """That the rounded weights alone exceed the tolerance, for who is about to search."""
+        limits = self.tolerances
+        most = f"; at most {max(limits.rtol, limits.atol):.3g} is allowed" if limits.strict else ""
+        return (
+            f"the weights alone, rounded to {self.precision} and computed in float32, exceed the "
+            f"tolerance: off by {self.control_worst:.2g} of an output's largest magnitude{most}. "
+            "Only weights that stay float32 mend that"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data; NaN and infinities are None."""
         content = {

@@ -7,9 +7,10 @@ to keep float32 mends that while their weights are in 16 bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -18,7 +19,12 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.added import origin
-from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.distance import (
+    AGREEMENT,
+    DISTANCE,
+    OutputComparison,
+    Tolerances,
+)
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -26,6 +32,26 @@ from amp_rewrite.numerics.inputs.batches import Feeds
 
 AS_FAR = 2.0
 """How many times as far as the control a rewritten model may be off to be called as far off."""
+
+CEILING = 0.25
+"""The largest error, relative to the size of an output, that the weights may excuse.
+
+With a quarter of its size the cosine between an output and the original is 0.97: whatever made
+that error, the numbers are not those of the model any more."""
+
+
+class RoundedConstant(NamedTuple):
+    """A constant of a model that a rewrite rounded.
+
+    Attributes:
+        graph: Which graph it is in: the main graph is 0, those inside nodes follow in order.
+        value: The constant in the model before.
+        rounded: The numbers that it became, as float32.
+    """
+
+    graph: int
+    value: ir.Value
+    rounded: ir.TensorProtocol
 
 
 class WeightsAlone:
@@ -58,20 +84,34 @@ def with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedMode
     A rewrite keeps the name of a weight, or calls it a cast of what it was, and the graphs inside
     nodes stand in one order in both.
     """
-    made, rounded = original.copy(), 0
-    for graph, other in zip(_graphs(made.model), _graphs(rewritten), strict=False):
+    made = original.copy()
+    found = rounded_constants(made.model, rewritten)
+    for constant in found:
+        node = constant.value.producer()
+        if node is None:
+            constant.value.const_value = constant.rounded
+        else:
+            node.attributes["value"] = ir.AttrTensor("value", constant.rounded)
+    return made if found else None
+
+
+def rounded_constants(original: ir.Model, rewritten: ir.Model) -> list[RoundedConstant]:
+    """Return the constants of a model that a rewrite of it rounded."""
+    return [*_rounded_constants(original, rewritten)]
+
+
+def _rounded_constants(original: ir.Model, rewritten: ir.Model) -> Iterator[RoundedConstant]:
+    pairs = zip(_graphs(original), _graphs(rewritten), strict=False)
+    for number, (graph, other) in enumerate(pairs):
         low = dict(_low_constants(other))
         for name, value in graph.initializers.items():
             if _fits(value.const_value, low.get(name)):
-                value.const_value = widen(low[name])
-                rounded += 1
+                yield RoundedConstant(number, value, widen(low[name]))
         for node in graph:
             found = low.get(node.outputs[0].name or "") if node.op_type == "Constant" else None
             given = node.attributes.get("value")
             if found is not None and given is not None and _fits(given.as_tensor(), found):
-                node.attributes["value"] = ir.AttrTensor("value", widen(found))
-                rounded += 1
-    return made if rounded else None
+                yield RoundedConstant(number, node.outputs[0], widen(found))
 
 
 def _graphs(model: ir.Model) -> list[ir.Graph]:
@@ -108,9 +148,33 @@ def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> 
 
 
 def is_as_far(output: OutputComparison, control: OutputComparison, limits: Tolerances) -> bool:
-    """Tell whether the control does not hold either, and is about as far off."""
-    lost = output.inf or output.nan or output.shape_differs
-    return not (lost or control.ok) and _off(output, limits) <= AS_FAR * _off(control, limits)
+    """Tell whether the control does not hold either, and is about as far off.
+
+    Never of an output that is beyond CEILING, or lost finite numbers.
+    """
+    off = _off(output, limits)
+    if _lost(output) or control.ok or off > CEILING:
+        return False
+    return off <= AS_FAR * _off(control, limits)
+
+
+def share_of_limit(output: OutputComparison, limits: Tolerances) -> float:
+    """Return which share of what an output may be off it is off; classes do not count.
+
+    Of an output in several scales it is that of the output as a whole.
+    """
+    if _lost(output):
+        return math.inf
+    if output.distance is None:
+        return (1.0 - output.within) / (1.0 - AGREEMENT)
+    if not limits.strict:
+        return output.distance / DISTANCE
+    limit = max(limits.rtol, limits.atol)
+    return output.scaled_error / limit if limit else math.inf if output.scaled_error else 0.0
+
+
+def _lost(output: OutputComparison) -> bool:
+    return bool(output.inf or output.nan or output.shape_differs)
 
 
 def _off(output: OutputComparison, limits: Tolerances) -> float:

@@ -67,7 +67,7 @@ class Tuning:
         """What the search did not reach, and what the weights alone say of it; None if it did."""
         if self.is_settled:
             return None
-        ended = f"the budget of {self.seconds:.0f} s ended before the set was known to be minimal"
+        ended = f"the budget of {self.seconds:g} s ended before the set was known to be minimal"
         if self.control is None:
             return ended
         bring = weights_bring(self.control, self.tolerance, self.options.precision)

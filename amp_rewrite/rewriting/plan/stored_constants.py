@@ -23,6 +23,7 @@ from amp_rewrite.graph.flat import ABSENT, Array, Tensor
 from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
+from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import (
@@ -78,13 +79,17 @@ def stored_constants(
 ) -> dict[int, StoredConstant]:
     """Return, by value, the constants to store in 16 bits of those that something reads as float32.
 
-    Of `store`, "tables" are what Gather reads, and whose rows end in converted parts.
+    Of `store`, "tables" are what Gather reads, and whose rows end in converted parts. What a list
+    keeps float32 by the name of a node has been measured: its constants stay as they are.
     """
     if store == "float32" or not context.converts_weights:
         return {}
     chosen = _tables(context, painting) if store == "tables" else read_constants(context.type_graph)
-    found: dict[int, StoredConstant] = {}
+    measured = {rule.node for rule in context.lists.node_rules if rule.list is ListName.DENY}
+    flat, found = context.type_graph.flat, dict[int, StoredConstant]()
     for value in chosen:
+        if measured and any(flat.node_names[node] in measured for node in flat.readers(value)):
+            continue
         tensor = constant_tensor(context.type_graph, value)
         if (
             tensor is None

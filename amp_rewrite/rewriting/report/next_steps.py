@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.rewriting.report.rewrite_report import Report
+
+MORE = 4
+"""How many times the budget of a search that ended early is suggested for the next."""
 
 
 class NextStep(NamedTuple):
@@ -46,6 +49,19 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
     return (
         *_about_accuracy(report, model, output, f"{convert}{raised}", holds),
         *_about_coverage(report, model, convert, options, raised),
+    )
+
+
+def longer_search(
+    report: Report, names: Names, data: Sequence[str], rtol: float | None, budget: float
+) -> NextStep:
+    """Return the command that searches with a larger budget what one ended before its end."""
+    words = [f"--data {shlex.quote(each)}" for each in data] or ["--verify"]
+    words += [] if rtol is None else [f"--rtol {rtol:g}"]
+    return NextStep(
+        "Give the search more time, or allow a larger error.",
+        f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
+        f"{_options(report)}{_opset(report)} {' '.join(words)} --budget {MORE * budget:g}s",
     )
 
 

@@ -16,6 +16,7 @@ from amp_rewrite.errors import VerdictError
 from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import DeviceComparison, Infinity
+from amp_rewrite.numerics.compare.weights_alone import CEILING
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
 
@@ -235,26 +236,42 @@ def test_what_the_rounded_weights_bring_alone_stands_beside_the_verdict() -> Non
     assert f", the weights alone by {report.control_worst:.2g}" in found.verdict
 
 
-def test_a_model_that_is_as_far_off_as_its_weights_alone_is_written_with_the_doubt(
+def test_a_model_that_is_as_far_off_as_its_weights_alone_is_written_if_one_insists(
     tmp_path: Path,
 ) -> None:
-    found = amp.convert(cancelling(), many())
-    assert (found.ok, found.writable, found.tuning) == (False, True, None)
+    found = amp.convert(cancelling(5), many())
+    assert (found.ok, found.writable, found.is_low) == (False, False, True)
     assert "in doubt: the weights alone, rounded to float16" in found.verdict
-    assert found.doubt is not None
-    found.save(tmp_path / "y.onnx")
+    assert found.verdict.endswith("what holds has nothing in float16")
+    with pytest.raises(VerdictError, match="in doubt: the weights alone"):
+        found.save(tmp_path / "y.onnx")
+    assert not (tmp_path / "y.onnx").exists()
+    found.save(tmp_path / "y.onnx", write_failed=True)
     assert (tmp_path / "y.onnx").exists()
 
 
-def test_a_tolerance_that_was_asked_for_is_tuned_for_all_the_same() -> None:
-    found = amp.convert(cancelling(), many(), rtol=1e-3)
+def test_an_error_of_more_than_a_quarter_of_the_output_is_never_in_doubt() -> None:
+    for factor, excused in ((5, True), (1, False)):
+        original = cancelling(factor)
+        report = verify(original, amp.rewrite(original).model, many())
+        assert report.outputs[0].distance is not None
+        assert (report.outputs[0].distance < CEILING) is excused
+        assert (report.doubt is not None) is excused
+    found = amp.convert(cancelling(), many())
+    assert (found.doubt, found.writable) == (None, False)
+    assert found.nothing_left is not None
+
+
+def test_a_tolerance_that_was_asked_for_leaves_no_doubt() -> None:
+    found = amp.convert(cancelling(5), many(), rtol=1e-3)
     assert found.ok
-    assert found.tuning is not None
+    assert (found.doubt, found.vain) == (None, False)
+    assert found.nothing_left is not None
 
 
 def test_nothing_is_in_doubt_where_something_else_fails_too() -> None:
     """An overflow inside, a stress input or a device owes nothing to the rounded weights."""
-    report = verify(cancelling(), amp.rewrite(cancelling()).model, many())
+    report = verify(cancelling(5), amp.rewrite(cancelling(5)).model, many())
     assert report.doubt is not None
     stressed = StressResult("zeros", ("x [4, 16] 0..0",), "failed", "y is far")
     device = DeviceComparison(("CPUExecutionProvider",), (), error="no kernel", asked=True)
