@@ -243,7 +243,7 @@ def _converted(
     lines = [report.in_short()]
     lines += [] if made is None else [made.verdict]
     lines += [] if done.missing is None else done.missing.shortcomings
-    is_float32 = done.nothing_left and made is not None and made.ok
+    is_float32 = asked.rtol is None and done.nothing_left and made is not None and made.ok
     holds = done.holds or is_float32
     state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
     found = report.to_dict() if made is None else made.to_dict(report)
