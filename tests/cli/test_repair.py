@@ -50,7 +50,7 @@ def test_what_fails_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture
     model, fixed, data = (tmp_path / n for n in ("low.onnx", "fixed.onnx", "batch.npz"))
     text = "g (float16[N,64] x) => (float16[N,8] y) { h = MatMul(x, w) y = Relu(h) }"
     low = parse(text)
-    weight = np.full((64, 8), 100, np.float16)
+    weight = np.full((64, 8), 400, np.float16)
     low.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     onnx.save(low, model)
     np.savez(data, allow_pickle=False, x=np.full((1, 64), 100, np.float16))

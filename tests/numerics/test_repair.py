@@ -90,7 +90,7 @@ def test_the_result_is_the_same_from_a_file_and_is_written_whole(tmp_path: Path)
 def test_a_result_that_fails_is_not_written(tmp_path: Path) -> None:
     target = tmp_path / "fixed.onnx"
     model = parse("g (float16[N,64] x) => (float16[N,8] y) { h = MatMul(x, w) y = Relu(h) }")
-    weight = np.full((64, 8), 100, np.float16)  # overflows on the stress inputs alone
+    weight = np.full((64, 8), 400, np.float16)  # overflows on the stress inputs alone
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     made = amp.repair(model, verify=True)
     assert not made.ok
